@@ -1,0 +1,51 @@
+# Every target works on a fresh clone: the first one to run makes .venv.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+STAMP := .venv/.treadle-ready
+# Tests start servers: more workers than this only make them wait for each other.
+WORKERS ?= auto
+PYTEST := $(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
+
+# A clone that was moved or copied, or whose interpreter is gone, needs a new .venv: the stamp
+# holds the folder that it was made for.
+READY := $(shell test -x $(BIN)/python && cat $(STAMP) 2>/dev/null)
+ifneq ($(READY),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help setup demo test check format bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+$(STAMP): pyproject.toml scripts/setup
+	@scripts/setup
+
+setup: $(STAMP) ## Make .venv with everything the other targets need
+
+demo: $(STAMP) ## Watch a server and a client talk
+	@$(BIN)/treadle demo
+
+test: $(STAMP) ## Run the tests; make test ARGS="tests/rpc -k framing"
+	@$(PYTEST) $(ARGS)
+
+check: $(STAMP) ## Run all that a change must pass: format, lint, types, imports, tests
+	@echo "== format" && $(BIN)/ruff format --check .
+	@echo "== lint" && $(BIN)/ruff check .
+	@echo "== types" && $(BIN)/mypy
+	@echo "== imports" && $(BIN)/lint-imports --no-logo
+	@echo "== tests" && $(PYTEST)
+
+format: $(STAMP) ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## Measure against the reference binary
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove everything that was made, .venv included
+	@rm -rf .venv build dist .coverage .hypothesis
+	@rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
