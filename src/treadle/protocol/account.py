@@ -1,0 +1,333 @@
+"""Accounts: who is signed in, the ways to sign in and out, and workspace messages."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.protocol.base import Int64, Params, Value, experimental
+
+ChatgptAuthTokensRefreshReason = Literal["unauthorized"]
+
+
+class ChatgptAuthTokensRefreshParams(Params, frozen=True):
+    """The client's tokens were refused; the server wants new ones."""
+
+    reason: ChatgptAuthTokensRefreshReason
+    previous_account_id: str | None = None
+
+
+class ChatgptAuthTokensRefreshResponse(Value, frozen=True):
+    """Fresh tokens from the client."""
+
+    access_token: str
+    chatgpt_account_id: str
+    chatgpt_plan_type: str | None = None
+
+
+class ApiKeyAccount(Value, tag="apiKey", frozen=True):
+    """The user signed in with an API key."""
+
+
+PlanType = Literal[
+    "free",
+    "go",
+    "plus",
+    "pro",
+    "prolite",
+    "promax",
+    "team",
+    "self_serve_business_prolite",
+    "self_serve_business_usage_based",
+    "business",
+    "ent26",
+    "enterprise_cbp_automation",
+    "enterprise_cbp_usage_based",
+    "enterprise",
+    "edu",
+    "edu_plus",
+    "edu_pro",
+    "unknown",
+]
+
+
+class ChatgptAccount(Value, tag="chatgpt", frozen=True):
+    """The user signed in with ChatGPT."""
+
+    email: str | None
+    plan_type: PlanType
+
+
+class AmazonBedrockAccount(Value, tag="amazonBedrock", frozen=True):
+    """The models are reached through Amazon Bedrock."""
+
+    uses_codex_managed_credentials: bool = False
+
+
+Account = ApiKeyAccount | ChatgptAccount | AmazonBedrockAccount
+
+DesktopOnboardingEntrypoint = Literal["life_sciences"]
+
+
+class AccountLoginCompletedNotification(Value, frozen=True):
+    """A sign-in has ended, well or not."""
+
+    success: bool
+    error: str | None = None
+    login_id: str | None = None
+    onboarding_entrypoint: DesktopOnboardingEntrypoint | None = None
+
+
+AccountRoutingOverride = Literal["NO_CONSTRAINT", "us", "us_cr"]
+
+AuthMode = Literal[
+    "apikey",
+    "chatgpt",
+    "chatgptAuthTokens",
+    "headers",
+    "agentIdentity",
+    "personalAccessToken",
+    "bedrockApiKey",
+    "bedrockAccessKeys",
+]
+"""How requests to the model service prove who sends them."""
+
+
+class AccountUpdatedNotification(Value, frozen=True):
+    """Someone signed in or out; without a mode nobody is signed in."""
+
+    auth_mode: AuthMode | None = None
+    plan_type: PlanType | None = None
+
+
+AwsCredentialType = Literal["accessKeys", "bedrockApiKey"]
+
+
+class BedrockAwsProfile(Value, frozen=True):
+    """A profile found in the AWS configuration."""
+
+    name: str
+    region: str | None = None
+
+
+class BedrockDiscoverParams(Params, frozen=True):
+    """Look for AWS credentials that could reach Bedrock."""
+
+
+class BedrockEnvironmentCredential(Value, frozen=True):
+    """A credential that the server's environment variables hold."""
+
+    type: AwsCredentialType
+    region: str | None = None
+
+
+class BedrockDiscoverResponse(Value, frozen=True):
+    """The credentials found; no secret is among them."""
+
+    environment_credentials: list[BedrockEnvironmentCredential]
+    profiles: list[BedrockAwsProfile]
+
+
+class ProfileBedrockSetupParams(Params, tag="profile", frozen=True):
+    """Reach Bedrock with a profile of the AWS configuration."""
+
+    profile: str
+    region: str
+
+
+class EnvironmentBedrockSetupParams(Params, tag="environment", frozen=True):
+    """Reach Bedrock with what the environment variables hold."""
+
+    region: str
+
+
+BedrockSetupParams = ProfileBedrockSetupParams | EnvironmentBedrockSetupParams
+
+
+class BedrockSetupResponse(Value, frozen=True):
+    """Bedrock is set up."""
+
+
+class CancelLoginAccountParams(Params, frozen=True):
+    """Give up a sign-in that waits for the user."""
+
+    login_id: str
+
+
+CancelLoginAccountStatus = Literal["canceled", "notFound"]
+
+
+class CancelLoginAccountResponse(Value, frozen=True):
+    """Whether there was such a sign-in."""
+
+    status: CancelLoginAccountStatus
+
+
+class GatewayOAuthCancelResponse(Value, frozen=True):
+    """A sign-in to the gateway, if one was under way, is given up."""
+
+
+GatewayOAuthStatus = Literal["notReady", "started", "succeeded", "failed"]
+
+
+class GatewayOAuthChangedNotification(Value, frozen=True):
+    """The sign-in to a model provider's gateway moved on."""
+
+    provider_id: str
+    status: GatewayOAuthStatus
+    # Only for the connection that began the sign-in.
+    auth_url: str | None = None
+    error: str | None = None
+
+
+class GatewayOAuthLoginResponse(Value, frozen=True):
+    """The sign-in to the gateway has begun; notifications tell the rest."""
+
+
+class GatewayOAuthReadResponse(Value, frozen=True):
+    """Whether the provider's gateway wants a sign-in, and how it stands; no secrets."""
+
+    provider_id: str
+    provider_name: str
+    required: bool
+    error: str | None = None
+    status: GatewayOAuthStatus | None = None
+
+
+class GetAccountParams(Params, frozen=True):
+    """Ask who is signed in."""
+
+    # Renew the tokens first; no effect on tokens that the client owns.
+    refresh_token: bool = False
+
+
+class WorkspaceRouting(Value, frozen=True):
+    """Which backend serves the user's workspace."""
+
+    account_routing_override: AccountRoutingOverride
+    backend_origin: str
+    chatgpt_account_id: str
+
+
+@experimental("workspace_routing")
+class GetAccountResponse(Value, frozen=True):
+    """Who is signed in, if anyone, and whether the provider needs it."""
+
+    requires_openai_auth: bool
+    account: Account | None = None
+    workspace_routing: WorkspaceRouting | None = None
+
+
+WorkspaceMessageType = Literal["headline", "announcement", "unknown"]
+
+
+class WorkspaceMessage(Value, frozen=True):
+    """A note from the administrators of a workspace; times are Unix seconds."""
+
+    message_body: str
+    message_id: str
+    message_type: WorkspaceMessageType
+    archived_at: Int64 | None = None
+    created_at: Int64 | None = None
+
+
+class GetWorkspaceMessagesResponse(Value, frozen=True):
+    """The notes to show, if the workspace has such."""
+
+    feature_enabled: bool
+    messages: list[WorkspaceMessage]
+
+
+class ApiKeyLoginAccountParams(Params, tag="apiKey", frozen=True):
+    """Sign in with an API key, which the server stores."""
+
+    api_key: str
+
+
+LoginAppBrand = Literal["codex", "chatgpt"]
+
+
+class ChatgptLoginAccountParams(Params, tag="chatgpt", frozen=True):
+    """Sign in with ChatGPT through a browser on this machine."""
+
+    app_brand: LoginAppBrand | None = None
+    codex_streamlined_login: bool = False
+    use_hosted_login_success_page: bool = False
+
+
+class ChatgptDeviceCodeLoginAccountParams(Params, tag="chatgptDeviceCode", frozen=True):
+    """Sign in with ChatGPT by typing a code on any device."""
+
+
+class ChatgptAuthTokensLoginAccountParams(Params, tag="chatgptAuthTokens", frozen=True):
+    """Use tokens that the client owns and renews; the server only keeps them in memory."""
+
+    access_token: str
+    chatgpt_account_id: str
+    # Taken from the token when absent.
+    chatgpt_plan_type: str | None = None
+
+
+class AmazonBedrockLoginAccountParams(Params, tag="amazonBedrock", frozen=True):
+    """Reach Bedrock with a Bedrock API key."""
+
+    api_key: str
+    region: str
+
+
+class AmazonBedrockAccessKeysLoginAccountParams(Params, tag="amazonBedrockAccessKeys", frozen=True):
+    """Reach Bedrock with a pair of AWS access keys."""
+
+    access_key_id: str
+    region: str
+    secret_access_key: str
+    session_token: str | None = None
+
+
+LoginAccountParams = (
+    ApiKeyLoginAccountParams
+    | ChatgptLoginAccountParams
+    | ChatgptDeviceCodeLoginAccountParams
+    | ChatgptAuthTokensLoginAccountParams
+    | AmazonBedrockLoginAccountParams
+    | AmazonBedrockAccessKeysLoginAccountParams
+)
+
+
+class ApiKeyLoginAccountResponse(Value, tag="apiKey", frozen=True):
+    """The key is in use."""
+
+
+class ChatgptLoginAccountResponse(Value, tag="chatgpt", frozen=True):
+    """The page to open; the server itself hosts the address it returns to."""
+
+    auth_url: str
+    login_id: str
+
+
+class ChatgptDeviceCodeLoginAccountResponse(Value, tag="chatgptDeviceCode", frozen=True):
+    """The page to open and the code to type there."""
+
+    login_id: str
+    user_code: str
+    verification_url: str
+
+
+class ChatgptAuthTokensLoginAccountResponse(Value, tag="chatgptAuthTokens", frozen=True):
+    """The tokens are in use."""
+
+
+class AmazonBedrockLoginAccountResponse(Value, tag="amazonBedrock", frozen=True):
+    """The credentials for Bedrock are in use."""
+
+
+LoginAccountResponse = (
+    ApiKeyLoginAccountResponse
+    | ChatgptLoginAccountResponse
+    | ChatgptDeviceCodeLoginAccountResponse
+    | ChatgptAuthTokensLoginAccountResponse
+    | AmazonBedrockLoginAccountResponse
+)
+
+
+class LogoutAccountResponse(Value, frozen=True):
+    """Nobody is signed in any more."""

@@ -1,0 +1,71 @@
+"""Older and documented spellings that are accepted on input and rewritten to the wire's own.
+
+Used only when params do not decode as they are, so the usual spelling pays nothing for this.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.protocol.base import JsonValue
+
+_APPROVAL: Final = {
+    "unlessTrusted": "untrusted",
+    "onRequest": "on-request",
+    "onFailure": "on-failure",
+}
+_SANDBOX: Final = {
+    "readOnly": "read-only",
+    "workspaceWrite": "workspace-write",
+    "dangerFullAccess": "danger-full-access",
+}
+_POLICY: Final = {kebab: camel for camel, kebab in _SANDBOX.items()}
+
+
+def rewrite(params: JsonValue) -> JsonValue:
+    """Give a copy of the params with every known alias replaced."""
+    if not isinstance(params, dict):
+        return params
+    return {
+        name: _FIELDS[name](value) if name in _FIELDS else value for name, value in params.items()
+    }
+
+
+def _approval_policy(value: JsonValue) -> JsonValue:
+    return _APPROVAL.get(value, value) if isinstance(value, str) else value
+
+
+def _sandbox_mode(value: JsonValue) -> JsonValue:
+    return _SANDBOX.get(value, value) if isinstance(value, str) else value
+
+
+def _sandbox_policy(value: JsonValue) -> JsonValue:
+    """`mode` is the older name of `type`; kebab-case modes are read as the policy they name."""
+    if isinstance(value, str):
+        value = {"type": value}
+    if not isinstance(value, dict):
+        return value
+    policy = dict(value)
+    if "type" not in policy and "mode" in policy:
+        policy["type"] = policy.pop("mode")
+    if isinstance(policy.get("type"), str):
+        policy["type"] = _POLICY.get(policy["type"], policy["type"])
+    return policy
+
+
+def _dynamic_tools(value: JsonValue) -> JsonValue:
+    """A tool without a `type` is a function: the only kind there was when the field was new."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {"type": "function", **tool} if isinstance(tool, dict) and "type" not in tool else tool
+        for tool in value
+    ]
+
+
+_FIELDS: Final = {
+    "approvalPolicy": _approval_policy,
+    "sandbox": _sandbox_mode,
+    "sandboxPolicy": _sandbox_policy,
+    "dynamicTools": _dynamic_tools,
+}

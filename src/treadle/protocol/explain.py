@@ -1,0 +1,101 @@
+"""Says in words why a document does not fit a type: the path, what was expected, what came."""
+
+from __future__ import annotations
+
+import re
+import types
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from treadle.protocol.base import JsonValue
+
+_AT: Final = re.compile(r" - at `(?:key in )?\$(?P<path>.*)`$")
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_VALUE: Final = re.compile(r"Invalid (?:enum )?value (?P<value>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a document, and where."""
+
+    message: str
+    path: str
+
+
+def explain(error: Exception, expected: object) -> Fault:
+    """Turn a decoding error into a message that names the field and what it should have been."""
+    text = str(error)
+    at = _AT.search(text)
+    path = at["path"].removeprefix(".") if at else ""
+    text = _AT.sub("", text)
+    if missing := _MISSING.fullmatch(text):
+        message = f"missing field `{missing['name']}`{_where(path)}"
+        return Fault(message, f"{path}.{missing['name']}" if path else missing["name"])
+    if value := _VALUE.fullmatch(text):
+        shown = value["value"].strip("'\"")
+        choices = choices_at(expected, path)
+        names = ", ".join(f"`{choice}`" for choice in choices)
+        known = f", expected one of {names}" if choices else ""
+        return Fault(f"unknown variant `{shown}`{_where(path)}{known}", path)
+    if not isinstance(error, msgspec.ValidationError):
+        # The frame was whole, so a text that ends too soon ends in half a surrogate pair.
+        reason = "a lone surrogate" if "truncated" in text else text
+        return Fault(f"not readable as JSON: {reason}", path)
+    return Fault(f"invalid type{_where(path)}: {text[:1].lower()}{text[1:]}", path)
+
+
+def _where(path: str) -> str:
+    return f" at `{path}`" if path else ""
+
+
+def choices_at(expected: object, path: str) -> list[str]:
+    """List the values that the type allows at a path, where they can be listed."""
+    candidates = [expected]
+    for match in _STEP.finditer(path if path.startswith("[") else f".{path}" if path else ""):
+        name = match[1]
+        candidates = [step for kind in candidates for step in _descend(kind, name)]
+    found = [choice for kind in candidates for choice in _choices(kind)]
+    return list(dict.fromkeys(found))
+
+
+def _members(kind: object) -> list[object]:
+    """The alternatives of a type, with annotations and unions taken apart."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _members(get_args(kind)[0])
+    if origin in (Union, types.UnionType):
+        return [member for part in get_args(kind) for member in _members(part)]
+    return [kind]
+
+
+def _descend(kind: object, name: str | None) -> list[object]:
+    found: list[object] = []
+    for member in _members(kind):
+        if name is None or get_origin(member) in (list, dict):
+            found += get_args(member)[-1:]
+        elif isinstance(member, type) and issubclass(member, msgspec.Struct):
+            config = member.__struct_config__
+            if config.tag_field == name:
+                found.append(Literal[config.tag])
+            elif name in member.__struct_encode_fields__:
+                attribute = member.__struct_fields__[member.__struct_encode_fields__.index(name)]
+                found.append(get_type_hints(member, include_extras=True)[attribute])
+    return found
+
+
+def _choices(kind: object) -> list[str]:
+    found: list[str] = []
+    for member in _members(kind):
+        if get_origin(member) is Literal:
+            found += [str(value) for value in get_args(member)]
+        elif isinstance(member, type) and issubclass(member, msgspec.Struct):
+            found += _struct_choices(member)
+    return found
+
+
+def _struct_choices(struct: type[msgspec.Struct]) -> list[str]:
+    tag: JsonValue = struct.__struct_config__.tag
+    return [tag] if isinstance(tag, str) else []

@@ -1,0 +1,43 @@
+"""The handshake."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import AbsolutePathBuf, JsonValue, Params, Value
+
+
+class ClientInfo(Value, frozen=True):
+    """Who is calling; the name goes into the user agent that model providers see."""
+
+    name: str
+    version: str
+    title: str | None = None
+
+
+class InitializeCapabilities(Value, frozen=True):
+    """What the client understands and wants on its connection, fixed by the handshake."""
+
+    experimental_api: bool = False
+    explicit_gateway_oauth: bool = False
+    extensions: dict[str, JsonValue] | UnsetType | None = UNSET
+    mcp_server_openai_form_elicitation: bool = False
+    # Whole method names; unknown ones are ignored.
+    opt_out_notification_methods: list[str] | None = None
+    request_attestation: bool = False
+
+
+class InitializeParams(Params, frozen=True):
+    """Open the connection; must be the first request on it and may be sent once only."""
+
+    client_info: ClientInfo
+    capabilities: InitializeCapabilities | None = None
+
+
+class InitializeResponse(Value, frozen=True):
+    """Where and as what the server runs; from here on other methods may be called."""
+
+    codex_home: AbsolutePathBuf
+    platform_family: str
+    platform_os: str
+    user_agent: str

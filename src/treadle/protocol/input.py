@@ -1,0 +1,89 @@
+"""What a user can put into a turn."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import ByteRange, SnakeValue, Value
+
+AdditionalContextKind = Literal["untrusted", "application"]
+"""`application` comes from the client itself, `untrusted` from anywhere else."""
+
+
+class AdditionalContextEntry(Value, frozen=True):
+    """Context that the client adds to a turn, and how far the model may trust it."""
+
+    kind: AdditionalContextKind
+    value: str
+
+
+ImageDetail = Literal["auto", "low", "high", "original"]
+
+
+class TextElement(Value, frozen=True):
+    """A stretch of the text that a client shows in its own way, such as a chip for a file."""
+
+    # Counted in UTF-8 bytes of the text, not in characters.
+    byte_range: ByteRange
+    placeholder: str | None = None
+
+
+class TextUserInput(SnakeValue, tag="text", frozen=True):
+    """Words from the user; note that `text_elements` is spelled in snake_case."""
+
+    text: str
+    text_elements: list[TextElement] = []
+
+
+class ImageUserInput(Value, tag="image", frozen=True):
+    """A picture, as a data URL or as the id of an uploaded file."""
+
+    detail: ImageDetail | UnsetType | None = UNSET
+    url: str | UnsetType | None = UNSET
+    file_id: str | UnsetType | None = UNSET
+
+
+class LocalImageUserInput(Value, tag="localImage", frozen=True):
+    """A picture in a file that the server can read."""
+
+    path: str
+    detail: ImageDetail | UnsetType | None = UNSET
+
+
+class AudioUserInput(Value, tag="audio", frozen=True):
+    """Sound, given by its URL."""
+
+    url: str
+
+
+class LocalAudioUserInput(Value, tag="localAudio", frozen=True):
+    """Sound in a file that the server can read."""
+
+    path: str
+
+
+class SkillUserInput(Value, tag="skill", frozen=True):
+    """A skill to follow; its instructions are put in front of the model at once."""
+
+    name: str
+    path: str
+
+
+class MentionUserInput(Value, tag="mention", frozen=True):
+    """An app (`app://id`) or a plugin (`plugin://name@marketplace`) that the text mentions."""
+
+    name: str
+    path: str
+
+
+UserInput = (
+    TextUserInput
+    | ImageUserInput
+    | LocalImageUserInput
+    | AudioUserInput
+    | LocalAudioUserInput
+    | SkillUserInput
+    | MentionUserInput
+)

@@ -1,0 +1,84 @@
+"""Sandbox and approval policies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.protocol.base import AbsolutePathBuf, SnakeOneOf, SnakeValue, Value
+from treadle.protocol.network import NetworkAccess
+
+ApprovalsReviewer = Literal["user", "auto_review", "guardian_subagent"]
+"""Who answers approval requests; `guardian_subagent` is the old name of `auto_review`."""
+
+
+class Granular(SnakeValue, frozen=True):
+    """Which kinds of question may reach the user; a kind set to false is refused unasked."""
+
+    mcp_elicitations: bool
+    rules: bool
+    sandbox_approval: bool
+    request_permissions: bool = False
+    skill_approval: bool = False
+
+
+class GranularAskForApproval(SnakeOneOf, frozen=True):
+    """An approval policy that decides for each kind of question; experimental."""
+
+    granular: Granular | None = None
+
+
+AskForApproval = Literal["untrusted", "on-failure", "on-request", "never"] | GranularAskForApproval
+"""When the agent must ask before it acts."""
+
+SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+"""The short form of a sandbox policy, as `thread/start` and the configuration take it."""
+
+
+class DangerFullAccessSandboxPolicy(Value, tag="dangerFullAccess", frozen=True):
+    """No sandbox at all: commands may do whatever the user may."""
+
+
+class FullAccessReadOnlyAccess(Value, tag="fullAccess", frozen=True):
+    """Every file may be read; older clients only."""
+
+
+class RestrictedReadOnlyAccess(Value, tag="restricted", frozen=True):
+    """Only the given roots may be read; older clients only."""
+
+    # Also the system folders without which few programs start.
+    include_platform_defaults: bool = True
+    readable_roots: list[AbsolutePathBuf] = []
+
+
+ReadOnlyAccess = RestrictedReadOnlyAccess | FullAccessReadOnlyAccess
+
+
+class ReadOnlySandboxPolicy(Value, tag="readOnly", frozen=True):
+    """Commands may read files but write nowhere."""
+
+    network_access: bool = False
+    access: ReadOnlyAccess | None = None
+
+
+class ExternalSandboxSandboxPolicy(Value, tag="externalSandbox", frozen=True):
+    """Somebody else's sandbox is around the server, which therefore adds none."""
+
+    network_access: NetworkAccess = "restricted"
+
+
+class WorkspaceWriteSandboxPolicy(Value, tag="workspaceWrite", frozen=True):
+    """Commands may write in the workspace, in temporary folders and in the given roots."""
+
+    exclude_slash_tmp: bool = False
+    exclude_tmpdir_env_var: bool = False
+    network_access: bool = False
+    writable_roots: list[AbsolutePathBuf] = []
+    read_only_access: ReadOnlyAccess | None = None
+
+
+SandboxPolicy = (
+    DangerFullAccessSandboxPolicy
+    | ReadOnlySandboxPolicy
+    | ExternalSandboxSandboxPolicy
+    | WorkspaceWriteSandboxPolicy
+)

@@ -1,0 +1,95 @@
+"""Processes that a client owns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import AbsolutePathBuf, Int32, Int64, Params, UInt16, UInt64, Value
+
+
+class ProcessExitedNotification(Value, frozen=True):
+    """A process ended; output is here only if it was not streamed."""
+
+    exit_code: Int32
+    process_handle: str
+    stderr: str
+    stderr_cap_reached: bool
+    stdout: str
+    stdout_cap_reached: bool
+
+
+class ProcessKillParams(Params, frozen=True):
+    """End a process."""
+
+    process_handle: str
+
+
+class ProcessKillResponse(Value, frozen=True):
+    """The kill was sent; `process/exited` tells when the process is gone."""
+
+
+ProcessOutputStream = Literal["stdout", "stderr"]
+
+
+class ProcessOutputDeltaNotification(Value, frozen=True):
+    """Bytes that a process wrote, in base64; a terminal has `stdout` only."""
+
+    cap_reached: bool
+    delta_base64: str
+    process_handle: str
+    stream: ProcessOutputStream
+
+
+class ProcessTerminalSize(Value, frozen=True):
+    """The size of a terminal, counted in characters."""
+
+    cols: UInt16
+    rows: UInt16
+
+
+class ProcessResizePtyParams(Params, frozen=True):
+    """Tell a process that its terminal changed size."""
+
+    process_handle: str
+    size: ProcessTerminalSize
+
+
+class ProcessResizePtyResponse(Value, frozen=True):
+    """The terminal has its new size."""
+
+
+class ProcessSpawnParams(Params, frozen=True):
+    """Run a program outside the sandbox, under a handle unique on the connection."""
+
+    command: list[str]
+    cwd: AbsolutePathBuf
+    process_handle: str
+    # Added to the server's own environment; null unsets a variable.
+    env: dict[str, str | None] | None = None
+    # For each stream by itself.
+    output_bytes_cap: UInt64 | UnsetType | None = UNSET
+    # Only with `tty`.
+    size: ProcessTerminalSize | None = None
+    stream_stdin: bool = False
+    stream_stdout_stderr: bool = False
+    timeout_ms: Int64 | UnsetType | None = UNSET
+    # Implies both kinds of streaming.
+    tty: bool = False
+
+
+class ProcessSpawnResponse(Value, frozen=True):
+    """The process runs; its output and its end come as notifications."""
+
+
+class ProcessWriteStdinParams(Params, frozen=True):
+    """Send bytes to a process, close its input, or both in that order."""
+
+    process_handle: str
+    close_stdin: bool = False
+    delta_base64: str | None = None
+
+
+class ProcessWriteStdinResponse(Value, frozen=True):
+    """The input was passed on."""

@@ -1,0 +1,421 @@
+"""The model's own items, as the Responses API spells them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.protocol.base import JsonValue, SnakeSparse, SnakeValue, Sparse, UInt64, Value
+from treadle.protocol.input import ImageDetail
+from treadle.protocol.model import ReasoningEffort
+from treadle.protocol.usage import TokenUsageBreakdown
+
+
+class InputTextAgentMessageInputContent(Sparse, tag="input_text", frozen=True):
+    """Text that one agent sends another."""
+
+    text: str
+
+
+class EncryptedContentAgentMessageInputContent(SnakeSparse, tag="encrypted_content", frozen=True):
+    """A message between agents that only the model service can read."""
+
+    encrypted_content: str
+
+
+AgentMessageInputContent = (
+    InputTextAgentMessageInputContent | EncryptedContentAgentMessageInputContent
+)
+
+
+class ConfigurationReasoning(Value, frozen=True):
+    """How hard the model is to think from here on."""
+
+    effort: ReasoningEffort
+
+
+class InputTextContentItem(Sparse, tag="input_text", frozen=True):
+    """Text given to the model."""
+
+    text: str
+
+
+class InputImageContentItem(SnakeSparse, tag="input_image", frozen=True):
+    """A picture given to the model, by URL or by the id of an uploaded file."""
+
+    detail: ImageDetail | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+
+
+class InputAudioContentItem(SnakeSparse, tag="input_audio", frozen=True):
+    """Sound given to the model."""
+
+    audio_url: str
+
+
+class OutputTextContentItem(Sparse, tag="output_text", frozen=True):
+    """Text that the model wrote."""
+
+    text: str
+    annotations: list[JsonValue] | None = None
+    logprobs: list[JsonValue] | None = None
+
+
+ContentItem = (
+    InputTextContentItem | InputImageContentItem | InputAudioContentItem | OutputTextContentItem
+)
+
+
+class EncryptedContentFunctionCallOutputContentItem(
+    SnakeSparse, tag="encrypted_content", frozen=True
+):
+    """A tool's answer that only the model service can read."""
+
+    encrypted_content: str
+
+
+class InputAudioFunctionCallOutputContentItem(SnakeSparse, tag="input_audio", frozen=True):
+    """Sound in a tool's answer."""
+
+    audio_url: str
+
+
+class InputImageFunctionCallOutputContentItem(SnakeSparse, tag="input_image", frozen=True):
+    """A picture in a tool's answer, by URL or by the id of an uploaded file."""
+
+    detail: ImageDetail | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+
+
+class InputTextFunctionCallOutputContentItem(Sparse, tag="input_text", frozen=True):
+    """Text in a tool's answer."""
+
+    text: str
+
+
+FunctionCallOutputContentItem = (
+    InputTextFunctionCallOutputContentItem
+    | InputImageFunctionCallOutputContentItem
+    | InputAudioFunctionCallOutputContentItem
+    | EncryptedContentFunctionCallOutputContentItem
+)
+
+FunctionCallOutputBody = str | list[FunctionCallOutputContentItem]
+"""Plain text, or parts of several kinds."""
+
+
+class InternalChatMessageMetadataPassthrough(SnakeSparse, frozen=True):
+    """Notes that the model service copies onto the message."""
+
+    turn_id: str | None = None
+
+
+class ExecLocalShellAction(SnakeSparse, tag="exec", frozen=True):
+    """A command for the built-in shell tool, as an argument vector."""
+
+    command: list[str]
+    env: dict[str, str] | None = None
+    timeout_ms: UInt64 | None = None
+    user: str | None = None
+    working_directory: str | None = None
+
+
+LocalShellAction = ExecLocalShellAction
+
+LocalShellStatus = Literal["completed", "in_progress", "incomplete"]
+
+MessagePhase = Literal["commentary", "partial_answer", "final_answer"]
+"""Remarks under way, an answer that more may follow, or the last word of a turn."""
+
+
+class ResponseUsageMetadata(Value, frozen=True):
+    """What the service added about the price of a response."""
+
+    amount: str | None = None
+    metadata: JsonValue = None
+
+
+class RawResponseCompletedNotification(Value, frozen=True):
+    """The model service finished one response; its exact usage, for internal clients."""
+
+    response_id: str
+    thread_id: str
+    turn_id: str
+    usage: TokenUsageBreakdown | None = None
+    usage_metadata: ResponseUsageMetadata | None = None
+
+
+class AdditionalToolsResponseItem(Sparse, tag="additional_tools", frozen=True):
+    """Tools that become available in the middle of the history."""
+
+    role: str
+    tools: list[JsonValue]
+    id: str | None = None
+
+
+class AgentMessageResponseItem(SnakeSparse, tag="agent_message", frozen=True):
+    """A message from one agent to another."""
+
+    author: str
+    content: list[AgentMessageInputContent]
+    recipient: str
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class CompactionResponseItem(SnakeSparse, tag="compaction", frozen=True):
+    """A shortened history that only the model service can read."""
+
+    encrypted_content: str
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class CompactionTriggerResponseItem(Sparse, tag="compaction_trigger", frozen=True):
+    """Asks the model service to shorten the history at this point."""
+
+
+class ConfigurationUpdateResponseItem(Sparse, tag="configuration_update", frozen=True):
+    """Changes the model's settings from its place in the history on."""
+
+    reasoning: ConfigurationReasoning
+
+
+class ContextCompactionResponseItem(SnakeSparse, tag="context_compaction", frozen=True):
+    """The point at which the service shortened the history, with what it kept."""
+
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class CustomToolCallOutputResponseItem(SnakeSparse, tag="custom_tool_call_output", frozen=True):
+    """The answer to a call of a free-form tool."""
+
+    call_id: str
+    output: FunctionCallOutputBody
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    name: str | None = None
+
+
+class CustomToolCallResponseItem(SnakeSparse, tag="custom_tool_call", frozen=True):
+    """The model calls a tool whose input is free text."""
+
+    call_id: str
+    input: str
+    name: str
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    namespace: str | None = None
+    status: str | None = None
+
+
+class FunctionCallOutputResponseItem(SnakeSparse, tag="function_call_output", frozen=True):
+    """The answer to a call of a function."""
+
+    output: FunctionCallOutputBody
+    call_id: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    name: str | None = None
+    namespace: str | None = None
+
+
+class FunctionCallResponseItem(SnakeSparse, tag="function_call", frozen=True):
+    """The model calls a function; its arguments are JSON in a string."""
+
+    arguments: str
+    call_id: str
+    name: str
+    encrypted_content: str | None = None
+    encrypted_function_args: list[str] | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    namespace: str | None = None
+    status: str | None = None
+
+
+class GhostCommit(SnakeValue, frozen=True):
+    """A hidden commit that keeps the work tree, and what was untracked before."""
+
+    id: str
+    preexisting_untracked_dirs: list[str]
+    preexisting_untracked_files: list[str]
+    parent: str | None = None
+
+
+class GhostSnapshotResponseItem(SnakeSparse, tag="ghost_snapshot", frozen=True):
+    """Marks where the work tree was saved; only older histories have it."""
+
+    ghost_commit: GhostCommit
+
+
+class ImageGenerationCallResponseItem(SnakeSparse, tag="image_generation_call", frozen=True):
+    """A picture that the model drew, in base64."""
+
+    result: str
+    status: str
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    revised_prompt: str | None = None
+
+
+class LocalShellCallResponseItem(SnakeSparse, tag="local_shell_call", frozen=True):
+    """The model calls the built-in shell tool."""
+
+    action: LocalShellAction
+    status: LocalShellStatus
+    call_id: str | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class MessageResponseItem(SnakeSparse, tag="message", frozen=True):
+    """A message from the user, the developer or the assistant."""
+
+    content: list[ContentItem]
+    role: str
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    phase: MessagePhase | None = None
+    status: str | None = None
+
+
+class OtherResponseItem(Sparse, tag="other", frozen=True):
+    """Stands for an item of a type that is not known here."""
+
+
+class ReasoningTextReasoningItemContent(Sparse, tag="reasoning_text", frozen=True):
+    """A stretch of the model's raw thoughts."""
+
+    text: str
+
+
+class TextReasoningItemContent(Sparse, tag="text", frozen=True):
+    """A stretch of the model's raw thoughts, under its other tag."""
+
+    text: str
+
+
+ReasoningItemContent = ReasoningTextReasoningItemContent | TextReasoningItemContent
+
+
+class SummaryTextReasoningItemReasoningSummary(Sparse, tag="summary_text", frozen=True):
+    """A paragraph of the summary of the model's thoughts."""
+
+    text: str
+
+
+ReasoningItemReasoningSummary = SummaryTextReasoningItemReasoningSummary
+
+
+class ReasoningResponseItem(SnakeSparse, tag="reasoning", frozen=True):
+    """What the model thought, in summary, in the raw, or sealed."""
+
+    summary: list[ReasoningItemReasoningSummary]
+    content: list[ReasoningItemContent] | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class ToolSearchCallResponseItem(SnakeSparse, tag="tool_search_call", frozen=True):
+    """The model looks for tools that were not put before it."""
+
+    arguments: JsonValue
+    execution: str
+    call_id: str | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    status: str | None = None
+
+
+class ToolSearchOutputResponseItem(SnakeSparse, tag="tool_search_output", frozen=True):
+    """The tools that a search turned up."""
+
+    execution: str
+    status: str
+    tools: list[JsonValue]
+    call_id: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+
+
+class FindInPageResponsesApiWebSearchAction(Sparse, tag="find_in_page", frozen=True):
+    """Look for a phrase in a web page."""
+
+    pattern: str | None = None
+    url: str | None = None
+
+
+class OpenPageResponsesApiWebSearchAction(Sparse, tag="open_page", frozen=True):
+    """Open a web page."""
+
+    url: str | None = None
+
+
+class OtherResponsesApiWebSearchAction(Sparse, tag="other", frozen=True):
+    """A use of web search of a kind not known here."""
+
+
+class SearchResponsesApiWebSearchAction(Sparse, tag="search", frozen=True):
+    """Search the web."""
+
+    queries: list[str] | None = None
+    query: str | None = None
+
+
+ResponsesApiWebSearchAction = (
+    SearchResponsesApiWebSearchAction
+    | OpenPageResponsesApiWebSearchAction
+    | FindInPageResponsesApiWebSearchAction
+    | OtherResponsesApiWebSearchAction
+)
+
+
+class WebSearchCallResponseItem(SnakeSparse, tag="web_search_call", frozen=True):
+    """The model service searched the web by itself."""
+
+    action: ResponsesApiWebSearchAction | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
+    status: str | None = None
+
+
+ResponseItem = (
+    AdditionalToolsResponseItem
+    | MessageResponseItem
+    | AgentMessageResponseItem
+    | ReasoningResponseItem
+    | LocalShellCallResponseItem
+    | FunctionCallResponseItem
+    | ToolSearchCallResponseItem
+    | FunctionCallOutputResponseItem
+    | CustomToolCallResponseItem
+    | CustomToolCallOutputResponseItem
+    | ToolSearchOutputResponseItem
+    | WebSearchCallResponseItem
+    | ImageGenerationCallResponseItem
+    | CompactionResponseItem
+    | ConfigurationUpdateResponseItem
+    | CompactionTriggerResponseItem
+    | ContextCompactionResponseItem
+    | OtherResponseItem
+    | GhostSnapshotResponseItem
+)
+
+
+class RawResponseItemCompletedNotification(Value, frozen=True):
+    """An item exactly as the model gave it, for clients that opted in to raw events."""
+
+    item: ResponseItem
+    thread_id: str
+    turn_id: str

@@ -1,0 +1,85 @@
+"""Sections that order a user's thread list."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import Params, UInt32, Value
+
+
+class ThreadSectionAppearance(Value, frozen=True):
+    """The colour and icon of a section, in whatever words the clients agree on."""
+
+    color: str | None = None
+    icon: str | None = None
+
+
+class ThreadSection(Value, frozen=True):
+    """A named group in the thread list; its id survives a change of name."""
+
+    id: str
+    name: str
+    appearance: ThreadSectionAppearance | None = None
+
+
+class ThreadSectionCreateParams(Params, frozen=True):
+    """Add an empty section."""
+
+    name: str
+    appearance: ThreadSectionAppearance | None = None
+
+
+class ThreadSectionCreateResponse(Value, frozen=True):
+    """The new section, with the id that the server gave it."""
+
+    section: ThreadSection
+
+
+class ThreadSectionDeleteParams(Params, frozen=True):
+    """Remove a section; its threads remain."""
+
+    section_id: str
+
+
+class ThreadSectionDeleteResponse(Value, frozen=True):
+    """The section is gone."""
+
+
+class ThreadSectionListParams(Params, frozen=True):
+    """Page through the sections."""
+
+    cursor: str | None = None
+    limit: UInt32 | None = None
+
+
+class ThreadSectionListResponse(Value, frozen=True):
+    """A page of sections; no cursor means that it is the last."""
+
+    data: list[ThreadSection]
+    next_cursor: str | None = None
+
+
+class ThreadSectionMoveParams(Params, frozen=True):
+    """Put a thread into a section, at its end or before another, or take it out with null."""
+
+    section_id: str | None
+    thread_id: str
+    before_thread_id: str | None = None
+
+
+class ThreadSectionMoveResponse(Value, frozen=True):
+    """The thread has its new place."""
+
+
+class ThreadSectionUpdateParams(Params, frozen=True):
+    """Rename a section, and give it another look if one is named."""
+
+    name: str
+    section_id: str
+    appearance: ThreadSectionAppearance | UnsetType | None = UNSET
+
+
+class ThreadSectionUpdateResponse(Value, frozen=True):
+    """The section after the change."""
+
+    section: ThreadSection
