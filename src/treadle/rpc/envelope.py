@@ -1,0 +1,182 @@
+"""The four shapes of a JSON-RPC message, and telling them apart. No state, no i/o.
+
+Reading is strict about what names a request and lenient about the rest: a frame that cannot be
+answered becomes `Malformed`, never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from treadle.protocol.base import JsonValue
+from treadle.rpc.errors import ErrorObject
+from treadle.rpc.framing import Frame, Oversized
+
+Id: TypeAlias = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request: the peer waits for one answer to `id`."""
+
+    id: Id
+    method: str
+    params: Raw | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification."""
+
+    method: str
+    params: Raw | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a request of ours."""
+
+    id: Id
+    result: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The refusal of a request of ours."""
+
+    id: Id
+    error: ErrorObject
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Something that names no request; `id` is set only when an oversized one still showed it."""
+
+    reason: str
+    id: Id | None = None
+    method: str | None = None
+
+
+Message: TypeAlias = Call | Notice | Answer | Failure | Malformed
+
+
+class _Envelope(msgspec.Struct):
+    id: Id | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: JsonValue = UNSET  # any shape counts: a refusal that we cannot read is still one
+
+
+class _CallOut(msgspec.Struct, omit_defaults=True):
+    method: str
+    id: Id
+    params: JsonValue = None
+
+
+class _NoticeOut(msgspec.Struct, omit_defaults=True, rename="camel"):
+    method: str
+    params: JsonValue = None
+    emitted_at_ms: int | None = None
+
+
+class _AnswerOut(msgspec.Struct):
+    id: Id
+    result: JsonValue
+
+
+class _FailureOut(msgspec.Struct):
+    error: ErrorObject
+    id: Id
+
+
+_decoder: Final = msgspec.json.Decoder(_Envelope)
+_encode: Final = msgspec.json.Encoder().encode
+_NULL: Final = Raw(b"null")
+
+
+def decode(frame: Frame) -> Message:
+    """Classify one frame."""
+    if isinstance(frame, Oversized):
+        return _explain_oversized(frame)
+    try:
+        envelope = _decoder.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
+        return Malformed(str(cause))
+    id_, method, params = envelope.id, envelope.method, envelope.params
+    if method is not UNSET:
+        raw = None if params is UNSET or params == _NULL else params
+        return Notice(method, raw) if id_ is UNSET else Call(id_, method, raw)
+    if id_ is UNSET:
+        return Malformed("neither a method nor an id")
+    result, error = envelope.result, envelope.error
+    if error is not UNSET:
+        return Failure(id_, _read_error(error))
+    if not isinstance(result, UnsetType):
+        return Answer(id_, result)
+    return Malformed("an id without a method, result or error")
+
+
+def _read_error(error: JsonValue) -> ErrorObject:
+    try:
+        return msgspec.convert(error, ErrorObject)
+    except msgspec.ValidationError:
+        return ErrorObject(-32600, "the peer sent an error that is no error object", error)
+
+
+def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
+    """Write a request."""
+    return _encode(_CallOut(method, id_, params))
+
+
+def encode_notice(method: str, params: JsonValue, emitted_at_ms: int | None = None) -> bytes:
+    """Write a notification."""
+    return _encode(_NoticeOut(method, params, emitted_at_ms))
+
+
+def encode_answer(id_: Id, result: JsonValue) -> bytes:
+    """Write a result."""
+    return _encode(_AnswerOut(id_, result))
+
+
+def encode_failure(id_: Id, error: ErrorObject) -> bytes:
+    """Write an error answer."""
+    return _encode(_FailureOut(error, id_))
+
+
+def _explain_oversized(frame: Oversized) -> Malformed:
+    """Find the id in the part that was kept, so that the sender is told instead of left waiting."""
+    members = _leading_members(frame.head)
+    id_, method = members.get("id"), members.get("method")
+    if not isinstance(method, str) or isinstance(id_, bool) or not isinstance(id_, str | int):
+        id_ = method = None
+    return Malformed(f"a message of {frame.size} bytes is too large", id_, method)
+
+
+def _leading_members(head: bytes) -> dict[str, JsonValue]:
+    """The members of a JSON object that end before the text was cut off."""
+    text = head.decode("utf-8", "ignore").lstrip()
+    members: dict[str, JsonValue] = {}
+    read = json.JSONDecoder().raw_decode
+    position = 1
+    try:
+        while text[position - 1] in "{,":
+            key, position = read(text, _skip_space(text, position))
+            position = _skip_space(text, position) + 1  # the colon
+            value, position = read(text, _skip_space(text, position))
+            members[key] = value
+            position = _skip_space(text, position) + 1
+    except (ValueError, IndexError, TypeError, RecursionError):
+        pass  # the cut: what was read before it stands
+    return members
+
+
+def _skip_space(text: str, position: int) -> int:
+    while text[position] in " \t\r\n":
+        position += 1
+    return position

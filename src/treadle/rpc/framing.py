@@ -1,0 +1,64 @@
+"""Cutting a byte stream into messages, one per line, whatever the chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+HEAD_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """A message beyond the limit: its size, and its first bytes so that its id can be answered."""
+
+    size: int
+    head: bytes
+
+
+Frame: TypeAlias = bytes | Oversized
+
+
+class LineSplitter:
+    """Turns chunks into lines; a line beyond the limit is skipped as it streams in."""
+
+    def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """Take the next bytes and give the lines they complete, without their line ends."""
+        *complete, rest = chunk.split(b"\n")
+        frames: list[Frame] = []
+        for line in complete:
+            if self._size:
+                self._keep(line)
+                frames.append(self._take())
+            elif len(line) > self._limit:
+                frames.append(Oversized(len(line), line[:HEAD_BYTES]))
+            elif line:
+                frames.append(line)
+        if rest:
+            self._keep(rest)
+        return [frame for frame in frames if frame not in (b"", b"\r")]
+
+    def finish(self) -> list[Frame]:
+        """Give what the stream ended with: a last line needs no line end."""
+        return [self._take()] if self._size else []
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            # Only the head is of use from here on; the rest is counted, not stored.
+            self._parts = [b"".join(self._parts)[:HEAD_BYTES] or part[:HEAD_BYTES]]
+        else:
+            self._parts.append(part)
+
+    def _take(self) -> Frame:
+        parts, size = self._parts, self._size
+        self._parts, self._size = [], 0
+        if size > self._limit:
+            return Oversized(size, parts[0])
+        return b"".join(parts)

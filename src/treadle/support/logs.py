@@ -1,0 +1,137 @@
+"""Logs to stderr, one line an event, as text or JSON.
+
+A thread of its own writes them, so that a full pipe never stops the server.
+
+`TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) gives the level, and levels by
+module: `info`, `debug`, `warn,treadle.rpc=debug`, `off`. `LOG_FORMAT=json` gives JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+_LEVELS: Final = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+MAX_WAITING: Final = 1000
+FLUSH_SECONDS: Final = 0.3
+
+
+def configure(environ: Mapping[str, str] = os.environ) -> None:
+    """Send the package's logs to stderr, as the environment asks."""
+    default, by_module = parse_levels(environ.get("TREADLE_LOG") or environ.get("RUST_LOG") or "")
+    is_json = environ.get("LOG_FORMAT", "").lower() == "json"
+    handler = _StderrHandler()
+    handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
+    root = logging.getLogger("treadle")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(default)
+    for module, level in by_module.items():
+        logging.getLogger(module).setLevel(level)
+
+
+def parse_levels(text: str) -> tuple[int, dict[str, int]]:
+    """Read a filter; what is not about this package, or not understood, changes nothing."""
+    default = logging.WARNING
+    by_module: dict[str, int] = {}
+    for directive in filter(None, (part.strip() for part in text.split(","))):
+        target, _, name = directive.rpartition("=")
+        level = _LEVELS.get(name.lower())
+        if level is None:
+            continue
+        if not target:
+            default = level
+        elif target == "treadle" or target.startswith(("treadle.", "treadle::")):
+            by_module[target.replace("::", ".")] = level
+    return by_module.pop("treadle", default), by_module
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00 WARNING treadle.rpc: dropped a frame peer=stdio`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, but for a traceback."""
+        line = super().format(record)
+        fields = " ".join(f"{name}={value!r}" for name, value in _fields(record).items())
+        return f"{line} {fields}" if fields else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Everything the record says, under its own names."""
+        entry: dict[str, object] = {
+            "timestamp": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname,
+            "target": record.name,
+            "message": record.getMessage(),
+            "fields": _fields(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes from a thread; a reader that is too slow loses lines and is told how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one line."""
+        if self._waiting.qsize() >= MAX_WAITING:
+            self._dropped += 1
+            return
+        line = self.format(record)
+        if self._dropped:
+            line, self._dropped = f"{line}\n... {self._dropped} lines were dropped", 0
+        self._waiting.put(line)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
+            self._thread.start()
+
+    def flush(self) -> None:
+        """Wait a moment for what is queued: called when the process ends."""
+        if self._thread is not None and self._thread.is_alive():
+            written = threading.Event()
+            self._waiting.put(written)
+            written.wait(FLUSH_SECONDS)
+
+    def _write(self) -> None:
+        while True:
+            line = self._waiting.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            try:
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+            except (OSError, ValueError):
+                return  # nobody listens, and there is nobody left to tell
