@@ -1,0 +1,101 @@
+"""What every transport offers, and the inbox that most of them share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from treadle.rpc.framing import Frame
+
+MAX_INBOX_FRAMES: Final = 256
+MAX_INBOX_BYTES: Final = 8 * 1024 * 1024
+
+
+class TransportError(Exception):
+    """The line is gone: refused, broken, or closed by us."""
+
+
+class Transport(Protocol):
+    """Moves whole messages; one task receives, one task sends."""
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for logs."""
+        ...
+
+    async def receive(self) -> Sequence[Frame]:
+        """Wait for the next messages; empty at the end of input.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        ...
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Send messages in order; returns when the peer is keeping up.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Hang up; whoever receives gets the end of input."""
+        ...
+
+
+class Listener(Protocol):
+    """Waits for peers."""
+
+    async def serve(self, accept: Callable[[Transport], Awaitable[None]]) -> None:
+        """Run `accept` for each peer, at the same time, until cancelled."""
+        ...
+
+
+class Inbox:
+    """Frames that arrived and were not taken yet; tells its source when to pause and resume."""
+
+    def __init__(self, *, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self._frames: list[Frame] = []
+        self._size = 0
+        self._wake = asyncio.Event()
+        self._finished = False
+        self._error: Exception | None = None
+        self._pause = pause
+        self._resume = resume
+        self._is_paused = False
+
+    def put(self, frames: Sequence[Frame]) -> None:
+        """Add what arrived."""
+        self._frames += frames
+        self._size += sum(map(_size, frames))
+        if self._frames:
+            self._wake.set()
+        if len(self._frames) > MAX_INBOX_FRAMES or self._size > MAX_INBOX_BYTES:
+            self._is_paused = True
+            self._pause()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Nothing more will come; an error is raised once everything before it was taken."""
+        if not self._finished:
+            self._finished = True
+            self._error = error
+        self._wake.set()
+
+    async def take(self) -> Sequence[Frame]:
+        """Wait for frames and take them all; empty at the end."""
+        while not self._frames and not self._finished:
+            self._wake.clear()
+            await self._wake.wait()
+        frames, self._frames, self._size = self._frames, [], 0
+        if self._is_paused and not self._finished:
+            self._is_paused = False
+            self._resume()
+        if not frames and self._error is not None:
+            raise TransportError(str(self._error)) from self._error
+        return frames
+
+
+def _size(frame: Frame) -> int:
+    return len(frame) if isinstance(frame, bytes) else len(frame.head)

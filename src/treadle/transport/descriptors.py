@@ -1,0 +1,195 @@
+"""Reading and writing raw file descriptors without ever blocking the event loop.
+
+Not asyncio's pipe transports: those refuse regular files, and they switch descriptors that other
+processes share to non-blocking mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from treadle.transport.base import TransportError
+
+READ_BYTES: Final = 256 * 1024
+
+
+def is_pollable(fd: int) -> bool:
+    """Whether the event loop can wait for this descriptor; regular files are always ready."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+
+
+def reopen(fd: int, flags: int) -> int:
+    """A descriptor of our own for the same pipe, so that non-blocking mode stays ours alone.
+
+    Sockets cannot be reopened, and other systems have no `/proc`: there a duplicate is used.
+    """
+    with contextlib.suppress(OSError):
+        return os.open(f"/proc/self/fd/{fd}", flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    copy = os.dup(fd)
+    os.set_blocking(copy, False)
+    return copy
+
+
+class PolledReader:
+    """Feeds a callback with what arrives on a pipe; an empty chunk is the end."""
+
+    def __init__(self, fd: int, feed: Callable[[bytes], None]) -> None:
+        self._fd = fd
+        self._feed = feed
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = False
+        self._is_done = False
+        self.resume()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self._is_reading and not self._is_done:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.pause()
+        if not self._is_done:
+            self._is_done = True
+            os.close(self._fd)
+
+    def drain(self) -> None:
+        """Take what has arrived already and expect no more."""
+        while not self._is_done and self._on_readable():
+            pass
+        if not self._is_done:
+            self.close()
+            self._feed(b"")
+
+    def _on_readable(self) -> bool:
+        try:
+            chunk = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""  # a terminal or a pipe that went away has ended
+        if not chunk:
+            self.close()
+        self._feed(chunk)
+        return True
+
+
+class ThreadedReader:
+    """The same for what cannot be polled: a thread reads, one chunk ahead."""
+
+    def __init__(self, fd: int, feed: Callable[[bytes], None]) -> None:
+        self._fd = os.dup(fd)
+        self._feed = feed
+        self._loop = asyncio.get_running_loop()
+        self._go = threading.Event()
+        self._go.set()
+        self._is_done = False
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        self._go.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._go.set()
+
+    def close(self) -> None:
+        """Stop for good."""
+        self._is_done = True
+        self._go.set()
+
+    def _read(self) -> None:
+        chunk = b"-"
+        while chunk:
+            self._go.wait()
+            if self._is_done:
+                break
+            chunk = os.read(self._fd, READ_BYTES)
+            with contextlib.suppress(RuntimeError):  # the loop may be gone before the file is
+                self._loop.call_soon_threadsafe(self._feed, chunk)
+        os.close(self._fd)
+
+
+class Writer:
+    """Writes to a descriptor, waiting in the event loop while it is full."""
+
+    def __init__(self, fd: int, on_hang_up: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_pollable = is_pollable(fd)
+        self._fd = reopen(fd, os.O_WRONLY) if self._is_pollable else os.dup(fd)
+        self._on_hang_up = on_hang_up
+        self._waiting: asyncio.Future[None] | None = None
+        self._is_done = False
+        # A pipe whose reader is gone reports an error to whoever polls it for reading.
+        self._is_watched = self._is_pollable and stat.S_ISFIFO(os.fstat(self._fd).st_mode)
+        if self._is_watched:
+            self._loop.add_reader(self._fd, self._on_gone)
+
+    async def write(self, parts: Sequence[bytes]) -> None:
+        """Write everything.
+
+        Raises:
+            TransportError: nobody reads any more.
+        """
+        rest = memoryview(b"".join(parts))
+        while rest:
+            if self._is_done:
+                raise TransportError("the output is closed")
+            try:
+                written = os.write(self._fd, rest)
+            except BlockingIOError:
+                await self._writable()
+                continue
+            except OSError as error:
+                raise TransportError(f"nobody reads the output: {error.strerror}") from error
+            rest = rest[written:]
+
+    def close(self) -> None:
+        """Stop for good."""
+        if self._is_done:
+            return
+        self._is_done = True
+        self._unwatch()
+        if self._waiting is not None:
+            self._loop.remove_writer(self._fd)
+            if not self._waiting.done():
+                self._waiting.set_result(None)
+        os.close(self._fd)
+
+    async def _writable(self) -> None:
+        self._waiting = self._loop.create_future()
+        self._loop.add_writer(self._fd, self._on_writable)
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+            if not self._is_done:
+                self._loop.remove_writer(self._fd)
+
+    def _on_writable(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _on_gone(self) -> None:
+        self._unwatch()
+        self._on_hang_up()
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._fd)

@@ -1,0 +1,83 @@
+"""One JSON document per line over two descriptors: a server's own stdin and stdout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from treadle.rpc.framing import MAX_MESSAGE_BYTES, Frame, LineSplitter
+from treadle.transport.base import Inbox
+from treadle.transport.descriptors import (
+    PolledReader,
+    ThreadedReader,
+    Writer,
+    is_pollable,
+    reopen,
+)
+
+
+class LineTransport:
+    """Lines in, lines out; the end of input leaves the output open, so the last answers go out."""
+
+    def __init__(
+        self,
+        read_fd: int,
+        write_fd: int,
+        *,
+        peer: str,
+        already_read: bytes = b"",
+        limit: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self.peer = peer
+        self._splitter = LineSplitter(limit)
+        self._inbox = Inbox(pause=self._pause, resume=self._resume)
+        if is_pollable(read_fd):
+            own = reopen(read_fd, os.O_RDONLY)
+            self._reader: PolledReader | ThreadedReader = PolledReader(own, self._feed)
+        else:
+            self._reader = ThreadedReader(read_fd, self._feed)
+        # Nobody can hear us once the reader of our output is gone, so that ends the input too.
+        self._writer = Writer(write_fd, self._inbox.finish)
+        if already_read:
+            self._inbox.put(self._splitter.feed(already_read))
+
+    async def receive(self) -> Sequence[Frame]:
+        """Wait for the next lines."""
+        return await self._inbox.take()
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Write each frame as a line."""
+        await self._writer.write([b"\n".join(frames), b"\n"])
+
+    def drain(self) -> None:
+        """Take what has arrived already and expect no more."""
+        if isinstance(self._reader, PolledReader):
+            self._reader.drain()
+
+    def close_output(self) -> None:
+        """Let the other side see the end of what we write; keep reading."""
+        self._writer.close()
+
+    async def close(self) -> None:
+        """Stop reading and writing; the descriptors we were given stay open."""
+        self._inbox.finish()
+        self._reader.close()
+        self._writer.close()
+
+    def _feed(self, chunk: bytes) -> None:
+        if chunk:
+            self._inbox.put(self._splitter.feed(chunk))
+        else:
+            self._inbox.put(self._splitter.finish())
+            self._inbox.finish()
+
+    def _pause(self) -> None:
+        self._reader.pause()
+
+    def _resume(self) -> None:
+        self._reader.resume()
+
+
+def stdio(already_read: bytes = b"") -> LineTransport:
+    """The process's own stdin and stdout; `already_read` is input that was taken before."""
+    return LineTransport(0, 1, peer="stdio", already_read=already_read)
