@@ -1,0 +1,207 @@
+"""Requests, answers and notifications both ways over one transport.
+
+Owns the life of a conversation: one task reads, one writes, handlers run beside them. Knows no
+method by name. Whatever happens to the line, every open request is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+from treadle.connection.context import S
+from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
+from treadle.connection.outbound import Outbound
+from treadle.connection.router import Router
+from treadle.protocol.method import Notification, Request
+from treadle.rpc import envelope
+from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
+from treadle.rpc.errors import InvalidRequest, RpcError
+from treadle.support.clock import NowMs
+from treadle.transport.base import Transport, TransportError
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+GRACE_SECONDS: Final = 1.0
+FLUSH_SECONDS: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class ConnectionLost(TransportError):
+    """The peer hung up before it answered."""
+
+
+class Connection(Generic[S]):
+    """One conversation; `session` is whatever the owner keeps per peer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        router: Router[S],
+        session: S,
+        *,
+        stamp: NowMs | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self.session: Final = session
+        self._transport = transport
+        self._stamp = stamp
+        self._outbound = Outbound()
+        self._dispatcher = Dispatcher(
+            self,
+            router,
+            put=self._outbound.put,
+            spawn=self._spawn,
+            max_in_flight=max_in_flight,
+        )
+        # Ids restart at 0 per connection: upstream clients assume it.
+        self._next_id = 0
+        self._open: dict[Id, asyncio.Future[Answer]] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
+        self._is_lost = False
+        self._is_over = False
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for logs."""
+        return self._transport.peer
+
+    async def run(self) -> None:
+        """Converse until the peer hangs up, or `finish` or `close` is called."""
+        try:
+            async with self._tasks:
+                writer = self._tasks.create_task(self._write(), name=f"write {self.peer}")
+                self._reader = self._tasks.create_task(self._read(), name=f"read {self.peer}")
+                if self._is_lost:
+                    self._reader.cancel()
+                try:
+                    await asyncio.wait({self._reader})
+                    self._settle()
+                    await self._finish_handlers()
+                finally:
+                    self._is_over = True
+                    self._settle()
+                    self._outbound.close()
+                    for task in (self._reader, *self._handlers):
+                        task.cancel()
+                    await asyncio.wait({writer}, timeout=FLUSH_SECONDS)
+                    writer.cancel()
+        finally:
+            await self._transport.close()
+
+    def finish(self) -> None:
+        """Listen no more, answer what was asked, then hang up."""
+        self._settle()
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._transport.close()
+
+    async def request(self, method: Request[P, R], params: P, *, id_: Id | None = None) -> R:
+        """Ask the peer and wait for its answer.
+
+        Raises:
+            RpcError: the peer refused.
+            ConnectionLost: it hung up first.
+        """
+        if self._is_lost:
+            raise ConnectionLost(f"{self.peer} hung up")
+        if id_ is None:
+            id_, self._next_id = self._next_id, self._next_id + 1
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[id_] = answer
+        try:
+            await self._outbound.room()
+            self._outbound.put(envelope.encode_call(id_, method.method, params))
+            return method.result_decoder.decode((await answer).result)
+        finally:
+            self._open.pop(id_, None)
+
+    async def notify(self, method: Notification[P], params: P) -> None:
+        """Tell the peer; waits only while it is far behind in reading."""
+        await self._outbound.room()
+        stamp = self._stamp() if self._stamp else None
+        self._outbound.put(envelope.encode_notice(method.method, params, stamp))
+
+    async def _read(self) -> None:
+        while True:
+            # A peer that does not read its answers is not read either: this bounds the memory.
+            await self._outbound.room()
+            try:
+                frames = await self._transport.receive()
+            except TransportError as error:
+                logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+                return
+            if not frames:
+                return
+            for frame in frames:
+                self._take(envelope.decode(frame))
+            # Frames that were already buffered must not keep other connections from running.
+            await asyncio.sleep(0)
+
+    async def _write(self) -> None:
+        try:
+            await self._outbound.write_to(self._transport)
+        except TransportError as error:
+            logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+            self._outbound.close()
+            await self._transport.close()
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Call():
+                self._dispatcher.on_call(message)
+            case Notice():
+                self._dispatcher.on_notice(message)
+            case Answer():
+                self._settle_one(message.id, message)
+            case Failure():
+                self._settle_one(message.id, RpcError.from_object(message.error))
+            case Malformed():
+                self._on_malformed(message)
+
+    def _on_malformed(self, message: Malformed) -> None:
+        logger.warning("dropped a frame", extra={"peer": self.peer, "reason": message.reason})
+        if message.id is not None:
+            reason = f"Invalid request: {message.reason}"
+            self._dispatcher.fail(message.id, InvalidRequest(reason, method=message.method))
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        if self._is_over:
+            work.close()
+            return
+        task = self._tasks.create_task(work, name=name)
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+
+    def _settle_one(self, id_: Id, outcome: Answer | RpcError) -> None:
+        future = self._open.pop(id_, None)
+        if future is None or future.done():
+            return  # an answer to nothing we asked, or one that came too late
+        if isinstance(outcome, Answer):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+    def _settle(self) -> None:
+        self._is_lost = True
+        for future in self._open.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(f"{self.peer} hung up"))
+        self._open.clear()
+
+    async def _finish_handlers(self) -> None:
+        """Answer what was asked before the end of input, for as long as a peer would wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                while self._handlers:
+                    await asyncio.wait(self._handlers)

@@ -1,0 +1,49 @@
+"""What a handler is given besides its params."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from treadle.rpc.envelope import Id
+
+if TYPE_CHECKING:
+    from treadle.connection.connection import Connection
+
+S = TypeVar("S")
+
+
+class Context(Generic[S]):
+    """Who asks, and how to act once the answer is on its way."""
+
+    __slots__ = ("_release", "actions", "connection", "request_id", "session")
+
+    def __init__(
+        self,
+        connection: Connection[S],
+        session: S,
+        request_id: Id | None,
+        release: Callable[[], None] | None,
+    ) -> None:
+        self.connection = connection
+        self.session = session
+        self.request_id = request_id
+        self.actions: list[Callable[[], object]] = []
+        self._release = release
+
+    @property
+    def answered_id(self) -> Id:
+        """The id of the request; a notification has none to ask for."""
+        if self.request_id is None:
+            raise LookupError("a notification has no id")
+        return self.request_id
+
+    def after_reply(self, action: Callable[[], object]) -> None:
+        """Call this when the answer is queued, so that it goes before the work it announces."""
+        self.actions.append(action)
+
+    def release_scope(self) -> None:
+        """Let the next request of this scope start, though this one may not be answered yet."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()

@@ -1,0 +1,126 @@
+"""From an incoming request to its one answer: decode, guard, order, run, translate errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias
+
+from treadle.connection.context import Context, S
+from treadle.connection.ordering import Lanes
+from treadle.connection.router import Route, Router
+from treadle.rpc import envelope
+from treadle.rpc.envelope import Call, Id, Notice
+from treadle.rpc.errors import InternalError, Overloaded, RpcError
+from treadle.rpc.params import decode_params
+
+if TYPE_CHECKING:
+    from treadle.connection.connection import Connection
+
+MAX_IN_FLIGHT: Final = 512
+
+Put: TypeAlias = Callable[[bytes], None]
+Spawn: TypeAlias = Callable[[Coroutine[None, None, None], str], None]
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher(Generic[S]):
+    """Answers the requests of one connection, each exactly once."""
+
+    def __init__(
+        self,
+        connection: Connection[S],
+        router: Router[S],
+        *,
+        put: Put,
+        spawn: Spawn,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._connection = connection
+        self._router = router
+        self._put = put
+        self._spawn = spawn
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+        self._lanes = Lanes()
+
+    def on_notice(self, notice: Notice) -> None:
+        """Handle a notification; unknown ones are nobody's business."""
+        found = self._router.notice(notice.method)
+        if found is None:
+            return
+        method, handler = found
+        context = Context(self._connection, self._connection.session, None, None)
+        try:
+            handler(context, decode_params(method, notice.params))
+        except RpcError as error:
+            logger.warning("refused a notification", extra={"reason": error.message})
+
+    def on_call(self, call: Call) -> None:
+        """Start a request; it is answered now or when its handler is done."""
+        try:
+            route, params = self._admit(call)
+        except RpcError as error:
+            self.fail(call.id, error)
+            return
+        self._in_flight += 1
+        scope = route.method.scope
+        key = None if scope is None else scope(params)
+        release = None if key is None else partial(self._lanes.leave, key)
+        context = Context(self._connection, self._connection.session, call.id, release)
+        start = partial(self._start, route, params, context)
+        if key is None:
+            start()
+        else:
+            self._lanes.enter(key, start)
+
+    def fail(self, id_: Id, error: RpcError) -> None:
+        """Answer with an error."""
+        self._put(envelope.encode_failure(id_, error.to_object()))
+
+    def _admit(self, call: Call) -> tuple[Route[S], object]:
+        if self._in_flight >= self._max_in_flight:
+            raise Overloaded
+        route = self._router.route(call.method)
+        params = decode_params(route.method, call.params)
+        if self._router.guard is not None:
+            self._router.guard(self._connection.session, route.method, params)
+        return route, params
+
+    def _start(self, route: Route[S], params: object, context: Context[S]) -> None:
+        if route.is_async:
+            self._spawn(self._answer_later(route, params, context), route.method.method)
+            return
+        try:
+            self._succeed(context, route.handler(context, params))
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers whatever happened
+            self._refuse(context, error)
+        finally:
+            self._leave(context)
+
+    async def _answer_later(self, route: Route[S], params: object, context: Context[S]) -> None:
+        try:
+            self._succeed(context, await route.handler(context, params))
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers whatever happened
+            self._refuse(context, error)
+        finally:
+            self._leave(context)
+
+    def _succeed(self, context: Context[S], result: object) -> None:
+        self._put(envelope.encode_answer(context.answered_id, result))
+        for action in context.actions:
+            action()
+
+    def _refuse(self, context: Context[S], error: Exception) -> None:
+        translate = self._router.translate
+        answer = error if isinstance(error, RpcError) else translate and translate(error)
+        if answer is None:
+            logger.error("handler failed", exc_info=error)
+            answer = InternalError("internal error")
+        self.fail(context.answered_id, answer)
+
+    def _leave(self, context: Context[S]) -> None:
+        self._in_flight -= 1
+        context.release_scope()

@@ -1,0 +1,65 @@
+"""What waits to be written to one peer: in order, bounded, written by one task."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from treadle.transport.base import Transport
+
+MAX_OUTBOUND_BYTES: Final = 16 * 1024 * 1024
+
+
+class Outbound:
+    """A queue of frames with room for a bounded number of bytes.
+
+    `put` never refuses and never waits, so an answer is never dropped; producers that can wait
+    do so in `room`. What bounds the memory is that a connection whose peer does not read stops
+    taking requests from it.
+    """
+
+    def __init__(self, limit: int = MAX_OUTBOUND_BYTES) -> None:
+        self._limit = limit
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+
+    def put(self, frame: bytes) -> None:
+        """Queue one frame; after `close` it goes nowhere."""
+        if self._closed:
+            return
+        self._frames.append(frame)
+        self._size += len(frame)
+        if self._size >= self._limit:
+            self._room.clear()
+        self._wake.set()
+
+    async def room(self) -> None:
+        """Wait until the peer has taken enough of what is queued."""
+        await self._room.wait()
+
+    def close(self) -> None:
+        """Take no more; the writer ends once the queue is empty."""
+        self._closed = True
+        self._wake.set()
+        self._room.set()
+
+    async def write_to(self, transport: Transport) -> None:
+        """Write until closed.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        while self._frames or not self._closed:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._frames:
+                frames, size = self._frames, self._size
+                self._frames = []
+                await transport.send(frames)
+                self._size -= size
+                if self._size < self._limit:
+                    self._room.set()

@@ -1,0 +1,106 @@
+"""Which function handles which method."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from treadle.connection.context import Context, S
+from treadle.protocol.method import Notification, Request
+from treadle.rpc.errors import MethodNotFound, NotImplementedYet, RpcError
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+Handler: TypeAlias = Callable[[Context[S], P], R | Awaitable[R]]
+Guard: TypeAlias = Callable[[S, Request[Any, Any], object], None]
+Translate: TypeAlias = Callable[[Exception], RpcError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[S]):
+    """A method and its handler; a plain function answers at once, without a task of its own."""
+
+    method: Request[Any, Any]
+    handler: Callable[[Context[S], Any], Any]
+    is_async: bool
+
+
+class Router(Generic[S]):
+    """The methods one side answers.
+
+    `guard` may refuse a decoded request; `translate` turns errors of the layers below into
+    answers. Both raise or return an `RpcError`.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, Request[Any, Any]],
+        *,
+        guard: Guard[S] | None = None,
+        translate: Translate | None = None,
+    ) -> None:
+        self._known = known
+        self._routes: dict[str, Route[S]] = {}
+        self._notices: dict[str, tuple[Notification[Any], Callable[[Context[S], Any], None]]] = {}
+        self.guard = guard
+        self.translate = translate
+
+    def request(self, method: Request[P, R]) -> Callable[[Handler[S, P, R]], Handler[S, P, R]]:
+        """Register the handler of a request."""
+
+        def register(handler: Handler[S, P, R]) -> Handler[S, P, R]:
+            is_async = inspect.iscoroutinefunction(handler)
+            self._routes[method.method] = Route(method, handler, is_async)
+            return handler
+
+        return register
+
+    def notification(
+        self, method: Notification[P]
+    ) -> Callable[[Callable[[Context[S], P], None]], Callable[[Context[S], P], None]]:
+        """Register the handler of a notification; it must not wait."""
+
+        def register(handler: Callable[[Context[S], P], None]) -> Callable[[Context[S], P], None]:
+            self._notices[method.method] = (method, handler)
+            return handler
+
+        return register
+
+    def include(self, other: Router[S]) -> None:
+        """Take over the handlers of another router."""
+        self._routes.update(other._routes)
+        self._notices.update(other._notices)
+
+    def route(self, method: str) -> Route[S]:
+        """Find the handler of a request; one that is known but not built is refused after guard.
+
+        Raises:
+            MethodNotFound: no such method.
+        """
+        route = self._routes.get(method)
+        if route is not None:
+            return route
+        if method in self._known:
+            return Route(self._known[method], partial(_refuse_unbuilt, method), is_async=False)
+        names = ", ".join(f"`{name}`" for name in self._known)
+        raise MethodNotFound(
+            f"Invalid request: unknown variant `{method}`, expected one of {names}", method=method
+        )
+
+    def notice(
+        self, method: str
+    ) -> tuple[Notification[Any], Callable[[Context[S], Any], None]] | None:
+        """Find the handler of a notification, if anybody cares for it."""
+        return self._notices.get(method)
+
+    def unhandled(self) -> Iterable[str]:
+        """The methods that are known and not built."""
+        return [name for name in self._known if name not in self._routes]
+
+
+def _refuse_unbuilt(method: str, _context: object, _params: object) -> None:
+    raise NotImplementedYet(method)
