@@ -1,0 +1,19 @@
+"""The `treadle` command: answers a client's handshake first, then imports the rest."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; the exit code is what it returns."""
+    from treadle.server.early import answer_first
+
+    early = answer_first(sys.argv[1:])
+    from treadle.cli.main import run
+
+    return run(sys.argv[1:], early=early)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

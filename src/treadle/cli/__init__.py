@@ -1,0 +1,1 @@
+"""The `treadle` command: parsing, and one file per subcommand."""

@@ -1,0 +1,175 @@
+"""Runs the server until its client is gone or a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ipaddress
+import re
+import signal
+import sys
+from collections.abc import Coroutine
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from treadle.server.config_file import ConfigError, Overrides, load_config
+from treadle.server.early import Early
+from treadle.server.handshake import home_folder
+from treadle.server.server import Server
+from treadle.support import logs
+
+if TYPE_CHECKING:
+    from treadle.transport.unix import UnixListener
+    from treadle.transport.websocket import WebSocketListener
+
+STOP_SECONDS: Final = 1.6
+_EXPECTED: Final = "expected `stdio://`, `unix://`, `unix://PATH`, `ws://IP:PORT`, or `off`"
+
+
+class StartError(Exception):
+    """The server cannot start as asked; the message says why."""
+
+
+class WebSocketAddress(NamedTuple):
+    """Where to listen for WebSocket clients."""
+
+    host: str
+    port: int
+
+
+def start(options: argparse.Namespace, early: Early | None) -> int:
+    """Run a server as the command line says."""
+    logs.configure()
+    url = "stdio://" if options.stdio else options.listen
+    if url.startswith("ws:"):
+        parse_listen(url)
+    elif url not in ("stdio://", "off") and not url.startswith("unix://"):
+        _refuse_url(url, f"unsupported --listen URL `{url}`; {_EXPECTED}")
+    try:
+        load_config(
+            Path(home_folder()),
+            Overrides.parse(
+                options.config + options.config_nested,
+                enable=options.enable + options.enable_nested,
+                disable=options.disable + options.disable_nested,
+            ),
+            is_strict=options.strict_config,
+        )
+    except ConfigError as error:
+        raise StartError(error) from error
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(options, url, early))
+    return 0
+
+
+def parse_listen(url: str) -> WebSocketAddress:
+    """Read `ws://IP:PORT`; a name instead of an address would leave open what is listened on."""
+    match = re.fullmatch(r"ws://(?P<host>[^/:]+|\[[^]]+\]):(?P<port>\d{1,5})", url)
+    try:
+        host = str(ipaddress.ip_address(match["host"].strip("[]"))) if match else ""
+    except ValueError:
+        host = ""
+    if match is None or not host or int(match["port"]) >= 2**16:
+        _refuse_url(url, f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`")
+    return WebSocketAddress(host, int(match["port"]))
+
+
+def _refuse_url(url: str, reason: str) -> NoReturn:
+    print(f"error: invalid value '{url}' for '--listen <URL>': {reason}", file=sys.stderr)
+    print("\nFor more information, try '--help'.", file=sys.stderr)
+    raise SystemExit(2)
+
+
+async def _run(options: argparse.Namespace, url: str, early: Early | None) -> None:
+    server = Server()
+    serve = await _open(server, options, url, early)
+    async with asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(serve, name=url)
+        stopping = partial(_stop, server, work)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping)
+
+
+def _stop(server: Server, work: asyncio.Task[None]) -> None:
+    """End on a signal: let the answers under way go out, for a moment."""
+    is_first = not server.is_finishing
+    server.finish()
+    if server.sessions and is_first:
+        asyncio.get_running_loop().call_later(STOP_SECONDS, work.cancel)
+        server.when_idle(work.cancel)
+    else:
+        work.cancel()
+
+
+async def _open(
+    server: Server, options: argparse.Namespace, url: str, early: Early | None
+) -> Coroutine[None, None, None]:
+    """Claim what the server listens on, and give the work of serving it."""
+    if url == "stdio://":
+        from treadle.transport.stdio import stdio
+
+        early = early or Early(None, b"")
+        return server.attach(stdio(early.unread), answered=early.answered)
+    if url == "off":
+        return _wait_for_ever()
+    if url.startswith("ws:"):
+        return server.serve(await _listen_websocket(parse_listen(url), options))
+    return server.serve(await _listen_unix(url.removeprefix("unix://")))
+
+
+async def _listen_websocket(
+    address: WebSocketAddress, options: argparse.Namespace
+) -> WebSocketListener:
+    from treadle.transport.auth import AuthConfigError, auth_from_flags
+    from treadle.transport.websocket import WebSocketListener
+
+    try:
+        auth = auth_from_flags(
+            options.ws_auth,
+            token_file=options.ws_token_file,
+            token_sha256=options.ws_token_sha256,
+            shared_secret_file=options.ws_shared_secret_file,
+            issuer=options.ws_issuer,
+            audience=options.ws_audience,
+            max_clock_skew_seconds=options.ws_max_clock_skew_seconds,
+        )
+        listener = WebSocketListener(address.host, address.port, auth=auth)
+        await listener.start()
+    except (AuthConfigError, OSError) as error:
+        raise StartError(error) from error
+    host, port = listener.address
+    _print_banner(f"[{host}]" if ":" in host else host, port, has_auth=auth is not None)
+    return listener
+
+
+def _print_banner(host: str, port: int, *, has_auth: bool) -> None:
+    """Say where we listen, in upstream's layout: tools read the port from it."""
+    lines = [
+        "treadle app-server (WebSockets)",
+        f"  listening on: ws://{host}:{port}",
+        f"  readyz: http://{host}:{port}/readyz",
+        f"  healthz: http://{host}:{port}/healthz",
+        "  note: clients must authenticate"
+        if has_auth
+        else "  note: binds localhost only (use SSH port-forwarding for remote access)",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+async def _listen_unix(path: str) -> UnixListener:
+    from treadle.transport.unix import SocketPathError, UnixListener
+
+    home = Path(home_folder())
+    socket = Path(path) if path else home / "app-server-control" / "app-server-control.sock"
+    listener = UnixListener(socket)
+    try:
+        await listener.start()
+    except (SocketPathError, OSError) as error:
+        raise StartError(error) from error
+    return listener
+
+
+async def _wait_for_ever() -> None:
+    await asyncio.Event().wait()

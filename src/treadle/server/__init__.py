@@ -1,0 +1,1 @@
+"""The app-server: sessions, handlers, and the process around them."""

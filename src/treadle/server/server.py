@@ -1,0 +1,81 @@
+"""The server: any number of clients on any number of transports, one set of threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from treadle.connection.connection import Connection
+from treadle.connection.router import Router
+from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
+from treadle.rpc import envelope
+from treadle.rpc.params import decode_params
+from treadle.server import handlers
+from treadle.server.session import ClientSession, guard
+from treadle.support.clock import NowMs, now_ms
+from treadle.transport.base import Listener, Transport
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """Answers clients; what belongs to no client lives here."""
+
+    def __init__(self, *, clock: NowMs = now_ms) -> None:
+        self._clock = clock
+        self._router: Router[ClientSession] = Router(CLIENT_REQUESTS, guard=guard)
+        handlers.register(self._router)
+        self.sessions: set[ClientSession] = set()
+        self.is_finishing = False
+        self._on_idle: Callable[[], object] | None = None
+
+    def unbuilt_methods(self) -> list[str]:
+        """The methods of the protocol that this server knows and cannot do yet."""
+        return list(self._router.unhandled())
+
+    async def serve(self, listener: Listener) -> None:
+        """Answer everybody who comes, until cancelled."""
+        await listener.serve(self.attach)
+
+    def finish(self) -> None:
+        """Take no more requests, answer those under way, and hang up on everybody."""
+        self.is_finishing = True
+        for session in self.sessions:
+            if session.connection is not None:
+                session.connection.finish()
+
+    def when_idle(self, action: Callable[[], object]) -> None:
+        """Call this when the last client is gone."""
+        self._on_idle = action
+
+    async def attach(self, transport: Transport, *, answered: bytes | None = None) -> None:
+        """Converse with one client until it hangs up.
+
+        `answered` is an `initialize` that the client has had its answer to.
+        """
+        if self.is_finishing:
+            return
+        session = ClientSession(self)
+        if answered is not None:
+            _replay_handshake(session, answered)
+        connection = Connection(transport, self._router, session, stamp=self._clock)
+        session.connection = connection
+        self.sessions.add(session)
+        logger.info("client connected", extra={"peer": transport.peer})
+        try:
+            await connection.run()
+        finally:
+            self.sessions.discard(session)
+            if not self.sessions and self._on_idle is not None:
+                self._on_idle()
+            logger.info("client gone", extra={"peer": transport.peer})
+
+
+def _replay_handshake(session: ClientSession, line: bytes) -> None:
+    call = envelope.decode(line)
+    if not isinstance(call, envelope.Call):
+        message = "only a request can have been answered"
+        raise msgspec.ValidationError(message)
+    session.initialize(decode_params(INITIALIZE, call.params))
