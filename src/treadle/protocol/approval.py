@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import field
+
 from treadle.protocol.base import (
     AbsolutePathBuf,
     Int64,
@@ -50,7 +52,7 @@ class UpdateFileChange(SnakeValue, tag="update", frozen=True):
 FileChange = AddFileChange | DeleteFileChange | UpdateFileChange
 
 
-class ApplyPatchApprovalParams(Params, frozen=True):
+class ApplyPatchApprovalParams(Value, frozen=True):
     """Older form of the question whether files may be changed."""
 
     call_id: str
@@ -151,7 +153,8 @@ class CommandExecutionRequestApprovalParams(Params, frozen=True):
     command_actions: list[CommandAction] | None = None
     cwd: LegacyAppPathString | None = None
     environment_id: str | None = None
-    kind: CommandExecutionApprovalKind = "command"
+    # The default of a factory is sent like any other value: clients tell the kinds apart by it.
+    kind: CommandExecutionApprovalKind = field(default_factory=lambda: "command")
     network_approval_context: NetworkApprovalContext | None = None
     proposed_execpolicy_amendment: list[str] | None = None
     proposed_network_policy_amendments: list[NetworkPolicyAmendment] | None = None
@@ -198,7 +201,7 @@ ParsedCommand = (
 )
 
 
-class ExecCommandApprovalParams(Params, frozen=True):
+class ExecCommandApprovalParams(Value, frozen=True):
     """Older form of the question whether a command may run."""
 
     call_id: str
@@ -220,7 +223,7 @@ FileChangeApprovalDecision = Literal["accept", "acceptForSession", "decline", "c
 """`decline` lets the turn go on without the edits, `cancel` ends the turn."""
 
 
-class FileChangeRequestApprovalParams(Params, frozen=True):
+class FileChangeRequestApprovalParams(Value, frozen=True):
     """May the edits of a `fileChange` item be made? The turn waits for the answer."""
 
     item_id: str

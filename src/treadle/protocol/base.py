@@ -28,7 +28,7 @@ EXPERIMENTAL: Final[dict[type, frozenset[str]]] = {}
 
 
 def experimental(*attributes: str) -> Callable[[StructT], StructT]:
-    """Mark fields of a struct as experimental."""
+    """Mark fields of a struct as experimental; without names, the struct as a whole."""
 
     def mark(struct: StructT) -> StructT:
         EXPERIMENTAL[struct] = frozenset(attributes)

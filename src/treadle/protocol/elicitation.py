@@ -191,7 +191,7 @@ McpServerElicitationAction = Literal["accept", "decline", "cancel"]
 
 @experimental()
 class OpenaiuserVerificationMcpServerElicitationRequestParams(
-    Params, tag_field="mode", tag="openai/userVerification", frozen=True
+    Value, tag_field="mode", tag="openai/userVerification", frozen=True
 ):
     """An MCP server wants the user to confirm on this device; `content` returns the proof."""
 
@@ -204,7 +204,7 @@ class OpenaiuserVerificationMcpServerElicitationRequestParams(
     meta: JsonValue = field(name="_meta", default=None)
 
 
-class FormMcpServerElicitationRequestParams(Params, tag_field="mode", tag="form", frozen=True):
+class FormMcpServerElicitationRequestParams(Value, tag_field="mode", tag="form", frozen=True):
     """An MCP server asks the user to fill in a form."""
 
     server_name: str
@@ -216,7 +216,7 @@ class FormMcpServerElicitationRequestParams(Params, tag_field="mode", tag="form"
 
 
 class OpenaiformMcpServerElicitationRequestParams(
-    Params, tag_field="mode", tag="openai/form", frozen=True
+    Value, tag_field="mode", tag="openai/form", frozen=True
 ):
     """An MCP server asks with a richer form, whose schema is passed through unread."""
 
@@ -229,7 +229,7 @@ class OpenaiformMcpServerElicitationRequestParams(
 
 
 class OpenaiFormMcpServerElicitationRequestParams(
-    Params, tag_field="mode", tag="openaiForm", frozen=True
+    Value, tag_field="mode", tag="openaiForm", frozen=True
 ):
     """The richer form under its other tag; treat it as `openai/form`."""
 
@@ -241,7 +241,7 @@ class OpenaiFormMcpServerElicitationRequestParams(
     meta: JsonValue = field(name="_meta", default=None)
 
 
-class UrlMcpServerElicitationRequestParams(Params, tag_field="mode", tag="url", frozen=True):
+class UrlMcpServerElicitationRequestParams(Value, tag_field="mode", tag="url", frozen=True):
     """An MCP server asks the user to open a page and act there."""
 
     server_name: str

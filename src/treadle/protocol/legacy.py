@@ -46,9 +46,7 @@ class LegacySessionSourceDetail(SnakeOneOf, frozen=True):
     subagent: SubAgentSource | None = None
 
 
-LegacySessionSource = (
-    Literal["cli", "vscode", "exec", "mcp", "unknown"] | LegacySessionSourceDetail
-)
+LegacySessionSource = Literal["cli", "vscode", "exec", "mcp", "unknown"] | LegacySessionSourceDetail
 """Where a stored thread came from, in the words that rollout files use."""
 
 
@@ -97,11 +95,10 @@ class GitDiffToRemoteResponse(Value, frozen=True):
     diff: str
 
 
-# fmt: off
-# A table reads best with one method a line, however long.
-GET_CONVERSATION_SUMMARY = Request("getConversationSummary", GetConversationSummaryParams, GetConversationSummaryResponse)
+GET_CONVERSATION_SUMMARY = Request(
+    "getConversationSummary", GetConversationSummaryParams, GetConversationSummaryResponse
+)
 GIT_DIFF_TO_REMOTE = Request("gitDiffToRemote", GitDiffToRemoteParams, GitDiffToRemoteResponse)
 GET_AUTH_STATUS = Request("getAuthStatus", GetAuthStatusParams, GetAuthStatusResponse)
-# fmt: on
 
 LEGACY_REQUESTS: Final = index(globals(), Request)

@@ -119,7 +119,7 @@ class RequestPermissionProfile(Value, frozen=True):
     network: AdditionalNetworkPermissions | None = None
 
 
-class PermissionsRequestApprovalParams(Params, frozen=True):
+class PermissionsRequestApprovalParams(Value, frozen=True):
     """The model asks for wider permissions; the turn waits for the user."""
 
     cwd: LegacyAppPathString

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.base import AbsolutePathBuf, SnakeOneOf, SnakeValue, Value
 from treadle.protocol.network import NetworkAccess
 
@@ -57,7 +59,7 @@ class ReadOnlySandboxPolicy(Value, tag="readOnly", frozen=True):
     """Commands may read files but write nowhere."""
 
     network_access: bool = False
-    access: ReadOnlyAccess | None = None
+    access: ReadOnlyAccess | UnsetType | None = UNSET
 
 
 class ExternalSandboxSandboxPolicy(Value, tag="externalSandbox", frozen=True):
@@ -73,7 +75,7 @@ class WorkspaceWriteSandboxPolicy(Value, tag="workspaceWrite", frozen=True):
     exclude_tmpdir_env_var: bool = False
     network_access: bool = False
     writable_roots: list[AbsolutePathBuf] = []
-    read_only_access: ReadOnlyAccess | None = None
+    read_only_access: ReadOnlyAccess | UnsetType | None = UNSET
 
 
 SandboxPolicy = (

@@ -16,11 +16,13 @@ from treadle.protocol.base import (
     RequestId,
     SortDirection,
     UInt32,
+    UInt64,
     Value,
     experimental,
 )
 from treadle.protocol.collaboration import CollaborationMode, MultiAgentMode
 from treadle.protocol.environment import ThreadEnvironment, TurnEnvironmentParams
+from treadle.protocol.extension import Budget
 from treadle.protocol.model import Personality, ReasoningEffort
 from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode, SandboxPolicy
@@ -216,6 +218,8 @@ class ThreadResumeParams(Params, frozen=True):
     sandbox: SandboxMode | None = None
     service_tier: str | UnsetType | None = UNSET
     persist_extended_history: bool = False
+    # Ours: the last event the client has seen; it is told what came later instead of turns.
+    after_seq: UInt64 | None = None
 
 
 @experimental(
@@ -309,6 +313,8 @@ class ThreadStartParams(Params, frozen=True):
     session_start_source: ThreadStartSource | None = None
     thread_source: ThreadSource | None = None
     persist_extended_history: bool = False
+    # Ours: limits for the thread as a whole.
+    budget: Budget | None = None
 
 
 @experimental("active_permission_profile", "multi_agent_mode", "runtime_workspace_roots")

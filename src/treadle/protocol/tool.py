@@ -30,7 +30,7 @@ class CurrentTimeReadResponse(Value, frozen=True):
     current_time_at: Int64
 
 
-class DynamicToolCallParams(Params, frozen=True):
+class DynamicToolCallParams(Value, frozen=True):
     """The model calls a tool that the client brought; the turn waits for the answer."""
 
     arguments: JsonValue
@@ -97,7 +97,7 @@ class ToolRequestUserInputQuestion(Value, frozen=True):
     options: list[ToolRequestUserInputOption] | None = None
 
 
-class ToolRequestUserInputParams(Params, frozen=True):
+class ToolRequestUserInputParams(Value, frozen=True):
     """The model puts a few short questions to the user."""
 
     is_blocking: bool

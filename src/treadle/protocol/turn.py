@@ -10,6 +10,7 @@ from treadle.protocol.base import AbsolutePathBuf, Int64, JsonValue, Params, Val
 from treadle.protocol.collaboration import CollaborationMode, MultiAgentMode
 from treadle.protocol.environment import TurnEnvironmentParams
 from treadle.protocol.error import TurnError
+from treadle.protocol.extension import Budget
 from treadle.protocol.input import AdditionalContextEntry, UserInput
 from treadle.protocol.item import ThreadItem
 from treadle.protocol.model import (
@@ -168,6 +169,8 @@ class TurnStartParams(Params, frozen=True):
     summary: ReasoningSummary | None = None
     tool_output: TurnToolOutput | None = None
     turn_trigger: str | None = None
+    # Ours: limits for this turn.
+    budget: Budget | None = None
 
 
 class TurnStartResponse(Value, frozen=True):

@@ -1,0 +1,140 @@
+"""The shape of the vocabulary between Python and a schema language: types, fields, definitions.
+
+Knows neither where the shapes are read from nor how a schema language spells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.protocol.base import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A string, boolean or number."""
+
+    kind: Literal["string", "boolean", "number"]
+    min_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number of a stated width, such as `int64` or `uint16`."""
+
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Any JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """The null of `T | None`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A type that has a name of its own."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """An array."""
+
+    item: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """An object with free keys."""
+
+    value: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One of a few strings."""
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several types, null among them when the value may be null."""
+
+    members: tuple[Type, ...]
+
+
+Type = Scalar | Integer | Anything | Null | Named | ListOf | MapOf | Words | Union
+
+NOT_GIVEN = object()
+"""The default of a field that has none: `None` is a default of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One property of an object, under its name on the wire."""
+
+    name: str
+    type: Type
+    required: bool
+    """A decoder refuses the object without it."""
+    omittable: bool
+    """An encoder may leave it out."""
+    default: JsonValue = NOT_GIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object; with a tag it is one variant of a union."""
+
+    name: str
+    doc: str
+    fields: tuple[Field, ...]
+    tag: tuple[str, str] | None = None
+    closed: bool = False
+    is_choice: bool = False
+    """Exactly one field is present, and its name is the tag."""
+    rest: Type | None = None
+    """What the keys hold that are no fields; `None` where such keys have no meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name for a type that is no object."""
+
+    name: str
+    doc: str
+    type: Type
+
+
+Definition = Record | Alias
+
+
+def references(type_: Type) -> Iterator[str]:
+    """Give the names that a type mentions."""
+    match type_:
+        case Named(name):
+            yield name
+        case ListOf(inner) | MapOf(inner):
+            yield from references(inner)
+        case Union(members):
+            for member in members:
+                yield from references(member)
+        case _:
+            return
+
+
+def split_null(type_: Type) -> tuple[Type, bool]:
+    """Take the null out of a type, and say whether there was one."""
+    if not isinstance(type_, Union) or Null() not in type_.members:
+        return type_, False
+    rest = tuple(member for member in type_.members if member != Null())
+    return (rest[0] if len(rest) == 1 else Union(rest)), True

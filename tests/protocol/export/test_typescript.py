@@ -1,0 +1,122 @@
+"""The TypeScript: its layout, its words, and that the real compiler accepts it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from treadle.protocol.export import export_typescript, typescript_files
+
+HEADER = "// Generated from the protocol's structs: changes made here are lost.\n\n"
+
+USE = """
+import type { ClientRequest, ServerNotification, SleepItem, v2 } from "./index";
+
+export const start: ClientRequest = {
+  method: "turn/start",
+  id: 1,
+  params: { threadId: "t", input: [{ type: "text", text: "hi", text_elements: [] }] },
+};
+export const logout: ClientRequest = { method: "account/logout", id: "two" };
+export const policy: v2.AskForApproval = "on-request";
+export function words(message: ServerNotification): string {
+  if (message.method === "item/agentMessage/delta") return message.params.delta;
+  if (message.method === "turn/completed") return message.params.turn.error?.message ?? "";
+  return "";
+}
+export const slept = (item: SleepItem): string => item.id;
+"""
+
+MISUSE = """
+import type { ClientRequest } from "./index";
+
+export const start: ClientRequest = { method: "turn/start", id: 1, params: { threadId: 5 } };
+"""
+
+
+@cache
+def compiler() -> str:
+    """Find the compiler that the set-up installs beside the interpreter, or any other."""
+    own = Path(sys.prefix, "node", "node_modules", ".bin", "tsc")
+    found = str(own) if own.exists() else shutil.which("tsc")
+    if not found:
+        pytest.skip("no TypeScript compiler: make setup installs one when npm is there")
+    return found
+
+
+def compile_strictly(path: Path) -> subprocess.CompletedProcess[str]:
+    """Let the real compiler judge a file and all it imports."""
+    options = ["--strict", "--noEmit", "--exactOptionalPropertyTypes"]
+    return subprocess.run(
+        [compiler(), *options, str(path)], capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+def text(path: str, *, experimental: bool = True) -> str:
+    """Give one generated file without its header."""
+    return typescript_files(experimental=experimental)[path].removeprefix(HEADER)
+
+
+@pytest.mark.parametrize("experimental", [False, True])
+def test_the_compiler_accepts_every_file_in_strict_mode(tmp_path: Path, experimental: bool) -> None:
+    export_typescript(tmp_path, experimental=experimental)
+    (tmp_path / "use.ts").write_text(USE, encoding="utf-8")
+
+    result = compile_strictly(tmp_path / "use.ts")
+
+    assert (result.stdout, result.returncode) == ("", 0)
+
+
+def test_the_compiler_refuses_a_message_with_a_wrong_field(tmp_path: Path) -> None:
+    export_typescript(tmp_path, experimental=False)
+    (tmp_path / "misuse.ts").write_text(MISUSE, encoding="utf-8")
+
+    assert compile_strictly(tmp_path / "misuse.ts").returncode != 0
+
+
+def test_a_response_always_has_its_nulls_and_params_may_leave_them_out() -> None:
+    assert text("v2/ThreadGoalGetResponse.ts").splitlines()[-1] == (
+        "export type ThreadGoalGetResponse = { goal: ThreadGoal | null };"
+    )
+    assert text("v2/ModelListParams.ts").splitlines()[-1] == (
+        "export type ModelListParams = { cursor?: string | null, "
+        "includeHidden?: boolean | null, limit?: number | null };"
+    )
+
+
+def test_unions_are_written_in_place() -> None:
+    assert text("v2/SessionSource.ts").splitlines()[-1] == (
+        'export type SessionSource = "cli" | "vscode" | "exec" | "appServer" | "unknown" | '
+        "{ custom: string } | { subAgent: SubAgentSource };"
+    )
+
+
+def test_requests_older_than_the_second_version_are_there_too() -> None:
+    for experimental in (False, True):
+        requests = text("ClientRequest.ts", experimental=experimental)
+        assert '{ "method": "gitDiffToRemote", id: RequestId, params: GitDiffToRemoteParams }' in (
+            requests
+        )
+    assert text("GetConversationSummaryParams.ts").splitlines()[-1] == (
+        "export type GetConversationSummaryParams = "
+        "{ rolloutPath: string } | { conversationId: ThreadId };"
+    )
+
+
+def test_stable_types_hide_experimental_methods_and_fields() -> None:
+    stable, full = (typescript_files(experimental=each) for each in (False, True))
+
+    assert ["v2/DynamicToolSpec.ts" in files for files in (stable, full)] == [False, True]
+    assert ["collaborationMode/list" in files["ClientRequest.ts"] for files in (stable, full)] == [
+        False,
+        True,
+    ]
+    assert ["dynamicTools" in files["v2/ThreadStartParams.ts"] for files in (stable, full)] == [
+        False,
+        True,
+    ]
