@@ -10,6 +10,7 @@ import msgspec
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
+from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.rpc import envelope
 from treadle.rpc.params import decode_params
 from treadle.server import handlers
@@ -25,7 +26,9 @@ class Server:
 
     def __init__(self, *, clock: NowMs = now_ms) -> None:
         self._clock = clock
-        self._router: Router[ClientSession] = Router(CLIENT_REQUESTS, guard=guard)
+        self._router: Router[ClientSession] = Router(
+            {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard
+        )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
         self.is_finishing = False
