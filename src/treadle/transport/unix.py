@@ -1,0 +1,184 @@
+"""The control socket: WebSocket over a unix socket that only its owner can open."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+from treadle.rpc.http import answer_control_request
+from treadle.transport.base import Transport
+from treadle.transport.upgrade import (
+    Accept,
+    Upgrades,
+    client_handshake,
+    open_upgrade,
+    serve_upgrades,
+)
+from treadle.transport.websocket import line_errors
+from treadle.transport.websocket_line import WebSocketTransport
+
+MAX_PATH_BYTES: Final = 107
+"""What sun_path holds on Linux, without its final NUL."""
+
+_BACKLOG: Final = 128
+
+
+class SocketPathError(Exception):
+    """A path cannot serve as a control socket."""
+
+
+class SocketInUse(SocketPathError):
+    """Another server answers on the path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"app-server control socket is already in use at {path}")
+        self.path = path
+
+
+class UnixListener:
+    """Listens on a unix socket of mode 0600, which goes when it stops."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+        self._socket: socket.socket | None = None
+        self._inode: int | None = None
+
+    async def start(self) -> None:
+        """Take the path and listen; who connects before serve() waits.
+
+        Raises:
+            SocketInUse: another server has the path.
+            SocketPathError: the path is too long, or holds something else than a socket.
+            OSError: the folder cannot be made or written.
+        """
+        _check_length(self.path)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(self.path)
+        try:
+            _clear(self.path)
+            self._socket = _bind(self.path)
+            self._inode = self.path.lstat().st_ino
+        except BaseException:
+            self.close()
+            raise
+
+    async def serve(self, accept: Accept) -> None:
+        """Run accept(transport) for each connection until cancelled."""
+        if self._socket is None:
+            await self.start()
+        assert self._socket is not None  # noqa: S101 - start() set it
+        upgrades = Upgrades(
+            answer=answer_control_request,
+            refuse=lambda _: None,
+            name_peer=lambda _: "unix",
+            # The kernel tells at once when a local peer dies, and a stopped one is no loss.
+            keepalive=None,
+        )
+        try:
+            await serve_upgrades(self._socket, accept, upgrades)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening, remove the socket, and let another server have the path."""
+        if self._socket is not None:
+            self._socket.close()
+            if _inode(self.path) == self._inode:
+                self.path.unlink()
+            self._socket = None
+        if self._lock is not None:
+            # Still locked while it goes: whoever opened it meanwhile finds it replaced.
+            _lock_path(self.path).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+
+async def connect_unix(path: str | Path, *, open_timeout: float = 10.0) -> Transport:
+    """Connect to a control socket.
+
+    Raises:
+        UpgradeRefused: the server answered, and said no.
+        TransportError: there is no server, no answer in time, or no sense in it.
+        SocketPathError: the path is too long.
+    """
+    _check_length(Path(path))
+    transport = WebSocketTransport("unix", is_client=True, keepalive=None)
+    with line_errors(str(path), open_timeout):
+        async with asyncio.timeout(open_timeout):
+            loop = asyncio.get_running_loop()
+            _, handshake = await loop.create_unix_connection(client_handshake, str(path))
+            await open_upgrade(handshake, transport, "/rpc", "localhost", ())
+    return transport
+
+
+def _check_length(path: Path) -> None:
+    size = len(os.fsencode(path))
+    if size > MAX_PATH_BYTES:
+        raise SocketPathError(
+            f"control socket path is {size} bytes long, at most {MAX_PATH_BYTES} work: {path}"
+        )
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _lock(path: Path) -> int:
+    """Take the path's lock file for as long as the descriptor is open."""
+    while True:
+        lock = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise SocketInUse(path) from None
+        if _inode(_lock_path(path)) == os.fstat(lock).st_ino:
+            return lock
+        # The owner before us removed it between our open and our lock.
+        os.close(lock)
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a dead server, or a link to one, and nothing else."""
+    try:
+        # Through links: the reference's path is one, to a socket in the temporary folder.
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        path.unlink(missing_ok=True)  # such a link, after its target was swept away
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketPathError(f"there is a file that is no socket at {path}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)
+        # Every other answer, a full backlog too, means that somebody has it.
+        if probe.connect_ex(os.fsencode(path)) != errno.ECONNREFUSED:
+            raise SocketInUse(path)
+    path.unlink()
+
+
+def _bind(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Not chmod afterwards: in between others could connect.
+    before = os.umask(0o177)
+    try:
+        server.bind(os.fsencode(path))
+        server.listen(_BACKLOG)
+        server.settimeout(0)
+    except BaseException:
+        server.close()
+        raise
+    finally:
+        os.umask(before)
+    return server
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None

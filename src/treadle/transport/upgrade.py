@@ -1,0 +1,232 @@
+"""The HTTP handshake before a WebSocket, both ends; what is answered is decided in rpc/http."""
+
+import asyncio
+import base64
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.rpc.http import (
+    Headers,
+    MalformedHead,
+    Request,
+    Response,
+    encode_upgrade,
+    find_head_end,
+    is_request_ready,
+    is_response_ready,
+    parse_request,
+    parse_response,
+)
+from treadle.rpc.websocket import GOING_AWAY, NORMAL_CLOSURE, accept_key
+from treadle.transport.base import Transport, TransportError
+from treadle.transport.websocket_line import Keepalive, WebSocketTransport
+
+HEAD_TIMEOUT: Final = 10.0
+_LINGER: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+Accept = Callable[[Transport], Awaitable[None]]
+
+
+class UpgradeRefused(TransportError):
+    """The server answered the upgrade with something else; `body` is its explanation."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"the server refused the upgrade with {status}: {body!r}")
+        self.status = status
+        self.body = body
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """How a listener treats its connections.
+
+    `answer` gives None to hang up without a word, `refuse` what a malformed head deserves.
+    """
+
+    answer: Callable[[Request], Response | None]
+    refuse: Callable[[MalformedHead], Response | None]
+    name_peer: Callable[[asyncio.Transport], str]
+    keepalive: Keepalive | None
+    head_timeout: float = HEAD_TIMEOUT
+
+
+class Handshake(asyncio.Protocol):
+    """Collects bytes until `is_ready`, then holds the connection still for its successor."""
+
+    def __init__(
+        self,
+        is_ready: Callable[[bytes], bool],
+        on_connect: Callable[["Handshake"], object] = lambda _: None,
+    ) -> None:
+        self._is_ready = is_ready
+        self._on_connect = on_connect
+        self._data = b""
+        self._ready = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._is_discarding = False
+        self.line: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("an upgrade needs a stream")
+        self.line = transport
+        self._on_connect(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_discarding:
+            return
+        self._data += data
+        if not self._ready.is_set() and self._is_ready(self._data):
+            self._ready.set()
+            self.line.pause_reading()
+
+    def eof_received(self) -> None:
+        self._ready.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._ready.set()
+        self._gone.set()
+
+    async def read(self) -> bytes:
+        """Give what has come once it is ready, or when the peer hung up."""
+        await self._ready.wait()
+        return self._data
+
+    def hand_over(self, successor: WebSocketTransport, rest: bytes) -> None:
+        """Let the WebSocket take the connection, and the bytes that came after the head."""
+        if self._gone.is_set():
+            raise TransportError("the peer hung up during the handshake")
+        self.line.set_protocol(successor)
+        successor.connection_made(self.line)
+        if rest:
+            successor.data_received(rest)
+        self.line.resume_reading()
+
+    async def finish(self, answer: bytes = b"") -> None:
+        """Write a last answer, wait a moment for the peer to take it, end the connection."""
+        self._is_discarding = True
+        try:
+            if answer and not self.line.is_closing():
+                self.line.write(answer)
+                # Not close(): with unread input that would reset the answer away.
+                self.line.write_eof()
+                self.line.resume_reading()
+                async with asyncio.timeout(_LINGER):
+                    await self._gone.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.line.abort()
+        await self._gone.wait()
+
+
+async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades) -> None:
+    """Accept connections on a listening socket until cancelled, a task for each."""
+    loop = asyncio.get_running_loop()
+    is_open = True
+    async with asyncio.TaskGroup() as group:
+
+        def begin(handshake: Handshake) -> None:
+            if is_open:
+                group.create_task(_serve_connection(handshake, accept, upgrades))
+            else:
+                handshake.line.abort()
+
+        server = await loop.create_server(lambda: Handshake(is_request_ready, begin), sock=sock)
+        try:
+            await loop.create_future()
+        finally:
+            is_open = False
+            server.close()
+
+
+async def _serve_connection(handshake: Handshake, accept: Accept, upgrades: Upgrades) -> None:
+    try:
+        transport = await _upgrade(handshake, upgrades)
+    except TransportError:
+        return
+    finally:
+        # Also when cancelled: an open connection must not outlive the listener.
+        if handshake.line.get_protocol() is handshake:
+            await handshake.finish()
+    if transport is None:
+        return
+    code = GOING_AWAY
+    try:
+        await accept(transport)
+        code = NORMAL_CLOSURE
+    except TransportError as error:
+        logger.info("connection lost", extra={"peer": transport.peer, "reason": str(error)})
+    except Exception:  # one connection's failure must not end the others
+        logger.exception("connection failed", extra={"peer": transport.peer})
+    finally:
+        await transport.close(code)
+
+
+async def _upgrade(handshake: Handshake, upgrades: Upgrades) -> WebSocketTransport | None:
+    """Answer one request; give the WebSocket when it was an upgrade."""
+    try:
+        async with asyncio.timeout(upgrades.head_timeout):
+            data = await handshake.read()
+    except TimeoutError:
+        return None
+    end = find_head_end(data)
+    version, method = "1.1", "GET"
+    try:
+        request = parse_request(data if end < 0 else data[:end])
+        version, method = request.version, request.method
+        response = upgrades.answer(request)
+    except MalformedHead as fault:
+        response = upgrades.refuse(fault) if data else None
+    if response is None:
+        return None
+    answer = response.encode(time.time(), version=version, method=method)
+    if response.status != 101:
+        await handshake.finish(answer)
+        return None
+    transport = WebSocketTransport(
+        upgrades.name_peer(handshake.line), is_client=False, keepalive=upgrades.keepalive
+    )
+    handshake.line.write(answer)
+    handshake.hand_over(transport, data[end:])
+    return transport
+
+
+async def open_upgrade(
+    handshake: Handshake, transport: WebSocketTransport, target: str, host: str, headers: Headers
+) -> None:
+    """Ask for a WebSocket on a fresh client connection, and let `transport` have it.
+
+    Raises:
+        UpgradeRefused: the server gave another answer.
+        TransportError: it hung up, or its answer made no sense.
+    """
+    key = base64.b64encode(os.urandom(16)).decode()
+    try:
+        handshake.line.write(encode_upgrade(target, host, key, headers))
+        data = await handshake.read()
+        end = find_head_end(data)
+        if end < 0:
+            raise TransportError("the server hung up during the handshake")
+        response = parse_response(data[:end])
+        if response.status != 101:
+            raise UpgradeRefused(response.status, data[end:].decode(errors="replace"))
+        if response.header("sec-websocket-accept") != accept_key(key):
+            raise TransportError("the server's answer is no WebSocket handshake")
+        handshake.hand_over(transport, data[end:])
+    except MalformedHead as fault:
+        raise TransportError(f"the server's answer is no HTTP: {fault}") from fault
+    finally:
+        if handshake.line.get_protocol() is handshake:
+            await handshake.finish()
+
+
+def client_handshake() -> Handshake:
+    return Handshake(is_response_ready)

@@ -1,0 +1,332 @@
+"""A WebSocket after its handshake, either end: frames, pings, backpressure and farewells."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.rpc.framing import MAX_MESSAGE_BYTES, Frame, Oversized
+from treadle.rpc.websocket import (
+    GOING_AWAY,
+    NO_STATUS,
+    NORMAL_CLOSURE,
+    Binary,
+    Close,
+    Decoder,
+    Encoder,
+    Event,
+    Ping,
+    Violation,
+)
+from treadle.transport.base import TransportError
+
+MAX_WAITING_MESSAGES: Final = 256
+MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds a peer gets to answer our Close before the connection is cut."""
+
+_HIGH_WATER_BYTES: Final = 256 * 1024
+_LARGE_BYTES: Final = 64 * 1024
+_FRIENDLY_CODES: Final = frozenset({NORMAL_CLOSURE, GOING_AWAY, NO_STATUS})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """After `interval` seconds of silence a ping; after `timeout` more the peer is gone."""
+
+    interval: float = 20.0
+    timeout: float = 20.0
+
+
+class WebSocketTransport(asyncio.Protocol):
+    """One message per text frame, over a connection that is already upgraded."""
+
+    def __init__(
+        self,
+        peer: str,
+        *,
+        is_client: bool,
+        keepalive: Keepalive | None,
+        limit: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self.peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._decoder = Decoder(masked=not is_client, limit=limit)
+        self._encoder = Encoder(_new_key if is_client else None)
+        self._keepalive = keepalive
+        self._line: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone = asyncio.Event()
+        # Input: what was parsed and not yet taken, and how it ended.
+        self._inbox: list[Frame] = []
+        self._inbox_bytes = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._is_reading_paused = False
+        self._is_ended = False
+        self._is_closed = False
+        self._failure: str | None = None
+        # Output.
+        self._writer: asyncio.Future[None] | None = None
+        self._is_writing_paused = False
+        self._is_close_sent = False
+        self._owed_pong: bytes | None = None
+        self._bytes_written = 0
+        # Signs of life: when bytes last came, and what had left when a ping went out.
+        self._heard_at = self._loop.time()
+        self._left_at_ping: int | None = None
+
+    # The Transport interface.
+
+    async def receive(self) -> Sequence[Frame]:
+        """Give what has come since the last call; () at the end.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        while not self._inbox:
+            if self._is_ended:
+                if self._failure is not None:
+                    raise TransportError(self._failure)
+                return ()
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        batch, self._inbox = self._inbox, []
+        self._inbox_bytes = 0
+        self._resume_reading()
+        return batch
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Write the messages; return once the peer has taken all but a bounded rest.
+
+        Raises:
+            TransportError: the line is closed or broke.
+        """
+        waiting: list[bytes] = []
+        size = 0
+        for frame in frames:
+            # A message is handed over whole, so that a cancelled send cannot tear one apart.
+            parts = self._encoder.text(frame)
+            if len(frame) >= _LARGE_BYTES:
+                # Copying it would cost more than the calls that joining it to others saves.
+                await self._write_and_drain(b"".join(waiting), *parts)
+                waiting, size = [], 0
+                continue
+            waiting += parts
+            size += len(frame)
+            if size >= _HIGH_WATER_BYTES:
+                await self._write_and_drain(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            await self._write_and_drain(b"".join(waiting))
+
+    async def close(self, code: int = NORMAL_CLOSURE) -> None:
+        """Say goodbye, wait a moment for the peer's, end the connection."""
+        self._end(None)
+        self._is_closed = True
+        self._failure = None
+        self._inbox.clear()
+        if self._line is None:
+            return
+        self._resume_reading()  # or the peer's Close would never be seen
+        self._say_close(code)
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._gone.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._line.abort()
+        await self._gone.wait()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a WebSocket needs a stream")
+        self._line = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self._watch_silence()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        if self._left_at_ping is not None:
+            self._left_at_ping = None
+            self._watch_silence()
+        inbox = self._inbox
+        for event in self._decoder.feed(data):
+            if isinstance(event, bytes):
+                inbox.append(event)
+                self._inbox_bytes += len(event)
+            elif isinstance(event, Oversized):
+                inbox.append(event)
+            else:
+                self._obey(event)
+        if not inbox:
+            return
+        if self._is_closed:  # nobody will read it
+            inbox.clear()
+            return
+        self._wake_reader()
+        if len(inbox) > MAX_WAITING_MESSAGES or self._inbox_bytes > MAX_WAITING_BYTES:
+            self._pause_reading()
+
+    def eof_received(self) -> None:
+        # A TCP end without a Close frame is how the reference leaves: no failure by itself.
+        torn = "the peer hung up inside a message" if self._decoder.is_inside_message else None
+        self._end(torn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(None if exc is None else f"the connection broke: {exc}")
+        if self._timer:
+            self._timer.cancel()
+        self._gone.set()
+        self._wake_writer()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        if self._owed_pong is not None:
+            self._write(self._encoder.pong(self._owed_pong))
+            self._owed_pong = None
+        self._wake_writer()
+
+    # The rest.
+
+    def _obey(self, event: Event) -> None:
+        match event:
+            case Ping(payload):
+                if self._is_writing_paused:
+                    # Only the newest is owed: a peer that pings and never reads costs nothing.
+                    self._owed_pong = payload
+                else:
+                    self._write(self._encoder.pong(payload))
+            case Binary(size):
+                logger.warning("binary message dropped", extra={"peer": self.peer, "size": size})
+            case Close(code, reason):
+                friendly = code in _FRIENDLY_CODES
+                self._end(None if friendly else f"the peer closed with {code}: {reason!r}")
+                self._say_close(code)
+                self._require_line().close()
+            case Violation(code, reason):
+                logger.warning("framing violated", extra={"peer": self.peer, "reason": reason})
+                self._end(f"the peer violated the framing: {reason}")
+                self._say_close(code, reason)
+                self._hang_up()
+            case _:  # a Pong has done its work by arriving
+                pass
+
+    def _end(self, failure: str | None) -> None:
+        """Mark the end of input; the first reason counts."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._failure = failure
+            self._wake_reader()
+
+    def _say_close(self, code: int, reason: str = "") -> None:
+        if not self._is_close_sent:
+            self._write(self._encoder.close(code, reason))
+            self._is_close_sent = True
+
+    def _hang_up(self) -> None:
+        """End our side, and give the peer a moment to read why: a plain close could reset it."""
+        line = self._require_line()
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(CLOSE_TIMEOUT, line.abort)
+        if line.can_write_eof():
+            line.write_eof()
+        else:
+            line.close()
+
+    def _watch_silence(self) -> None:
+        """Start to count the seconds until a ping is due."""
+        if self._timer:
+            self._timer.cancel()
+        if self._keepalive:
+            self._timer = self._loop.call_later(self._keepalive.interval, self._tick)
+
+    def _tick(self) -> None:
+        keepalive = self._keepalive
+        if keepalive is None:
+            return
+        delay = keepalive.timeout
+        if self._is_reading_paused:
+            # We do not listen, so silence means nothing.
+            self._heard_at = self._loop.time()
+            self._left_at_ping = None
+        silence = self._loop.time() - self._heard_at
+        if silence < keepalive.interval:
+            delay = keepalive.interval - silence
+        elif self._left_at_ping is None:
+            self._write(self._encoder.ping())
+            self._left_at_ping = self._has_left()
+        elif self._has_left() > self._left_at_ping:
+            # The ping waits behind a backlog that the peer is taking, slowly.
+            self._left_at_ping = self._has_left()
+        else:
+            self._end(f"no sign of life from {self.peer} after a ping")
+            self._require_line().abort()
+            return
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _has_left(self) -> int:
+        """Count the bytes that the kernel has taken from us."""
+        return self._bytes_written - self._require_line().get_write_buffer_size()
+
+    async def _write_and_drain(self, *parts: bytes) -> None:
+        if self._is_close_sent or self._require_line().is_closing():
+            raise TransportError(self._failure or "the connection is closed")
+        self._write(*parts)
+        while self._is_writing_paused and not self._gone.is_set():
+            self._writer = self._loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+        if self._gone.is_set():
+            raise TransportError(self._failure or "the connection is closed")
+
+    def _write(self, *parts: bytes) -> None:
+        line = self._require_line()
+        # Not writelines(): until 3.13.1 it never paused the writer (CVE-2024-12254).
+        for part in parts:
+            if part and not line.is_closing():
+                self._bytes_written += len(part)
+                line.write(part)
+
+    def _require_line(self) -> asyncio.Transport:
+        if self._line is None:
+            raise TransportError("not connected")
+        return self._line
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._require_line().pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self._heard_at = self._loop.time()
+            self._require_line().resume_reading()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+
+def _new_key() -> bytes:
+    return os.urandom(4)
