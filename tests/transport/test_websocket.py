@@ -11,13 +11,12 @@ import pytest
 
 from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
 from treadle.rpc.websocket import Close, Decoder, Encoder, Event, Ping, Pong
-from treadle.transport.base import Transport, TransportError
+from treadle.transport.base import MAX_INBOX_FRAMES, Transport, TransportError
 from treadle.transport.websocket import (
     Keepalive,
     WebSocketListener,
     connect_websocket,
 )
-from treadle.transport.websocket_line import MAX_WAITING_MESSAGES
 
 MIB = 1024 * 1024
 HANDSHAKE = (
@@ -224,7 +223,7 @@ async def test_a_server_that_does_not_read_makes_the_client_wait() -> None:
 
     assert isinstance(largest, bytes)
     # A batch may pass the mark by what one read of 256 KiB holds.
-    assert int(largest) <= MAX_WAITING_MESSAGES + 256 * 1024 // 1000 + 1
+    assert int(largest) <= MAX_INBOX_FRAMES + 256 * 1024 // 1000 + 1
 
 
 async def test_a_ping_is_answered_even_between_fragments() -> None:

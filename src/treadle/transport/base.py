@@ -65,9 +65,12 @@ class Inbox:
         self._pause = pause
         self._resume = resume
         self._is_paused = False
+        self._is_discarding = False
 
     def put(self, frames: Sequence[Frame]) -> None:
         """Add what arrived."""
+        if self._is_discarding:
+            return
         self._frames += frames
         self._size += sum(map(_size, frames))
         if self._frames:
@@ -83,6 +86,13 @@ class Inbox:
             self._error = error
         self._wake.set()
 
+    def discard(self) -> None:
+        """Forget everything, now and later: nobody will take it."""
+        self._frames.clear()
+        self._error = None
+        self._is_discarding = True
+        self.finish()
+
     async def take(self) -> Sequence[Frame]:
         """Wait for frames and take them all; empty at the end."""
         while not self._frames and not self._finished:
@@ -94,7 +104,7 @@ class Inbox:
             self._resume()
         if not frames and self._error is not None:
             raise TransportError(str(self._error)) from self._error
-        return frames
+        return frames or ()
 
 
 def _size(frame: Frame) -> int:

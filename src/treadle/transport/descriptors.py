@@ -20,9 +20,9 @@ READ_BYTES: Final = 256 * 1024
 
 
 def is_pollable(fd: int) -> bool:
-    """Whether the event loop can wait for this descriptor; regular files are always ready."""
+    """Whether the event loop can wait for this descriptor; files and /dev/null are always ready."""
     mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 def reopen(fd: int, flags: int) -> int:

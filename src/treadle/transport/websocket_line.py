@@ -20,10 +20,8 @@ from treadle.rpc.websocket import (
     Ping,
     Violation,
 )
-from treadle.transport.base import TransportError
+from treadle.transport.base import Inbox, TransportError
 
-MAX_WAITING_MESSAGES: Final = 256
-MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds a peer gets to answer our Close before the connection is cut."""
 
@@ -62,12 +60,9 @@ class WebSocketTransport(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
         # Input: what was parsed and not yet taken, and how it ended.
-        self._inbox: list[Frame] = []
-        self._inbox_bytes = 0
-        self._reader: asyncio.Future[None] | None = None
+        self._inbox = Inbox(pause=self._pause_reading, resume=self._resume_reading)
         self._is_reading_paused = False
         self._is_ended = False
-        self._is_closed = False
         self._failure: str | None = None
         # Output.
         self._writer: asyncio.Future[None] | None = None
@@ -87,20 +82,7 @@ class WebSocketTransport(asyncio.Protocol):
         Raises:
             TransportError: the line broke.
         """
-        while not self._inbox:
-            if self._is_ended:
-                if self._failure is not None:
-                    raise TransportError(self._failure)
-                return ()
-            self._reader = self._loop.create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        batch, self._inbox = self._inbox, []
-        self._inbox_bytes = 0
-        self._resume_reading()
-        return batch
+        return await self._inbox.take()
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write the messages; return once the peer has taken all but a bounded rest.
@@ -129,9 +111,7 @@ class WebSocketTransport(asyncio.Protocol):
     async def close(self, code: int = NORMAL_CLOSURE) -> None:
         """Say goodbye, wait a moment for the peer's, end the connection."""
         self._end(None)
-        self._is_closed = True
-        self._failure = None
-        self._inbox.clear()
+        self._inbox.discard()
         if self._line is None:
             return
         self._resume_reading()  # or the peer's Close would never be seen
@@ -159,23 +139,14 @@ class WebSocketTransport(asyncio.Protocol):
         if self._left_at_ping is not None:
             self._left_at_ping = None
             self._watch_silence()
-        inbox = self._inbox
+        frames: list[Frame] = []
         for event in self._decoder.feed(data):
-            if isinstance(event, bytes):
-                inbox.append(event)
-                self._inbox_bytes += len(event)
-            elif isinstance(event, Oversized):
-                inbox.append(event)
+            if isinstance(event, bytes | Oversized):
+                frames.append(event)
             else:
                 self._obey(event)
-        if not inbox:
-            return
-        if self._is_closed:  # nobody will read it
-            inbox.clear()
-            return
-        self._wake_reader()
-        if len(inbox) > MAX_WAITING_MESSAGES or self._inbox_bytes > MAX_WAITING_BYTES:
-            self._pause_reading()
+        if frames:
+            self._inbox.put(frames)
 
     def eof_received(self) -> None:
         # A TCP end without a Close frame is how the reference leaves: no failure by itself.
@@ -229,7 +200,7 @@ class WebSocketTransport(asyncio.Protocol):
         if not self._is_ended:
             self._is_ended = True
             self._failure = failure
-            self._wake_reader()
+            self._inbox.finish(None if failure is None else TransportError(failure))
 
     def _say_close(self, code: int, reason: str = "") -> None:
         if not self._is_close_sent:
@@ -318,10 +289,6 @@ class WebSocketTransport(asyncio.Protocol):
             self._is_reading_paused = False
             self._heard_at = self._loop.time()
             self._require_line().resume_reading()
-
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
 
     def _wake_writer(self) -> None:
         if self._writer is not None and not self._writer.done():
