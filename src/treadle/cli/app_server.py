@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from treadle.server.config_file import ConfigError, Overrides, load_config
-from treadle.server.early import Early
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.early import Early, leave_on_signals
 from treadle.server.handshake import home_folder
 from treadle.server.server import Server
 from treadle.support import logs
@@ -41,6 +42,7 @@ class WebSocketAddress(NamedTuple):
 
 def start(options: argparse.Namespace, early: Early | None) -> int:
     """Run a server as the command line says."""
+    leave_on_signals()
     logs.configure()
     url = "stdio://" if options.stdio else options.listen
     if url.startswith("ws:"):
@@ -48,19 +50,15 @@ def start(options: argparse.Namespace, early: Early | None) -> int:
     elif url not in ("stdio://", "off") and not url.startswith("unix://"):
         _refuse_url(url, f"unsupported --listen URL `{url}`; {_EXPECTED}")
     try:
-        load_config(
-            Path(home_folder()),
-            Overrides.parse(
-                options.config + options.config_nested,
-                enable=options.enable + options.enable_nested,
-                disable=options.disable + options.disable_nested,
-            ),
-            is_strict=options.strict_config,
-        )
+        overrides = _overrides(options)
+        if options.strict_config:
+            load_config(Path(home_folder()), overrides, is_strict=True)
     except ConfigError as error:
         raise StartError(error) from error
+    if url == "stdio://" and (sys.stdin is None or sys.stdout is None):
+        return 0  # started with a closed descriptor: nobody can ask, or nobody can hear
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(options, url, early))
+        asyncio.run(_run(options, url, early, overrides))
     return 0
 
 
@@ -82,14 +80,27 @@ def _refuse_url(url: str, reason: str) -> NoReturn:
     raise SystemExit(2)
 
 
-async def _run(options: argparse.Namespace, url: str, early: Early | None) -> None:
-    server = Server()
-    serve = await _open(server, options, url, early)
-    async with asyncio.TaskGroup() as tasks:
-        work = tasks.create_task(serve, name=url)
-        stopping = partial(_stop, server, work)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopping)
+async def _run(
+    options: argparse.Namespace, url: str, early: Early | None, overrides: Overrides
+) -> None:
+    server = Server(configuration=Configuration(Path(home_folder()), overrides))
+    try:
+        serve = await _open(server, options, url, early)
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(serve, name=url)
+            stopping = partial(_stop, server, work)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stopping)
+    finally:
+        await server.close()
+
+
+def _overrides(options: argparse.Namespace) -> Overrides:
+    return Overrides.parse(
+        options.config + options.config_nested,
+        enable=options.enable + options.enable_nested,
+        disable=options.disable + options.disable_nested,
+    )
 
 
 def _stop(server: Server, work: asyncio.Task[None]) -> None:

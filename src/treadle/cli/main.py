@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
         case "demo":
             from treadle.cli.demo import demo
 
+            _keep_imports()
             return demo()
         case _:
             _parser().print_help()
@@ -32,11 +34,18 @@ def _app_server(options: argparse.Namespace, early: Early | None) -> int:
         return generate(options.subcommand, options.out, experimental=options.experimental)
     from treadle.cli.app_server import StartError, start
 
+    _keep_imports()
     try:
         return start(options, early)
     except StartError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+
+
+def _keep_imports() -> None:
+    """Collect garbage from now on, but do not look through what was imported each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def _parser() -> argparse.ArgumentParser:

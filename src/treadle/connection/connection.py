@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -46,11 +46,13 @@ class Connection(Generic[S]):
         session: S,
         *,
         stamp: NowMs | None = None,
+        on_start: Callable[[], None] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self.session: Final = session
         self._transport = transport
         self._stamp = stamp
+        self._on_start = on_start
         self._outbound = Outbound()
         self._dispatcher = Dispatcher(
             self,
@@ -64,6 +66,7 @@ class Connection(Generic[S]):
         self._open: dict[Id, asyncio.Future[Answer]] = {}
         self._tasks = asyncio.TaskGroup()
         self._handlers: set[asyncio.Task[None]] = set()
+        self._companions: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
         self._is_lost = False
         self._is_over = False
@@ -79,6 +82,8 @@ class Connection(Generic[S]):
             async with self._tasks:
                 writer = self._tasks.create_task(self._write(), name=f"write {self.peer}")
                 self._reader = self._tasks.create_task(self._read(), name=f"read {self.peer}")
+                if self._on_start is not None:
+                    self._on_start()
                 if self._is_lost:
                     self._reader.cancel()
                 try:
@@ -89,7 +94,7 @@ class Connection(Generic[S]):
                     self._is_over = True
                     self._settle()
                     self._outbound.close()
-                    for task in (self._reader, *self._handlers):
+                    for task in (self._reader, *self._handlers, *self._companions):
                         task.cancel()
                     await asyncio.wait({writer}, timeout=FLUSH_SECONDS)
                     writer.cancel()
@@ -131,6 +136,30 @@ class Connection(Generic[S]):
         await self._outbound.room()
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
+
+    def tell(self, method: Notification[P], params: P) -> None:
+        """Queue a notification at once, for what must follow an answer directly."""
+        stamp = self._stamp() if self._stamp else None
+        self._outbound.put(envelope.encode_notice(method.method, params, stamp))
+
+    async def post(self, method: str, params: object, *, at_ms: int, seq: int | None) -> None:
+        """Tell the peer something that happened before, with the time and place it had."""
+        if not self._outbound.has_room:
+            await self._outbound.room()
+        self._outbound.put(envelope.encode_notice(method, params, at_ms, seq))
+
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
+        """Run something for as long as the conversation lasts; `None` if it is over.
+
+        Only while `run` runs: before that, there is nobody to own it.
+        """
+        if self._is_over:
+            work.close()
+            return None
+        task = self._tasks.create_task(work, name=name)
+        self._companions.add(task)
+        task.add_done_callback(self._companions.discard)
+        return task
 
     async def _read(self) -> None:
         while True:

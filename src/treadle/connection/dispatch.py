@@ -56,7 +56,10 @@ class Dispatcher(Generic[S]):
         try:
             handler(context, decode_params(method, notice.params))
         except RpcError as error:
-            logger.warning("refused a notification", extra={"reason": error.message})
+            logger.warning("refused a notification", extra={"method": method.method})
+            logger.debug("refused because", extra={"reason": error.message})
+        except Exception as error:  # noqa: BLE001 - nobody is to be told, and the line lives on
+            logger.error("handler failed", exc_info=error)
 
     def on_call(self, call: Call) -> None:
         """Start a request; it is answered now or when its handler is done."""
@@ -111,7 +114,10 @@ class Dispatcher(Generic[S]):
     def _succeed(self, context: Context[S], result: object) -> None:
         self._put(envelope.encode_answer(context.answered_id, result))
         for action in context.actions:
-            action()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 - the answer is out; a second one would lie
+                logger.error("action after a reply failed", exc_info=error)
 
     def _refuse(self, context: Context[S], error: Exception) -> None:
         translate = self._router.translate

@@ -37,6 +37,11 @@ class Outbound:
             self._room.clear()
         self._wake.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether `room` would return at once."""
+        return self._room.is_set()
+
     async def room(self) -> None:
         """Wait until the peer has taken enough of what is queued."""
         await self._room.wait()

@@ -83,6 +83,7 @@ class _NoticeOut(msgspec.Struct, omit_defaults=True, rename="camel"):
     method: str
     params: JsonValue = None
     emitted_at_ms: int | None = None
+    seq: int | None = None
 
 
 class _AnswerOut(msgspec.Struct):
@@ -115,7 +116,7 @@ def decode(frame: Frame) -> Message:
     if id_ is UNSET:
         return Malformed("neither a method nor an id")
     result, error = envelope.result, envelope.error
-    if error is not UNSET:
+    if error is not UNSET and (error is not None or result is UNSET):
         return Failure(id_, _read_error(error))
     if not isinstance(result, UnsetType):
         return Answer(id_, result)
@@ -134,9 +135,11 @@ def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
     return _encode(_CallOut(method, id_, params))
 
 
-def encode_notice(method: str, params: JsonValue, emitted_at_ms: int | None = None) -> bytes:
-    """Write a notification."""
-    return _encode(_NoticeOut(method, params, emitted_at_ms))
+def encode_notice(
+    method: str, params: JsonValue, emitted_at_ms: int | None = None, seq: int | None = None
+) -> bytes:
+    """Write a notification; `seq` is its place among the events of its thread."""
+    return _encode(_NoticeOut(method, params, emitted_at_ms, seq))
 
 
 def encode_answer(id_: Id, result: JsonValue) -> bytes:

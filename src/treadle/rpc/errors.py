@@ -62,7 +62,7 @@ class _Kind(RpcError):
     KIND: ClassVar[str]
 
     def __init__(self, message: str, **data: JsonValue) -> None:
-        super().__init__(self.CODE, message, {"kind": self.KIND, **data})
+        super().__init__(self.CODE, message, {"kind": self.KIND} | data)
 
 
 class InvalidRequest(_Kind):

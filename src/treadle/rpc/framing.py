@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 HEAD_BYTES: Final = 4096
+_BLANK: Final = (b"", b"\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,17 @@ class LineSplitter:
                 frames.append(line)
         if rest:
             self._keep(rest)
-        return [frame for frame in frames if frame not in (b"", b"\r")]
+        return [frame for frame in frames if frame not in _BLANK]
 
     def finish(self) -> list[Frame]:
         """Give what the stream ended with: a last line needs no line end."""
-        return [self._take()] if self._size else []
+        return [frame for frame in (self._take(),) if frame not in _BLANK]
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
             # Only the head is of use from here on; the rest is counted, not stored.
-            self._parts = [b"".join(self._parts)[:HEAD_BYTES] or part[:HEAD_BYTES]]
+            self._parts = [_head([*self._parts, part])]
         else:
             self._parts.append(part)
 
@@ -62,3 +64,13 @@ class LineSplitter:
         if size > self._limit:
             return Oversized(size, parts[0])
         return b"".join(parts)
+
+
+def _head(parts: Iterable[bytes]) -> bytes:
+    """The first bytes of the parts, without joining all that follows them."""
+    head = b""
+    for part in parts:
+        head += part[: HEAD_BYTES - len(head)]
+        if len(head) == HEAD_BYTES:
+            break
+    return head

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 
 from treadle.server.handshake import describe, is_header_value
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # As far as a first line may go before the server proper takes over.
 MAX_FIRST_LINE: Final = 64 * 1024
+# A pipe takes this much whole or not at all.
+MAX_ANSWER: Final = 4096
+MAX_BRACKETS: Final = 100
 _WITH_VALUE: Final = frozenset({"-c", "--config"})
 _PLAIN: Final = frozenset({"app-server", "--stdio", "--listen=stdio://"})
 _FLAGS: Final = frozenset(
@@ -43,27 +47,42 @@ class Early:
 
 def answer_first(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Early | None:
     """Answer the first line if it is a plain `initialize`; `None` when stdio is not to be read."""
-    if not _is_plain(arguments):
+    if not _is_plain(arguments) or sys.stdin is None or sys.stdout is None:
         return None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+    leave_on_signals()
     unread = b""
     while b"\n" not in unread and len(unread) < MAX_FIRST_LINE:
-        chunk = os.read(0, MAX_FIRST_LINE)
+        try:
+            chunk = os.read(0, MAX_FIRST_LINE)
+        except BlockingIOError:
+            return Early(None, unread)  # somebody made it so; the server proper can wait for it
         if not chunk:
             break
         unread += chunk
     line, newline, rest = unread.partition(b"\n")
     answer = _answer(line, environ) if newline else None
-    if answer is None:
+    if answer is None or not _write(answer):
         return Early(None, unread)
-    while answer:
-        answer = answer[os.write(1, answer) :]
     return Early(line, rest)
 
 
+def _write(answer: bytes) -> bool:
+    try:
+        os.write(1, answer)
+    except BlockingIOError:
+        return False
+    except OSError:
+        os._exit(0)  # nobody hears us
+    return True
+
+
+def leave_on_signals() -> None:
+    """End at once on a signal: nothing was begun yet. The server proper sets its own handlers."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+
+
 def _leave(_number: int, _frame: object) -> None:
-    """End at once: nothing was begun yet. The server proper sets its own handlers."""
     os._exit(0)
 
 
@@ -85,9 +104,13 @@ def _is_plain(arguments: Sequence[str]) -> bool:
 
 
 def _answer(line: bytes, environ: Mapping[str, str]) -> bytes | None:
+    # Half a surrogate pair and deep nesting are where JSON parsers disagree.
+    if b"\\u" in line or line.count(b"{") + line.count(b"[") > MAX_BRACKETS:
+        return None
     try:
-        call: Any = json.loads(line)
-        if call["method"] != "initialize" or type(call["id"]) not in (int, str):
+        # `int` refuses NaN and its like, which are no JSON.
+        call: Any = json.loads(line.decode(), parse_constant=int)
+        if call["method"] != "initialize" or not _is_id(call["id"]):
             return None
         info, capabilities = call["params"]["clientInfo"], call["params"].get("capabilities")
         name, title, version = info["name"], info.get("title"), info["version"]
@@ -99,7 +122,12 @@ def _answer(line: bytes, environ: Mapping[str, str]) -> bytes | None:
     if not _are_plain(capabilities):
         return None
     result = describe(name, version, environ)
-    return json.dumps({"id": call["id"], "result": result}, separators=(",", ":")).encode() + b"\n"
+    answer = json.dumps({"id": call["id"], "result": result}, separators=(",", ":")).encode()
+    return answer + b"\n" if len(answer) < MAX_ANSWER else None
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) or (type(value) is int and abs(value) < 2**63)
 
 
 def _are_plain(capabilities: Any) -> bool:  # noqa: ANN401 - a JSON document

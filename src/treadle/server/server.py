@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
+from treadle.engine.threads import Models, Threads
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.rpc import envelope
 from treadle.rpc.params import decode_params
 from treadle.server import handlers
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.errors import translate
+from treadle.server.handshake import home_folder
+from treadle.server.models import ConfiguredModels
 from treadle.server.session import ClientSession, guard
+from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
 from treadle.transport.base import Listener, Transport
 
@@ -24,10 +31,25 @@ logger = logging.getLogger(__name__)
 class Server:
     """Answers clients; what belongs to no client lives here."""
 
-    def __init__(self, *, clock: NowMs = now_ms) -> None:
+    def __init__(
+        self,
+        *,
+        configuration: Configuration | None = None,
+        models: Models | None = None,
+        clock: NowMs = now_ms,
+    ) -> None:
         self._clock = clock
+        self.configuration = configuration or Configuration(Path(home_folder()))
+        self.credentials = self.configuration.credentials
+        home = self.configuration.home
+        self.threads = Threads(
+            Store(home, clock=clock),
+            models or ConfiguredModels(self.configuration),
+            home=home,
+            clock=clock,
+        )
         self._router: Router[ClientSession] = Router(
-            {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard
+            {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=translate
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
@@ -49,6 +71,10 @@ class Server:
             if session.connection is not None:
                 session.connection.finish()
 
+    async def close(self) -> None:
+        """End every turn and let go of everything; the turns are stored as interrupted."""
+        await self.threads.close()
+
     def when_idle(self, action: Callable[[], object]) -> None:
         """Call this when the last client is gone."""
         self._on_idle = action
@@ -63,13 +89,20 @@ class Server:
         session = ClientSession(self)
         if answered is not None:
             _replay_handshake(session, answered)
-        connection = Connection(transport, self._router, session, stamp=self._clock)
+        connection = Connection(
+            transport,
+            self._router,
+            session,
+            stamp=self._clock,
+            on_start=session.listen if answered is not None else None,
+        )
         session.connection = connection
         self.sessions.add(session)
         logger.info("client connected", extra={"peer": transport.peer})
         try:
             await connection.run()
         finally:
+            session.leave()
             self.sessions.discard(session)
             if not self.sessions and self._on_idle is not None:
                 self._on_idle()

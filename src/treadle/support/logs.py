@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import queue
-import sys
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -29,6 +28,7 @@ _LEVELS: Final = {
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 MAX_WAITING: Final = 1000
 FLUSH_SECONDS: Final = 0.3
+STDERR: Final = 2
 
 
 def configure(environ: Mapping[str, str] = os.environ) -> None:
@@ -131,7 +131,12 @@ class _StderrHandler(logging.Handler):
                 line.set()
                 continue
             try:
-                sys.stderr.write(f"{line}\n")
-                sys.stderr.flush()
-            except (OSError, ValueError):
+                # Not sys.stderr: its lock, held while the pipe is full, stops the process's end.
+                _write_all(STDERR, f"{line}\n".encode("utf-8", "backslashreplace"))
+            except OSError:
                 return  # nobody listens, and there is nobody left to tell
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

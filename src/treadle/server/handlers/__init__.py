@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from treadle.connection.router import Router
-from treadle.server.handlers import feature, initialize
+from treadle.server.handlers import (
+    account,
+    collaboration,
+    config,
+    feature,
+    goal,
+    history,
+    initialize,
+    model,
+    settings,
+    thread,
+    thread_manage,
+    turn,
+)
 from treadle.server.session import ClientSession
 
 
 def register(router: Router[ClientSession]) -> None:
     """Add every handler to the server's router."""
-    for resource in (feature, initialize):
+    resources = (
+        account,
+        collaboration,
+        config,
+        feature,
+        goal,
+        history,
+        initialize,
+        model,
+        settings,
+        thread,
+        thread_manage,
+        turn,
+    )
+    for resource in resources:
         router.include(resource.router)

@@ -22,6 +22,7 @@ def initialize(ctx: Context[ClientSession], params: InitializeParams) -> Initial
         message = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
         raise InvalidRequest(message, path="clientInfo.name")
     ctx.session.initialize(params)
+    ctx.after_reply(ctx.session.listen)
     about = describe(name, params.client_info.version)
     return InitializeResponse(
         codex_home=about["codexHome"],

@@ -1,0 +1,65 @@
+"""Runs the measures and prints their table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from benchmarks.measures import MEASURES, Bench, Sizes
+from benchmarks.programs import Program, Unavailable, find_newer, find_older, find_treadle
+from benchmarks.report import Row, table
+from benchmarks.servers import ServerFailed, homes
+
+QUICK = Sizes(starts=5, memories=2, loops=1, loop_requests=5_000, roundtrips=500)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and judge only if asked to."""
+    options = _parser().parse_args(arguments)
+    try:
+        programs = [find_treadle(), *_references()]
+    except Unavailable as reason:
+        print(f"nothing to measure: {reason}", file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    try:
+        with homes() as folder:
+            bench = Bench(programs, folder, QUICK if options.quick else Sizes())
+            for name in options.names or MEASURES:
+                print(f"measuring: {name}", file=sys.stderr, flush=True)
+                rows += MEASURES[name](bench)
+    except ServerFailed as reason:
+        print(f"could not measure: {reason}", file=sys.stderr)
+        return 2
+    print(table(rows, [program.name for program in programs[1:]]))
+    return 1 if options.check and any(row.is_missed for row in rows) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    # Not `choices`, which refuses an empty list of names.
+    parser.add_argument("names", nargs="*", type=_measure, help=", ".join(MEASURES))
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, rougher numbers")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    return parser
+
+
+def _measure(name: str) -> str:
+    if name not in MEASURES:
+        raise argparse.ArgumentTypeError(f"no measure {name!r}; there are {', '.join(MEASURES)}")
+    return name
+
+
+def _references() -> list[Program]:
+    found: list[Program] = []
+    for find in (find_newer, find_older):
+        try:
+            found.append(find())
+        except Unavailable as reason:
+            print(f"a reference is left out: {reason}", file=sys.stderr)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

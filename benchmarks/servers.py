@@ -1,0 +1,137 @@
+"""Runs one app-server in a home of its own, and reads what the kernel knows about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from benchmarks.programs import Program
+
+STOP_SECONDS: Final = 5.0
+LISTEN_SECONDS: Final = 20.0
+_SETTLE_SECONDS: Final = 3.0
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+class ServerFailed(Exception):
+    """The server did not do its part; the message holds what it had to say."""
+
+
+class Memory(NamedTuple):
+    """Resident bytes: all of them, and with shared pages counted in proportion."""
+
+    rss: int
+    pss: int
+
+
+@contextmanager
+def homes() -> Iterator[Path]:
+    """A folder for the homes of all programs, gone afterwards.
+
+    Not in the system's temporary folder: there the reference sets up less of itself.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="bench-home-", dir=sys.prefix))
+    try:
+        yield folder
+    finally:
+        # A server that was killed may still be writing there.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Server:
+    """One running app-server; leaving the context ends it."""
+
+    def __init__(self, program: Program, homes: Path, *, listen: str | None = None) -> None:
+        home = homes / program.name
+        home.mkdir(exist_ok=True)
+        self._name = program.name
+        self._log = home / "stderr.log"
+        command = [str(program.path), "app-server", *(["--listen", listen] if listen else [])]
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(home),
+            "CODEX_HOME": str(home),
+        }
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=home,
+                env=environment,
+                bufsize=0,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self.process as process:
+            if process.stdin:
+                process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def kill(self) -> None:
+        """End it at once: whoever waits for its output sees the end."""
+        self.process.kill()
+
+    def failure(self, what: str) -> ServerFailed:
+        """An error that shows the last lines of the server's log."""
+        lines = self._log.read_text("utf-8", "replace").splitlines()[-5:]
+        return ServerFailed("\n".join([f"{self._name}: {what}", *lines]))
+
+    def port(self) -> int:
+        """Wait for the banner that names the port.
+
+        Raises:
+            ServerFailed: there is no banner.
+        """
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if found := re.search(rb"listening on: ws://[^ ]*:(\d+)\s", self._log.read_bytes()):
+                return int(found[1])
+            time.sleep(0.01)
+        raise self.failure("did not say where it listens")
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all its threads since it started."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text("ascii")
+        # The second field is the program's name in parentheses, and may itself hold anything.
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+    def settled_memory(self) -> Memory:
+        """Resident memory once it has stopped to change, or after a few seconds."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        before, now = 0, self._resident("status", "VmRSS")
+        while now != before and time.monotonic() < deadline:
+            time.sleep(0.2)
+            before, now = now, self._resident("status", "VmRSS")
+        return Memory(now, self._resident("smaps_rollup", "Pss"))
+
+    def _resident(self, file: str, field: str) -> int:
+        text = Path(f"/proc/{self.process.pid}/{file}").read_text("ascii")
+        found = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
+        if found is None:
+            raise self.failure(f"the kernel gives no {field}")
+        return int(found[1]) * 1024

@@ -1,0 +1,1 @@
+"""Threads and turns: what an agent is, apart from any wire."""

@@ -1,0 +1,47 @@
+"""What the model sees of a thread: its items in order, each stored before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from treadle.model.base import ModelItem
+from treadle.store.journal import Journal
+from treadle.store.records import Compacted, HistoryItem
+
+
+class History:
+    """The model's view of a thread; only ever added to, or replaced by a compaction."""
+
+    def __init__(self, journal: Journal, items: Iterable[ModelItem] = ()) -> None:
+        self._journal = journal
+        self._items = list(items)
+
+    @property
+    def items(self) -> Sequence[ModelItem]:
+        """Everything, oldest first."""
+        return self._items
+
+    def add(self, *items: ModelItem) -> None:
+        """Append items."""
+        if items:
+            self._journal.append([HistoryItem(item) for item in items])
+            self._items.extend(items)
+
+    def replace(self, items: list[ModelItem], summary: str) -> None:
+        """Go on from a shorter view."""
+        self._journal.append([Compacted(summary, items)], sync=True)
+        self._items = list(items)
+
+    def open_calls(self) -> list[ModelItem]:
+        """Tool calls that have no output: the model may not be shown them like that."""
+        answered = {
+            item.get("call_id")
+            for item in self._items
+            if str(item.get("type", "")).endswith("_call_output")
+        }
+        return [
+            item
+            for item in self._items
+            if item.get("type") in ("function_call", "custom_tool_call")
+            and item.get("call_id") not in answered
+        ]

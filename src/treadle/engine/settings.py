@@ -1,0 +1,96 @@
+"""What a thread's turns run under. Replaced as a whole, never changed in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from msgspec import UNSET
+
+from treadle.protocol.base import JsonValue
+from treadle.protocol.collaboration import CollaborationMode
+from treadle.protocol.collaboration import Settings as ModeSettings
+from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
+from treadle.protocol.policy import (
+    ApprovalsReviewer,
+    AskForApproval,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+)
+from treadle.protocol.settings import ThreadSettings
+from treadle.protocol.tool import DynamicToolSpec
+from treadle.protocol.turn import TurnStartParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A thread's settings; a turn may override them, and most overrides stay."""
+
+    model: str
+    model_provider: str
+    cwd: str
+    approval_policy: AskForApproval = "on-request"
+    approvals_reviewer: ApprovalsReviewer = "user"
+    sandbox: SandboxPolicy = field(default_factory=ReadOnlySandboxPolicy)
+    effort: ReasoningEffort | None = None
+    summary: ReasoningSummary | None = None
+    verbosity: str | None = None
+    personality: Personality | None = None
+    service_tier: str | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    collaboration_mode: CollaborationMode | None = None
+    context_window: int | None = None
+    auto_compact_limit: int | None = None
+    dynamic_tools: tuple[DynamicToolSpec, ...] = ()
+    disabled_plugin_ids: tuple[str, ...] = ()
+    tells_raw_events: bool = False
+    config: JsonValue = None
+
+    def overridden_by(self, params: TurnStartParams) -> Settings:
+        """These settings under what a turn asks for; what it leaves out stays."""
+        mode = params.collaboration_mode
+        given = {
+            "model": params.model or (mode.settings.model if mode else None),
+            "cwd": params.cwd,
+            "approval_policy": params.approval_policy,
+            "approvals_reviewer": params.approvals_reviewer,
+            "sandbox": params.sandbox_policy,
+            "effort": params.effort or (mode.settings.reasoning_effort if mode else None),
+            "summary": params.summary,
+            "personality": params.personality,
+            "collaboration_mode": mode,
+            "disabled_plugin_ids": _as_tuple(params.disabled_plugin_ids),
+        }
+        changed: dict[str, JsonValue] = {
+            name: value for name, value in given.items() if value is not None
+        }
+        if params.service_tier is not UNSET:
+            changed["service_tier"] = params.service_tier
+        return replace(self, **changed)
+
+    def mode(self) -> CollaborationMode:
+        """The collaboration mode, the default one if none was chosen."""
+        if self.collaboration_mode is not None:
+            return self.collaboration_mode
+        settings = ModeSettings(model=self.model, reasoning_effort=self.effort)
+        return CollaborationMode(mode="default", settings=settings)
+
+    def to_protocol(self) -> ThreadSettings:
+        """The settings as clients are told them."""
+        return ThreadSettings(
+            approval_policy=self.approval_policy,
+            approvals_reviewer=self.approvals_reviewer,
+            collaboration_mode=self.mode(),
+            cwd=self.cwd,
+            model=self.model,
+            model_provider=self.model_provider,
+            sandbox_policy=self.sandbox,
+            effort=self.effort,
+            personality=self.personality,
+            service_tier=self.service_tier,
+            summary=self.summary,
+        )
+
+
+def _as_tuple(values: list[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)

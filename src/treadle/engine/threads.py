@@ -1,0 +1,347 @@
+"""All threads of a server: starting, loading, forking and letting go of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from treadle.engine import instructions
+from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
+from treadle.engine.input import message
+from treadle.engine.log import EventLog
+from treadle.engine.settings import Settings
+from treadle.engine.thread import Loaded, Thread
+from treadle.engine.tools.goal import goal_tools
+from treadle.engine.tools.plan import UpdatePlan
+from treadle.engine.tools.registry import Toolbox
+from treadle.engine.transcript import history_of, turns_of
+from treadle.engine.turn import Turn
+from treadle.engine.usage import Ledger
+from treadle.model.base import Model
+from treadle.model.retry import RetryPolicy
+from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
+from treadle.protocol.error import TurnError
+from treadle.protocol.extension import Budget
+from treadle.protocol.method import Notification
+from treadle.protocol.status import NotLoadedThreadStatus, ThreadStatus
+from treadle.protocol.thread import Thread as ThreadSnapshot
+from treadle.protocol.thread_manage import ThreadClosedNotification
+from treadle.protocol.turn import Turn as TurnSnapshot
+from treadle.protocol.turn import TurnCompletedNotification
+from treadle.store.journal import Entry, Event, Journal
+from treadle.store.records import HistoryItem, RolledBack
+from treadle.store.store import Store
+from treadle.store.thread import StoredThread, ThreadMeta, to_thread
+from treadle.support.clock import NowMs, now_ms
+from treadle.support.ids import uuid7
+from treadle.support.tasks import Nursery
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+MAX_IDLE: Final = 32
+"""How many threads stay in memory that nobody listens to."""
+
+BROADCAST: Final = frozenset({n.THREAD_STATUS_CHANGED.method, n.THREAD_NAME_UPDATED.method})
+"""What every client is told of every thread, subscribed or not."""
+
+
+class Models(Protocol):
+    """Where models come from."""
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+        """The provider that these settings name, ready to be asked."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
+class Threads:
+    """The threads of one home, and what is told to all clients."""
+
+    def __init__(self, store: Store, models: Models, *, home: Path, clock: NowMs = now_ms) -> None:
+        self.store = store
+        self.home = home
+        self.clock = clock
+        self.tasks = Nursery()
+        self.announcements = EventLog(None, clock)
+        self._models = models
+        self._loaded: dict[str, Thread] = {}
+        self._listeners: dict[str, int] = {}
+
+    # -- life
+
+    def start(
+        self,
+        settings: Settings,
+        *,
+        describe: Callable[[ThreadMeta], ThreadMeta],
+        ephemeral: bool = False,
+        budget: Budget | None = None,
+    ) -> Thread:
+        """Begin a thread; it is stored before this returns."""
+        now = self.clock() // 1000
+        meta = describe(
+            ThreadMeta(
+                id=uuid7(),
+                created_at=now,
+                updated_at=now,
+                recency_at=now,
+                cwd=settings.cwd,
+                model=settings.model,
+                model_provider=settings.model_provider,
+                reasoning_effort=settings.effort,
+                ephemeral=ephemeral,
+                base_instructions=settings.base_instructions,
+                developer_instructions=settings.developer_instructions,
+                dynamic_tools=list(settings.dynamic_tools) or None,
+            )
+        )
+        journal = self.store.create(meta, ephemeral=ephemeral)
+        meta = msgspec.structs.replace(meta, path=journal.path)
+        return self._keep(journal, Loaded(meta, settings, budget=budget))
+
+    def load(self, journal: Journal, stored: StoredThread, settings: Settings) -> Thread:
+        """Go on with a stored thread; a turn that its server left behind is ended."""
+        usage = stored.usage
+        ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
+        ledger.know(stored.response_ids)
+        if stored.running_turn is not None:
+            _end_left_behind(journal, stored, self.clock())
+        return self._keep(
+            journal,
+            Loaded(
+                stored.meta,
+                settings,
+                stored.history,
+                ledger,
+                stored.client_messages,
+                goal=stored.goal,
+                has_context=bool(stored.history),
+            ),
+        )
+
+    def fork(
+        self,
+        source: StoredThread,
+        settings: Settings,
+        *,
+        describe: Callable[[ThreadMeta], ThreadMeta],
+        ephemeral: bool = False,
+        last_turn_id: str | None = None,
+        before_turn_id: str | None = None,
+    ) -> tuple[Thread, list[TurnSnapshot]]:
+        """Copy a thread's history into a new one: whole, up to a turn, or before it."""
+        origin = source.meta
+
+        def describe_fork(meta: ThreadMeta) -> ThreadMeta:
+            copied = {"name": origin.name, "preview": origin.preview, "git_info": origin.git_info}
+            return describe(msgspec.structs.replace(meta, forked_from_id=origin.id, **copied))
+
+        thread = self.start(settings, describe=describe_fork, ephemeral=ephemeral)
+        entries = self.store.copy_entries(
+            source, thread.id, last_turn_id=last_turn_id, before_turn_id=before_turn_id
+        )
+        return self._begin_with(thread, entries)
+
+    def _begin_with(
+        self, thread: Thread, entries: Sequence[Entry]
+    ) -> tuple[Thread, list[TurnSnapshot]]:
+        """Let a new thread go on from entries of another one."""
+        thread.journal.append(entries, sync=True)
+        turns = turns_of(entry for entry in entries if isinstance(entry, Event))
+        loaded = Loaded(
+            thread.meta, thread.settings, history_of(entries), has_context=bool(entries)
+        )
+        return self._keep(thread.journal, loaded), turns
+
+    def stored(self, thread_id: str, path: str | None = None) -> StoredThread:
+        """A thread as it is stored now, whoever writes it.
+
+        Raises:
+            ThreadNotFound: there is none.
+        """
+        if path:
+            return self.store.read_path(path)
+        return self.store.read(thread_id)
+
+    def turns(self, thread: Thread) -> list[TurnSnapshot]:
+        """The turns of a thread in memory, the running one included."""
+        if thread.meta.ephemeral:
+            return turns_of(thread.journal.read(0))
+        turns = self.store.read(thread.id).turns
+        if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
+            turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
+        return turns
+
+    def roll_back(
+        self, thread: Thread, *, num_turns: int | None = None, before_turn_id: str | None = None
+    ) -> list[TurnSnapshot]:
+        """Drop the last turns of a thread; gives those that are left.
+
+        Raises:
+            EngineError: a turn is running, or the thread is not stored.
+            TurnNotFound: it has no such turn.
+        """
+        if thread.turn is not None:
+            raise EngineError("cannot roll back while a turn is running")
+        if thread.meta.ephemeral:
+            raise EngineError("an ephemeral thread cannot be rolled back")
+        if before_turn_id is not None:
+            ids = [turn.id for turn in self.store.read(thread.id).turns]
+            if before_turn_id not in ids:
+                raise TurnNotFound(before_turn_id)
+        record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
+        thread.journal.append([record], sync=True)
+        stored = self.store.read(thread.id)
+        thread.rewind(stored.history)
+        return stored.turns
+
+    def get(self, thread_id: str) -> Thread:
+        """A thread in memory.
+
+        Raises:
+            ThreadNotLoaded: it is not there.
+        """
+        thread = self._loaded.get(thread_id)
+        if thread is None:
+            raise ThreadNotLoaded(thread_id)
+        return thread
+
+    def find(self, thread_id: str) -> Thread | None:
+        """A thread in memory, if it is there."""
+        return self._loaded.get(thread_id)
+
+    def loaded_ids(self) -> list[str]:
+        """The threads in memory, oldest first."""
+        return sorted(self._loaded)
+
+    def unload(self, thread: Thread) -> None:
+        """Let go of a thread and tell everybody.
+
+        Raises:
+            EngineError: a turn is running in it.
+        """
+        if thread.turn is not None:
+            raise EngineError(f"thread {thread.id} has an active turn")
+        if self._loaded.pop(thread.id, None) is not None:
+            thread.set_status(NotLoadedThreadStatus())
+            thread.journal.close()
+
+    def close_thread(self, thread: Thread) -> None:
+        """Let go of a thread that nobody listens to any more."""
+        self.unload(thread)
+        self.announce(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
+
+    async def close(self) -> None:
+        """End every turn and let go of everything."""
+        await self.tasks.close()
+        for thread in self._loaded.values():
+            thread.journal.close()
+        self._loaded.clear()
+        self.store.close()
+        await self._models.close()
+
+    # -- listeners
+
+    def listen(self, thread: Thread) -> None:
+        """Count one more listener."""
+        self._listeners[thread.id] = self._listeners.get(thread.id, 0) + 1
+
+    def unlisten(self, thread: Thread) -> int:
+        """Count one listener less; gives how many are left."""
+        left = self._listeners.pop(thread.id, 1) - 1
+        if left > 0:
+            self._listeners[thread.id] = left
+        else:
+            self._trim()
+        return left
+
+    def has_listeners(self, thread: Thread) -> bool:
+        """Whether anybody is told what happens in a thread."""
+        return thread.id in self._listeners
+
+    def _trim(self) -> None:
+        idle = [
+            thread
+            for thread in self._loaded.values()
+            if thread.id not in self._listeners
+            and thread.turn is None
+            and not thread.meta.ephemeral
+        ]
+        for thread in idle[: max(0, len(idle) - MAX_IDLE)]:
+            self.unload(thread)
+
+    # -- what threads ask for
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+        """The model provider that a thread uses."""
+        return self._models.model(settings)
+
+    def tools(self, thread: Thread) -> Toolbox:
+        """The tools that a thread has."""
+        return Toolbox([UpdatePlan(), *goal_tools(thread)])
+
+    def on_rate_limits(self, snapshot: JsonValue) -> None:
+        """Tell everybody what a provider said of its limits."""
+        params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
+        self.announce(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
+
+    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:  # noqa: ARG002 - part of the call
+        """Bring the list up to date."""
+        now = self.clock() // 1000
+        thread.meta = msgspec.structs.replace(
+            thread.meta,
+            updated_at=now,
+            recency_at=now,
+            model=thread.settings.model,
+            reasoning_effort=thread.settings.effort,
+        )
+
+    # -- telling
+
+    def announce(self, method: Notification[P], params: P) -> None:
+        """Tell all clients."""
+        self.announcements.tell(method, params)
+
+    def snapshot(self, meta: ThreadMeta, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
+        """A thread as clients see it, loaded or not."""
+        thread = self._loaded.get(meta.id)
+        status: ThreadStatus = thread.status if thread is not None else NotLoadedThreadStatus()
+        return to_thread(meta, status, turns or [])
+
+    def _keep(self, journal: Journal, loaded: Loaded) -> Thread:
+        thread = Thread(journal, loaded, self)
+        thread.log.on_event = self._on_event
+        self._loaded[thread.id] = thread
+        return thread
+
+    def _on_event(self, event: Event) -> None:
+        if event.method in BROADCAST:
+            self.announcements.tell(n.SERVER_NOTIFICATIONS[event.method], event.params)
+
+
+def _end_left_behind(journal: Journal, stored: StoredThread, now_ms_: int) -> None:
+    """Give the turn that was running when its server died the end that it never had."""
+    turn = next((turn for turn in stored.turns if turn.id == stored.running_turn), None)
+    turn = turn or TurnSnapshot(id=str(stored.running_turn), items=[], status="inProgress")
+    ended = msgspec.structs.replace(
+        turn,
+        items=[],
+        items_view="notLoaded",
+        status="interrupted",
+        completed_at=now_ms_ // 1000,
+        error=TurnError("the server ended while this turn was running", codex_error_info="other"),
+    )
+    note = message("user", instructions.RESTARTED)
+    params = TurnCompletedNotification(stored.meta.id, ended)
+    event = Event(journal.last_seq + 1, now_ms_, n.TURN_COMPLETED.method, params)
+    journal.append([HistoryItem(note), event], sync=True)
+    stored.history.append(note)
+    stored.running_turn = None
+    stored.turns = [ended if each.id == ended.id else each for each in stored.turns]

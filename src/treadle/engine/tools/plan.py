@@ -1,0 +1,78 @@
+"""The plan that the agent keeps and shows."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from treadle.engine.tools.registry import Output, ToolCall, read_arguments
+from treadle.engine.turn import Turn
+from treadle.model.base import ModelTool
+from treadle.protocol import notifications as n
+from treadle.protocol.turn import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
+
+_STATUS: Final[dict[str, TurnPlanStepStatus]] = {
+    "pending": "pending",
+    "in_progress": "inProgress",
+    "completed": "completed",
+}
+
+
+class _Step(msgspec.Struct):
+    step: str
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class _Arguments(msgspec.Struct):
+    plan: list[_Step]
+    explanation: str | None = None
+
+
+class UpdatePlan:
+    """Replaces the list of steps as a whole."""
+
+    name = "update_plan"
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        step = {
+            "type": "object",
+            "properties": {
+                "step": {"type": "string"},
+                "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+            },
+            "required": ["step", "status"],
+            "additionalProperties": False,
+        }
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": "Show the user the steps of longer work. Send the whole list each "
+            "time; at most one step is in_progress.",
+            "strict": False,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "explanation": {"type": "string"},
+                    "plan": {"type": "array", "items": step},
+                },
+                "required": ["plan"],
+                "additionalProperties": False,
+            },
+        }
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Tell the clients the plan."""
+        arguments = read_arguments(call, _Arguments)
+        plan = [TurnPlanStep(_STATUS[step.status], step.step) for step in arguments.plan]
+        turn.log.tell(
+            n.TURN_PLAN_UPDATED,
+            TurnPlanUpdatedNotification(
+                plan=plan,
+                thread_id=turn.thread_id,
+                turn_id=turn.id,
+                explanation=arguments.explanation,
+            ),
+        )
+        return "Plan updated"

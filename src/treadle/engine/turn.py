@@ -1,0 +1,176 @@
+"""One turn: its state, its items, and the one event that ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from treadle.engine.log import EventLog
+from treadle.model.base import ModelItem
+from treadle.protocol import notifications as n
+from treadle.protocol.error import TurnError
+from treadle.protocol.extension import Budget
+from treadle.protocol.input import UserInput
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    ThreadItem,
+)
+from treadle.protocol.turn import (
+    Turn as TurnSnapshot,
+)
+from treadle.protocol.turn import (
+    TurnCompletedNotification,
+    TurnItemsView,
+    TurnStartedNotification,
+    TurnStatus,
+)
+from treadle.support.clock import NowMs
+
+TurnKind: TypeAlias = Literal["regular", "compact", "review", "shell"]
+Step: TypeAlias = Literal["begin", "complete", "fail", "interrupt"]
+State: TypeAlias = Literal["accepted", "running", "completed", "failed", "interrupted"]
+
+NEXT: Final[dict[tuple[State, Step], State]] = {
+    ("accepted", "begin"): "running",
+    # A turn can be interrupted from the moment it was promised to the client.
+    ("accepted", "interrupt"): "interrupted",
+    ("accepted", "fail"): "failed",
+    ("running", "complete"): "completed",
+    ("running", "fail"): "failed",
+    ("running", "interrupt"): "interrupted",
+}
+STATUS: Final[dict[State, TurnStatus]] = {
+    "accepted": "inProgress",
+    "running": "inProgress",
+    "completed": "completed",
+    "failed": "failed",
+    "interrupted": "interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Input that waits to be taken up: as it was given, as the model reads it, and its id."""
+
+    content: list[UserInput]
+    items: list[ModelItem]
+    client_id: str | None = None
+
+
+@dataclass(slots=True)
+class OpenItem:
+    """An item under way: what was told of it, and how to say it as it stands now."""
+
+    started_at_ms: int
+    current: Callable[[], ThreadItem]
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn from its promise to its end; it ends once, and says so once."""
+
+    id: str
+    thread_id: str
+    log: EventLog
+    clock: NowMs
+    kind: TurnKind = "regular"
+    root_id: str | None = None
+    output_schema: object = None
+    budget: Budget | None = None
+    state: State = "accepted"
+    error: TurnError | None = None
+    started_at_ms: int | None = None
+    completed_at_ms: int | None = None
+    waiting: list[Message] = field(default_factory=list)
+    open_items: dict[str, OpenItem] = field(default_factory=dict)
+    last_message: AgentMessageThreadItem | None = None
+    task: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its terminal event was told."""
+        return self.ended.is_set()
+
+    def move(self, step: Step) -> None:
+        """Take a step of the table.
+
+        Raises:
+            LookupError: the table has no such step from here.
+        """
+        after = NEXT.get((self.state, step))
+        if after is None:
+            raise LookupError(f"a turn that is {self.state} cannot {step}")
+        self.state = after
+
+    def begin(self) -> None:
+        """Start to run, and tell."""
+        self.move("begin")
+        self.started_at_ms = self.clock()
+        snapshot = self.snapshot("notLoaded")
+        self.log.tell(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
+
+    def end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
+        """Finish, and tell: durable before anybody sees it."""
+        self.move(step)
+        self.error = error
+        self.completed_at_ms = self.clock()
+        self.open_items.clear()
+        view: TurnItemsView = "summary" if self.last_message else "notLoaded"
+        params = TurnCompletedNotification(self.thread_id, self.snapshot(view))
+        self.log.tell(n.TURN_COMPLETED, params, sync=True)
+        self.ended.set()
+
+    def start_item(self, item: ThreadItem, current: Callable[[], ThreadItem] | None = None) -> None:
+        """Tell that an item has begun; `current` gives it as it stands at any later time."""
+        now = self.clock()
+        self.open_items[item.id] = OpenItem(now, current or (lambda: item))
+        self.log.tell(n.ITEM_STARTED, self._started(item, now))
+
+    def complete_item(self, item: ThreadItem) -> None:
+        """Tell that an item is finished; one that was never started is started first."""
+        if item.id not in self.open_items:
+            self.start_item(item)
+        del self.open_items[item.id]
+        if isinstance(item, AgentMessageThreadItem):
+            self.last_message = item
+        self.log.tell(
+            n.ITEM_COMPLETED,
+            ItemCompletedNotification(
+                completed_at_ms=self.clock(),
+                item=item,
+                thread_id=self.thread_id,
+                turn_id=self.id,
+            ),
+        )
+
+    def open_item_events(self) -> list[ItemStartedNotification]:
+        """The items under way as they stand now, for a client that missed their beginning."""
+        return [
+            self._started(item.current(), item.started_at_ms) for item in self.open_items.values()
+        ]
+
+    def snapshot(self, view: TurnItemsView = "notLoaded") -> TurnSnapshot:
+        """The turn as clients see it."""
+        started, completed = self.started_at_ms, self.completed_at_ms
+        took = completed - started if started is not None and completed is not None else None
+        return TurnSnapshot(
+            id=self.id,
+            items=[self.last_message] if self.last_message and view == "summary" else [],
+            status=STATUS[self.state],
+            completed_at=None if completed is None else completed // 1000,
+            duration_ms=took,
+            error=self.error,
+            items_view=view,
+            root_turn_id=self.root_id or self.id,
+            started_at=None if started is None else started // 1000,
+        )
+
+    def _started(self, item: ThreadItem, at_ms: int) -> ItemStartedNotification:
+        return ItemStartedNotification(
+            item=item, started_at_ms=at_ms, thread_id=self.thread_id, turn_id=self.id
+        )

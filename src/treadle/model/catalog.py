@@ -1,0 +1,255 @@
+"""The models that are known by name: what a picker shows, and what the agent must know.
+
+Names change faster than releases: an unknown name is never refused, it gets cautious traits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from treadle.protocol.model import (
+    InputModality,
+    Model,
+    ModelServiceTier,
+    ModelUpgradeInfo,
+    ReasoningEffortOption,
+)
+
+_EFFORTS: Final = {
+    "none": "No reasoning at all",
+    "minimal": "Hardly any reasoning, for the quickest answers",
+    "low": "Quick answers to plain questions",
+    "medium": "A balance of speed and care for daily work",
+    "high": "More thought for harder problems",
+    "xhigh": "Much more thought, for problems that resisted",
+    "max": "All the thought the model can give",
+    "ultra": "All the thought the model can give, spread over agents of its own",
+}
+_FAST: Final = ModelServiceTier(id="priority", name="Fast", description="Faster, at a higher price")
+SCRIPTED_MODEL: Final = "scripted"
+
+
+class Traits(Struct, frozen=True):
+    """What the agent must know of a model and no client ever sees."""
+
+    # What may be filled before the history is compacted: a little less than the real window.
+    context_window: int = 258_400
+    max_output_tokens: int = 32_000
+    supports_parallel_tool_calls: bool = True
+    supports_reasoning: bool = False
+    supports_verbosity: bool = False
+    # How the model is offered apply_patch: as free text, as a function, or not at all.
+    apply_patch: Literal["freeform", "function"] | None = None
+    default_effort: str | None = None
+
+
+UNKNOWN: Final = Traits()
+_GPT: Final = Traits(
+    max_output_tokens=128_000,
+    supports_reasoning=True,
+    supports_verbosity=True,
+    apply_patch="freeform",
+    default_effort="medium",
+)
+_CLAUDE: Final = Traits(
+    context_window=190_000,
+    max_output_tokens=64_000,
+    supports_reasoning=True,
+    apply_patch="function",
+)
+# The first pattern that matches the beginning of a name decides.
+_TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
+    (
+        re.compile(r"gpt-(6\.1-sol|6-astra|5\.6-sol)"),
+        msgspec.structs.replace(_GPT, default_effort="low"),
+    ),
+    (re.compile(r"gpt-(5|6|[7-9])(?!.*chat)|codex-"), _GPT),
+    (
+        re.compile(r"o[134](-|$)"),
+        msgspec.structs.replace(
+            _GPT, context_window=190_000, max_output_tokens=100_000, supports_verbosity=False
+        ),
+    ),
+    (re.compile(r"gpt-4\.1"), Traits(context_window=950_000)),
+    (re.compile(r"gpt-4o|chatgpt-"), Traits(context_window=121_600, max_output_tokens=16_000)),
+    (
+        re.compile(r"claude-(3-5|3-haiku|3-opus)"),
+        msgspec.structs.replace(_CLAUDE, max_output_tokens=8192, supports_reasoning=False),
+    ),
+    (
+        re.compile(r"claude-opus-4(-[01])?(-20\d{6})?$"),
+        msgspec.structs.replace(_CLAUDE, max_output_tokens=32_000),
+    ),
+    (re.compile(r"claude-(\w+-4-[0-5]|haiku|sonnet-4-20|3)"), _CLAUDE),
+    (re.compile(r"claude-"), msgspec.structs.replace(_CLAUDE, context_window=950_000)),
+    (
+        re.compile(r"gpt-oss"),
+        Traits(context_window=124_000, supports_reasoning=True, supports_parallel_tool_calls=False),
+    ),
+    (re.compile(r"scripted$"), Traits(supports_reasoning=True)),
+]
+
+
+def traits_of(model: str) -> Traits:
+    """What is known of a model by its name, with or without the provider before a slash."""
+    name = model.lower().rpartition("/")[2]
+    return next((traits for pattern, traits in _TRAITS if pattern.match(name)), UNKNOWN)
+
+
+def _entry(
+    name: str,
+    display_name: str,
+    description: str,
+    *,
+    efforts: str = "low medium high xhigh",
+    default: str = "medium",
+    upgrade: str | None = None,
+    modalities: Sequence[InputModality] = ("text", "image"),
+    hidden: bool = False,
+    is_fast: bool = False,
+) -> Model:
+    return Model(
+        id=name,
+        model=name,
+        display_name=display_name,
+        description=description,
+        hidden=hidden,
+        is_default=False,
+        default_reasoning_effort=default,
+        supported_reasoning_efforts=[
+            ReasoningEffortOption(reasoning_effort=effort, description=_EFFORTS[effort])
+            for effort in efforts.split()
+        ],
+        input_modalities=list(modalities),
+        upgrade=upgrade,
+        upgrade_info=None if upgrade is None else ModelUpgradeInfo(model=upgrade),
+        additional_speed_tiers=["fast"] if is_fast else [],
+        service_tiers=[_FAST] if is_fast else [],
+    )
+
+
+_ALL: Final = "low medium high xhigh max ultra"
+_OPENAI: Final = [
+    _entry(
+        "gpt-6.1-sol",
+        "GPT-6.1-Sol",
+        "For coding and everyday work; the newest of its line",
+        efforts=_ALL,
+        default="low",
+        is_fast=True,
+    ),
+    _entry(
+        "gpt-6-astra",
+        "GPT-6-Astra",
+        "For the hardest work",
+        efforts=_ALL,
+        default="low",
+        is_fast=True,
+    ),
+    _entry("gpt-6-sol", "GPT-6-Sol", "For coding and everyday work", efforts=_ALL, is_fast=True),
+    _entry(
+        "gpt-6-luna",
+        "GPT-6-Luna",
+        "Fast and cheap, for easier tasks",
+        efforts="low medium high xhigh max",
+    ),
+    _entry(
+        "gpt-5.6-sol",
+        "GPT-5.6-Sol",
+        "An older model for coding and everyday work",
+        efforts=_ALL,
+        default="low",
+        upgrade="gpt-6-sol",
+    ),
+    _entry(
+        "gpt-5.6-luna",
+        "GPT-5.6-Luna",
+        "An older fast model",
+        efforts="low medium high xhigh max",
+        upgrade="gpt-6-luna",
+    ),
+    _entry("gpt-5.5", "GPT-5.5", "An old coding model", upgrade="gpt-6-sol"),
+    _entry("gpt-5.4", "GPT-5.4", "An old coding model", upgrade="gpt-6-sol", hidden=True),
+    _entry(
+        "gpt-5.3-codex", "GPT-5.3-Codex", "An old coding model", upgrade="gpt-6-sol", hidden=True
+    ),
+    _entry(
+        "gpt-5.2-codex", "GPT-5.2-Codex", "An old coding model", upgrade="gpt-6-sol", hidden=True
+    ),
+]
+_ANTHROPIC: Final = [
+    _entry(
+        "claude-opus-4-8",
+        "Claude Opus 4.8",
+        "For the hardest work",
+        efforts="none low medium high xhigh max",
+        default="high",
+    ),
+    _entry(
+        "claude-sonnet-4-6",
+        "Claude Sonnet 4.6",
+        "For coding and everyday work",
+        efforts="none low medium high",
+        default="medium",
+    ),
+    _entry(
+        "claude-haiku-4-5",
+        "Claude Haiku 4.5",
+        "Fast and cheap, for easier tasks",
+        efforts="none low medium high",
+        default="none",
+    ),
+]
+_SCRIPTED: Final = [
+    _entry(
+        SCRIPTED_MODEL,
+        "Demonstration",
+        "A script without intelligence that shows what the server does, without a key",
+        efforts="low medium high",
+    ),
+]
+BUILT_IN: Final[dict[str, Sequence[Model]]] = {
+    "openai": _OPENAI,
+    "anthropic": _ANTHROPIC,
+    "ollama": [],
+    "lmstudio": [],
+    "scripted": _SCRIPTED,
+}
+
+
+def list_models(
+    provider_id: str, configured: Iterable[str] = (), remote: Iterable[str] | None = None
+) -> list[Model]:
+    """The models of a provider: those in the configuration, those known here, those it lists.
+
+    The first one configured is the default, or else the first of the list. What only the provider
+    lists is hidden if the models worth choosing are known here.
+    """
+    known = BUILT_IN.get(provider_id)
+    if known is None:
+        # An unknown provider is most often a way to the models of the best known one.
+        known = _OPENAI if remote is None else []
+    by_name = {model.model: model for model in known}
+    chosen = [name for name in dict.fromkeys(configured) if name]
+    found: dict[str, Model] = {
+        name: by_name.get(name) or _unknown_entry(name) for name in chosen if name not in by_name
+    }
+    found |= by_name
+    for name in remote or ():
+        found.setdefault(name, _unknown_entry(name, hidden=bool(known)))
+    default = chosen[0] if chosen else next(iter(found), None)
+    return [
+        msgspec.structs.replace(model, is_default=name == default) for name, model in found.items()
+    ]
+
+
+def _unknown_entry(name: str, *, hidden: bool = False) -> Model:
+    traits = traits_of(name)
+    efforts = "low medium high" if traits.supports_reasoning else "none"
+    default = traits.default_effort or efforts.split(maxsplit=1)[0]
+    return _entry(name, name, "", efforts=efforts, default=default, hidden=hidden)

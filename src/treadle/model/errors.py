@@ -1,0 +1,292 @@
+"""What providers say when they refuse or fail, as `ModelError`s.
+
+HTTP 401 becomes `httpConnectionFailed` with its status, as today's reference reports it;
+`unauthorized` is kept for a key that is missing here, where no provider was asked.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.model.base import ModelError
+from treadle.protocol.base import JsonValue
+from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
+
+Now = Callable[[], float]
+"""Seconds since the Unix epoch."""
+
+MAX_BODY_CHARS: Final = 2000
+
+_BY_CODE: Final[dict[str, tuple[CodexErrorInfo, bool]]] = {
+    "context_length_exceeded": ("contextWindowExceeded", False),
+    "insufficient_quota": ("usageLimitExceeded", False),
+    "usage_limit_reached": ("usageLimitExceeded", False),
+    "usage_limit_exceeded": ("usageLimitExceeded", False),
+    "usage_not_included": ("usageLimitExceeded", False),
+    "billing_error": ("usageLimitExceeded", False),
+    "billing_hard_limit_reached": ("usageLimitExceeded", False),
+    "rate_limit_exceeded": ("rateLimitExceeded", True),
+    "rate_limit_error": ("rateLimitExceeded", True),
+    "server_is_overloaded": ("serverOverloaded", True),
+    "slow_down": ("serverOverloaded", True),
+    "overloaded_error": ("serverOverloaded", True),
+    "server_error": ("internalServerError", True),
+    "internal_server_error": ("internalServerError", True),
+    "api_error": ("internalServerError", True),
+    "timeout_error": ("internalServerError", True),
+    "flex_unavailable": ("flexUnavailable", True),
+    "resource_unavailable": ("flexUnavailable", True),
+    "invalid_prompt": ("badRequest", False),
+    "invalid_request_error": ("badRequest", False),
+    "cyber_policy": ("cyberPolicy", False),
+    "cyber_policy_violation": ("cyberPolicy", False),
+    "misalignment_policy_violation": ("misalignmentPolicyViolation", False),
+    "authentication_error": ("unauthorized", False),
+    "invalid_api_key": ("unauthorized", False),
+}
+# Providers without an error code for it say it in words.
+_CONTEXT: Final = re.compile(
+    r"context[ _](length|window|size)|prompt is too long|maximum context|too many tokens|"
+    r"exceeds? the (available|maximum) context|input is too long|max(imum)? input tokens",
+    re.IGNORECASE,
+)
+_TRY_AGAIN: Final = re.compile(
+    r"(?:try|retry)\s+(?:again\s+)?(?:in|after)\s*(?P<number>\d+(?:\.\d+)?)\s*"
+    r"(?P<unit>ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?)\b",
+    re.IGNORECASE,
+)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_RESET_HEADERS: Final = (
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-tokens-reset",
+    "x-ratelimit-reset",
+)
+
+
+class Fault(Struct, frozen=True):
+    """An error as a provider wrote it."""
+
+    message: str
+    code: str = ""
+    kind: str = ""
+    resets_at: float | None = None
+    resets_in_s: float | None = None
+
+
+def read_fault(value: JsonValue) -> Fault:
+    """Find code and words in any of the shapes in which providers wrap them."""
+    if isinstance(value, dict) and isinstance(value.get("error"), dict | str):
+        value = value["error"]
+    if not isinstance(value, dict):
+        return Fault(message=value if isinstance(value, str) else _as_text(value))
+    message = value.get("message") or value.get("detail") or value.get("error_description")
+    return Fault(
+        message=message if isinstance(message, str) else _as_text(value),
+        code=str(value.get("code") or ""),
+        kind=str(value.get("type") or ""),
+        resets_at=_number(value.get("resets_at")),
+        resets_in_s=_number(value.get("resets_in_seconds")),
+    )
+
+
+def in_stream(fault: Fault, *, now: Now = time.time) -> ModelError:
+    """An error that came in the middle of a response that began with HTTP 200."""
+    info, is_retryable = _classified(fault) or ("other", True)
+    return ModelError(
+        shorten(fault.message) or "the provider reported an error without words",
+        info=info,
+        is_retryable=is_retryable,
+        retry_after_s=_delay_of(fault, now),
+        phase="stream",
+    )
+
+
+def from_status(
+    status: int, reason: str, body: bytes, headers: Mapping[str, str], *, url: str, now: Now
+) -> ModelError:
+    """An answer that is not 200: what it means, and when to ask again."""
+    fault = _fault_of_body(body)
+    info, is_retryable = _by_status(status, fault)
+    words = shorten(fault.message) or "no further words"
+    delay = _delay_of(fault, now)
+    return ModelError(
+        f"unexpected status {status} {reason}: {words}, url: {url}",
+        info=info,
+        http_status=status,
+        is_retryable=is_retryable,
+        retry_after_s=delay if delay is not None else delay_of_headers(headers, now=now),
+        details=shorten(body.decode("utf-8", "replace")) or None,
+    )
+
+
+def connection_failed(error: Exception, url: str, *, is_retryable: bool = True) -> ModelError:
+    """Nobody answered at all."""
+    return ModelError(
+        f"no connection to {url}: {str(error) or type(error).__name__}",
+        info=CodexErrorInfoDetail(http_connection_failed=HttpStatus()),
+        is_retryable=is_retryable,
+    )
+
+
+def no_answer(url: str, seconds: float) -> ModelError:
+    """The provider took the request and said nothing."""
+    return ModelError(
+        f"no answer from {url} within {seconds:g} s",
+        info=CodexErrorInfoDetail(response_stream_connection_failed=HttpStatus()),
+        is_retryable=True,
+    )
+
+
+def disconnected(why: str) -> ModelError:
+    """The stream ended before the response did."""
+    return ModelError(
+        f"stream disconnected before completion: {why}",
+        info=CodexErrorInfoDetail(response_stream_disconnected=HttpStatus()),
+        is_retryable=True,
+        phase="stream",
+    )
+
+
+def incomplete(reason: str) -> ModelError:
+    """The provider stopped of its own accord before the response was whole."""
+    return ModelError(f"incomplete response, reason: {reason}", phase="stream")
+
+
+def missing_key(variable: str, provider: str, instructions: str | None) -> ModelError:
+    """There is no key to ask with."""
+    hint = f" ({instructions})" if instructions else ""
+    return ModelError(
+        f"no key for the model provider {provider!r}: set {variable}{hint}", info="unauthorized"
+    )
+
+
+def too_many_attempts(error: ModelError) -> ModelError:
+    """The last of several refusals for asking too often."""
+    status = error.http_status
+    return ModelError(
+        f"exceeded retry limit, last status: {status} {_reason(status)}",
+        info=CodexErrorInfoDetail(
+            response_too_many_failed_attempts=HttpStatus(http_status_code=status)
+        ),
+        http_status=status,
+        retry_after_s=error.retry_after_s,
+        emitted=error.emitted,
+        phase=error.phase,
+        details=error.message,
+    )
+
+
+def delay_of_headers(headers: Mapping[str, str], *, now: Now = time.time) -> float | None:
+    """How long the provider asks to wait, in seconds."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    after = headers.get("retry-after")
+    if after is not None:
+        return _seconds_until(after, now)
+    if headers.get("x-ratelimit-remaining-requests", "0") != "0":
+        return None
+    waits = (_seconds_until(headers[name], now) for name in _RESET_HEADERS if name in headers)
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def shorten(text: str) -> str:
+    """Bound the words of a provider, which may be a web page."""
+    text = text.strip()
+    return text if len(text) <= MAX_BODY_CHARS else f"{text[:MAX_BODY_CHARS]}..."
+
+
+def _by_status(status: int, fault: Fault) -> tuple[CodexErrorInfo, bool]:
+    known = _classified(fault)
+    connection: CodexErrorInfo = CodexErrorInfoDetail(
+        http_connection_failed=HttpStatus(http_status_code=status)
+    )
+    if status in (400, 413, 422):
+        return known if known is not None and not known[1] else ("badRequest", False)
+    if status == 402:
+        return "usageLimitExceeded", False
+    if status == 429:
+        is_limit = known is not None and known[0] == "usageLimitExceeded"
+        return ("usageLimitExceeded", False) if is_limit else ("rateLimitExceeded", True)
+    if status in (503, 529):
+        return "serverOverloaded", True
+    if status >= 500:
+        is_overload = known is not None and known[0] == "serverOverloaded"
+        return ("serverOverloaded" if is_overload else "internalServerError"), True
+    return connection, status in (408, 409, 425)
+
+
+def _classified(fault: Fault) -> tuple[CodexErrorInfo, bool] | None:
+    if fault.code in _BY_CODE:
+        return _BY_CODE[fault.code]
+    if _CONTEXT.search(fault.message):
+        return "contextWindowExceeded", False
+    return _BY_CODE.get(fault.kind)
+
+
+def _fault_of_body(body: bytes) -> Fault:
+    try:
+        return read_fault(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Fault(message=body.decode("utf-8", "replace"))
+
+
+def _delay_of(fault: Fault, now: Now) -> float | None:
+    if fault.resets_in_s is not None:
+        return max(0.0, fault.resets_in_s)
+    if fault.resets_at is not None:
+        return max(0.0, fault.resets_at - now())
+    found = _TRY_AGAIN.search(fault.message)
+    if found is None:
+        return None
+    unit = found["unit"].lower()
+    is_milli = unit.startswith(("ms", "milli"))
+    return float(found["number"]) * (0.001 if is_milli else 60.0 if unit[0] == "m" else 1.0)
+
+
+def _seconds_until(text: str, now: Now) -> float | None:
+    """Read seconds, `6m0s`, an HTTP date or an ISO time."""
+    number = _number(text)
+    if number is not None:
+        # A number this large is a point in time, not a wait.
+        return max(0.0, number - now() if number > 1e9 else number)
+    parts = _DURATION.findall(text)
+    if parts and "".join(amount + unit for amount, unit in parts) == text.strip():
+        return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            return max(0.0, parse(text).timestamp() - now())
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def _number(value: JsonValue) -> float | None:
+    try:
+        return None if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _as_text(value: JsonValue) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _reason(status: int | None) -> str:
+    from http import HTTPStatus
+
+    try:
+        return HTTPStatus(status or 0).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,45 @@
+"""The lists of models that providers publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from treadle.model.base import ModelError
+from treadle.model.http import Endpoint
+from treadle.protocol.base import JsonValue
+
+_NO_LIST: Final = (404, 405, 501)
+
+
+async def listed(
+    endpoint: Endpoint, path: str = "models", headers: Mapping[str, str] | None = None
+) -> list[str] | None:
+    """The names that a provider lists, or None if it has no list.
+
+    Raises:
+        ModelError: it has one, but does not give it.
+    """
+    try:
+        return names_of(await endpoint.get_json(path, headers))
+    except ModelError as error:
+        if error.http_status in _NO_LIST:
+            return None
+        raise
+
+
+def names_of(document: JsonValue) -> list[str] | None:
+    """The names in an answer of `/models`, in any of its common shapes."""
+    entries = document
+    if isinstance(document, dict):
+        entries = document.get("data") or document.get("models")
+    if not isinstance(entries, list):
+        return None
+    names = (_name_of(entry) for entry in entries)
+    return [name for name in names if name]
+
+
+def _name_of(entry: JsonValue) -> str | None:
+    if isinstance(entry, dict):
+        entry = entry.get("id") or entry.get("slug") or entry.get("name")
+    return entry if isinstance(entry, str) else None

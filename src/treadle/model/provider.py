@@ -1,0 +1,162 @@
+"""Providers: how `[model_providers.X]` describes one, those built in, and a model made of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from treadle.model.base import Model
+from treadle.model.retry import RetryPolicy
+
+WireApi: TypeAlias = Literal["responses", "chat", "anthropic", "scripted"]
+
+SCRIPT_VARIABLE: Final = "TREADLE_SCRIPT"
+
+
+class ProviderConfig(Struct, frozen=True, omit_defaults=True):
+    """A provider in the words of config.toml; what is not known here is ignored."""
+
+    name: str = ""
+    base_url: str | None = None
+    env_key: str | None = None
+    env_key_instructions: str | None = None
+    experimental_bearer_token: str | None = None
+    http_headers: dict[str, str] = {}
+    # Names of headers to names of environment variables.
+    env_http_headers: dict[str, str] = {}
+    query_params: dict[str, str] = {}
+    wire_api: WireApi = "responses"
+    request_max_retries: int = 4
+    stream_max_retries: int = 5
+    stream_idle_timeout_ms: int = 300_000
+    requires_openai_auth: bool = False
+    connect_timeout_ms: int = 10_000
+    first_byte_timeout_ms: int = 300_000
+    total_timeout_ms: int | None = None
+    # A file or the JSON of a script, for `wire_api = "scripted"`.
+    script: str | None = None
+
+    def retry_policy(self) -> RetryPolicy:
+        """How often a request to this provider is repeated."""
+        return RetryPolicy(
+            request_max_retries=max(0, self.request_max_retries),
+            stream_max_retries=max(0, self.stream_max_retries),
+        )
+
+
+class Bearer(Struct, frozen=True):
+    """What a login gives: a token, and the account that it is for if there are several."""
+
+    token: str
+    account_id: str | None = None
+
+
+class Credentials(Protocol):
+    """Whoever is logged in, asked anew for each request because tokens expire."""
+
+    async def __call__(self) -> Bearer | None:
+        """The token to send, or None if nobody is logged in."""
+
+
+async def nobody() -> Bearer | None:
+    """Credentials of a machine where nobody is logged in."""
+    return None
+
+
+def built_in(environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
+    """The providers that need no configuration, at the addresses that the environment gives."""
+    return {
+        "openai": ProviderConfig(
+            name="OpenAI",
+            base_url=environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
+            env_key="OPENAI_API_KEY",
+            env_key_instructions="or log in",
+            requires_openai_auth=True,
+        ),
+        "anthropic": ProviderConfig(
+            name="Anthropic",
+            base_url=environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
+            env_key="ANTHROPIC_API_KEY",
+            wire_api="anthropic",
+        ),
+        "ollama": _local("Ollama", 11434, environ),
+        "lmstudio": _local("LM Studio", 1234, environ),
+        "scripted": ProviderConfig(name="Scripted demonstration", wire_api="scripted"),
+    }
+
+
+def _local(name: str, port: int, environ: Mapping[str, str]) -> ProviderConfig:
+    port_text = environ.get("CODEX_OSS_PORT") or str(port)
+    return ProviderConfig(
+        name=name,
+        base_url=environ.get("CODEX_OSS_BASE_URL") or f"http://localhost:{port_text}/v1",
+        wire_api="chat",
+    )
+
+
+def load_providers(
+    configured: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    openai_base_url: str | None = None,
+) -> dict[str, ProviderConfig]:
+    """The built-in providers and those of config.toml, which may change built-in ones in part.
+
+    Raises:
+        ValueError: a table of the configuration does not describe a provider.
+    """
+    providers = built_in(environ)
+    if openai_base_url:
+        providers["openai"] = msgspec.structs.replace(providers["openai"], base_url=openai_base_url)
+    for id_, table in configured.items():
+        known = msgspec.to_builtins(providers[id_]) if id_ in providers else {}
+        given = table if isinstance(table, dict) else {"": table}
+        try:
+            providers[id_] = msgspec.convert({**known, **given}, ProviderConfig)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"model_providers.{id_}: {error}") from error
+    return providers
+
+
+def build_model(
+    provider_id: str,
+    config: ProviderConfig,
+    *,
+    environ: Mapping[str, str],
+    credentials: Credentials = nobody,
+) -> Model:
+    """Make the model that speaks to a provider; nothing is connected or imported before its use.
+
+    Raises:
+        ValueError: the configuration names no address, or a script that cannot be read.
+    """
+    # Each adapter is imported when the first provider of its kind is used.
+    if config.wire_api == "scripted":
+        return _build_scripted(provider_id, config, environ)
+    from treadle.model.http import Endpoint
+
+    if not config.base_url:
+        raise ValueError(f"model_providers.{provider_id}: base_url is missing")
+    endpoint = Endpoint(provider_id, config, environ=environ, credentials=credentials)
+    if config.wire_api == "chat":
+        from treadle.model.chat_api import ChatModel
+
+        return ChatModel(endpoint)
+    if config.wire_api == "anthropic":
+        from treadle.model.anthropic_api import AnthropicModel
+
+        return AnthropicModel(endpoint)
+    from treadle.model.responses_api import ResponsesModel
+
+    return ResponsesModel(endpoint)
+
+
+def _build_scripted(provider_id: str, config: ProviderConfig, environ: Mapping[str, str]) -> Model:
+    from treadle.model.scripted import ScriptedModel, load_script
+
+    source = config.script or environ.get(SCRIPT_VARIABLE)
+    script = load_script(source) if source else None
+    return ScriptedModel(script, provider_id=provider_id, keep_requests=0)

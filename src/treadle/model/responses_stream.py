@@ -1,0 +1,304 @@
+"""The stream of the Responses API, read leniently.
+
+Servers leave out ids, starts and indices, or give another id in each event; whoever reads the
+events sees one id for one item, and a start before everything else about it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.model.base import (
+    Completed,
+    Created,
+    ItemDone,
+    ItemStarted,
+    ModelEvent,
+    ModelItem,
+    RateLimits,
+    ReasoningPartAdded,
+    ReasoningSummaryDelta,
+    ReasoningTextDelta,
+    Rerouted,
+    ServerModel,
+    TextDelta,
+    ToolInputDelta,
+    Usage,
+)
+from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.limits import limits_of_event, limits_of_headers
+from treadle.model.sse import decode_json, repaired
+from treadle.protocol.base import JsonValue
+
+logger = logging.getLogger(__name__)
+
+_PREFIXES: Final = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "web_search_call": "ws",
+    "local_shell_call": "lsh",
+}
+_CALLS: Final = ("function_call", "custom_tool_call")
+
+
+class _Event(Struct, frozen=True):
+    """All that is ever needed of an event; other fields are skipped unread."""
+
+    type: str = ""
+    delta: JsonValue = None
+    item_id: str | None = None
+    output_index: JsonValue = None
+    summary_index: JsonValue = None
+    content_index: JsonValue = None
+    item: JsonValue = None
+    response: JsonValue = None
+    error: JsonValue = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Event)
+
+
+class _Open(Struct):
+    """An item under way: the id that the caller knows, and how the server calls it."""
+
+    id: str
+    kind: str
+    server_id: str | None
+    output_index: JsonValue
+    call_id: str | None = None
+
+
+class ResponsesReading:
+    """One response on its way in."""
+
+    def __init__(self, model: str, *, now: Now = time.time) -> None:
+        self._model = model
+        self._now = now
+        self._open: list[_Open] = []
+        # The server's ids of the items under way: the path that nearly every delta takes.
+        self._by_id: dict[str | None, _Open] = {}
+        self._done = 0
+
+    def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
+        """Limits, and whether another model than the one asked for answers."""
+        events: list[ModelEvent] = [RateLimits(limits_of_headers(headers))]
+        model = headers.get("openai-model")
+        if model:
+            events.append(ServerModel(model))
+            # A dated name is the same model.
+            if not model.lower().startswith(self._model.lower()):
+                events.append(Rerouted(model))
+        return events
+
+    def feed(self, payload: bytes) -> Sequence[ModelEvent]:
+        """Take one event."""
+        try:
+            event = _DECODER.decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            mended = _mended(payload)
+            if mended is None:
+                return ()
+            event = mended
+        if event.type == "response.output_text.delta":
+            item = self._by_id.get(event.item_id)
+            if item is not None and isinstance(event.delta, str):
+                return (TextDelta(item.id, event.delta),)
+        return self._take(event, payload)
+
+    def finish(self) -> Sequence[ModelEvent]:
+        """A stream that ends by itself was cut."""
+        raise disconnected("the stream was closed before response.completed")
+
+    def _take(self, event: _Event, payload: bytes) -> Sequence[ModelEvent]:
+        kind = event.type
+        if isinstance(event.delta, str) and kind.endswith(".delta"):
+            return self._take_delta(event, event.delta)
+        match kind:
+            case "response.output_item.added" if isinstance(event.item, dict):
+                return self._start(event.item, event.output_index)
+            case "response.output_item.done" if isinstance(event.item, dict):
+                return self._end(event.item, event.output_index)
+            case "response.reasoning_summary_part.added":
+                item, started = self._find_or_start(event, "reasoning")
+                return [*started, ReasoningPartAdded(item.id, _index(event.summary_index))]
+            case "response.created":
+                return (Created(_response_id(event)),)
+            case "response.completed" | "response.done":
+                return self._complete(event)
+            case "codex.rate_limits":
+                return (RateLimits(limits_of_event(decode_json(payload))),)
+            case _:
+                self._raise_failure(event, payload)
+                return ()
+
+    def _raise_failure(self, event: _Event, payload: bytes) -> None:
+        response = event.response if isinstance(event.response, dict) else {}
+        if event.type == "response.failed":
+            raise in_stream(read_fault(response.get("error") or {}), now=self._now)
+        if event.type in ("response.incomplete", "response.cancelled"):
+            details = response.get("incomplete_details") or {}
+            raise incomplete(str(details.get("reason") or event.type.removeprefix("response.")))
+        if event.type == "error" or (not event.type and event.error is not None):
+            raise in_stream(read_fault(decode_json(payload)), now=self._now)
+
+    def _take_delta(self, event: _Event, delta: str) -> Sequence[ModelEvent]:
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                item, started = self._find_or_start(event, "message")
+                return [*started, TextDelta(item.id, delta)]
+            case "response.reasoning_summary_text.delta":
+                item, started = self._find_or_start(event, "reasoning")
+                index = _index(event.summary_index)
+                return [*started, ReasoningSummaryDelta(item.id, index, delta)]
+            case "response.reasoning_text.delta":
+                item, started = self._find_or_start(event, "reasoning")
+                index = _index(event.content_index)
+                return [*started, ReasoningTextDelta(item.id, index, delta)]
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
+                call = self._find(event.item_id, event.output_index, _CALLS)
+                # A call that never started has no name to be shown under.
+                return () if call is None else (ToolInputDelta(call.id, call.call_id, delta),)
+            case _:
+                return ()
+
+    def _start(self, item: ModelItem, output_index: JsonValue) -> Sequence[ModelEvent]:
+        server_id = _text_or_none(item.get("id"))
+        if server_id is not None and server_id in self._by_id:
+            return ()
+        opened = self._open_item(str(item.get("type")), server_id, output_index)
+        opened.call_id = _text_or_none(item.get("call_id"))
+        return (ItemStarted({**item, "id": opened.id}),)
+
+    def _end(self, item: ModelItem, output_index: JsonValue) -> Sequence[ModelEvent]:
+        self._done += 1
+        kind = str(item.get("type"))
+        opened = self._find(item.get("id"), output_index, (kind,))
+        if kind == "message":
+            item = _with_refusals_as_text(item)
+        if opened is None:
+            whole = {**item, "id": _text_or_none(item.get("id")) or _new_id(kind)}
+            return (ItemStarted(whole), ItemDone(whole))
+        self._open.remove(opened)
+        self._by_id = {id_: known for id_, known in self._by_id.items() if known is not opened}
+        return (ItemDone({**item, "id": opened.id}),)
+
+    def _complete(self, event: _Event) -> Sequence[ModelEvent]:
+        response = event.response if isinstance(event.response, dict) else {}
+        events: list[ModelEvent] = []
+        output = response.get("output")
+        if not self._done and isinstance(output, list):
+            # Some servers give the items at the very end only.
+            for index, item in enumerate(output):
+                if isinstance(item, dict):
+                    events += self._end(item, index)
+        end_turn = response.get("end_turn")
+        usage = usage_of(response.get("usage"))
+        is_said = isinstance(end_turn, bool)
+        events.append(Completed(_response_id(event), usage, end_turn if is_said else None))
+        return events
+
+    def _find_or_start(self, event: _Event, kind: str) -> tuple[_Open, Sequence[ModelEvent]]:
+        found = self._find(event.item_id, event.output_index, (kind,))
+        if found is not None:
+            return found, ()
+        opened = self._open_item(kind, _text_or_none(event.item_id), event.output_index)
+        item: ModelItem = {"type": kind, "id": opened.id}
+        item |= {"role": "assistant", "content": []} if kind == "message" else {"summary": []}
+        return opened, (ItemStarted(item),)
+
+    def _find(
+        self, server_id: JsonValue, output_index: JsonValue, kinds: Sequence[str]
+    ) -> _Open | None:
+        known = self._by_id.get(server_id) if isinstance(server_id, str) else None
+        if known is not None:
+            return known
+        likely = [opened for opened in reversed(self._open) if opened.kind in kinds]
+        if output_index is not None:
+            placed = [opened for opened in likely if opened.output_index == output_index]
+            likely = placed or [opened for opened in likely if opened.output_index is None]
+        elif isinstance(server_id, str):
+            likely = [opened for opened in likely if opened.server_id is None]
+        if not likely:
+            return None
+        if isinstance(server_id, str):
+            self._by_id[server_id] = likely[0]
+        return likely[0]
+
+    def _open_item(self, kind: str, server_id: str | None, output_index: JsonValue) -> _Open:
+        opened = _Open(server_id or _new_id(kind), kind, server_id, output_index)
+        self._open.append(opened)
+        if server_id is not None:
+            self._by_id[server_id] = opened
+        return opened
+
+
+def usage_of(usage: JsonValue) -> Usage | None:
+    """The tokens that a response reports; details may be missing or null."""
+    if not isinstance(usage, dict):
+        return None
+    cached = usage.get("input_tokens_details") or {}
+    made = usage.get("output_tokens_details") or {}
+    input_tokens, output_tokens = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    return Usage(
+        input_tokens=input_tokens,
+        cached_input_tokens=_count(cached, "cached_tokens"),
+        cache_write_input_tokens=_count(cached, "cache_write_tokens"),
+        output_tokens=output_tokens,
+        reasoning_output_tokens=_count(made, "reasoning_tokens"),
+        total_tokens=_count(usage, "total_tokens") or input_tokens + output_tokens,
+    )
+
+
+def _mended(payload: bytes) -> _Event | None:
+    if payload.strip() == b"[DONE]":
+        return None
+    try:
+        return _DECODER.decode(repaired(payload))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        logger.warning("skipped an event that is no JSON", extra={"size": len(payload)})
+        return None
+
+
+def _with_refusals_as_text(item: ModelItem) -> ModelItem:
+    content = item.get("content")
+    if not isinstance(content, list) or not any(_is_refusal(part) for part in content):
+        return item
+    parts = [
+        {"type": "output_text", "text": str(part.get("refusal"))} if _is_refusal(part) else part
+        for part in content
+    ]
+    return {**item, "content": parts}
+
+
+def _is_refusal(part: JsonValue) -> bool:
+    return isinstance(part, dict) and part.get("type") == "refusal"
+
+
+def _new_id(kind: str) -> str:
+    return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+
+
+def _response_id(event: _Event) -> str | None:
+    return _text_or_none(event.response.get("id")) if isinstance(event.response, dict) else None
+
+
+def _text_or_none(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _index(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _count(usage: JsonValue, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return int(value) if isinstance(value, int | float) else 0

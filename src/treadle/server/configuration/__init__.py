@@ -1,0 +1,1 @@
+"""The configuration: its layers, what they amount to, and where each setting came from."""

@@ -1,0 +1,101 @@
+"""The settings in force for one folder and one request, typed, with nothing left open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from treadle.model.provider import ProviderConfig
+from treadle.protocol.base import JsonValue
+from treadle.protocol.config import SandboxWorkspaceWrite
+from treadle.protocol.error import ConfigWarningNotification
+from treadle.protocol.policy import (
+    ApprovalsReviewer,
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxMode,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+from treadle.protocol.requirements import ConfigRequirements
+from treadle.server.config_file import ConfigError
+from treadle.server.configuration.layers import Layer
+from treadle.server.configuration.project import Trust
+from treadle.server.configuration.settings import Settings, Table
+
+
+class EffectiveConfig(Settings, frozen=True, kw_only=True):
+    """All settings; those a thread cannot do without have a value whether or not one was set."""
+
+    model: str
+    model_provider: str
+    approval_policy: AskForApproval
+    approvals_reviewer: ApprovalsReviewer
+    sandbox_mode: SandboxMode
+    # What was set, before anything was chosen for whoever left it open.
+    as_set: Settings
+    # The same, as the layers spell it: with what has no type, without what nobody has set.
+    raw: Table
+    origins: dict[str, Layer]
+    # Lowest first; those that are ignored say why.
+    layers: tuple[Layer, ...]
+    providers: dict[str, ProviderConfig]
+    cwd: str | None = None
+    trust: Trust | None = None
+    warnings: tuple[ConfigWarningNotification, ...] = ()
+    requirements: ConfigRequirements | None = None
+
+    @property
+    def provider(self) -> ProviderConfig:
+        """The provider that the model is asked of."""
+        return self.providers[self.model_provider]
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """The features that are plainly on or off."""
+        return {name: on for name, on in self.features.items() if isinstance(on, bool)}
+
+    def base_instructions(self) -> str | None:
+        """The base instructions that the configuration puts in place of the model's own.
+
+        Raises:
+            ConfigError: they are in a file that cannot be read.
+        """
+        given = self.raw.get("base_instructions")
+        if isinstance(given, str):
+            return given
+        key = "model_instructions_file"
+        path = self.model_instructions_file or self.raw.get("experimental_instructions_file")
+        if not isinstance(path, str):
+            return None
+        try:
+            return Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"failed to read model instructions file {path}: {error}"
+            raise ConfigError(message, key=key, file=Path(path)) from error
+
+    def sandbox_policy(self, mode: SandboxMode | None = None) -> SandboxPolicy:
+        """The policy that a mode stands for, of the effective one if none is named."""
+        match mode or self.sandbox_mode:
+            case "danger-full-access":
+                return DangerFullAccessSandboxPolicy()
+            case "read-only":
+                return ReadOnlySandboxPolicy()
+            case "workspace-write":
+                write = self.sandbox_workspace_write or SandboxWorkspaceWrite()
+                return WorkspaceWriteSandboxPolicy(
+                    exclude_slash_tmp=write.exclude_slash_tmp,
+                    exclude_tmpdir_env_var=write.exclude_tmpdir_env_var,
+                    network_access=write.network_access,
+                    writable_roots=write.writable_roots,
+                )
+
+
+def default_policies(trust: Trust | None) -> dict[str, JsonValue]:
+    """What applies where nothing is set, as upstream decides it from the user's trust."""
+    return {
+        # A folder known to be untrusted may be worked in, but each step is asked for.
+        "approval_policy": "untrusted" if trust == "untrusted" else "on-request",
+        "approvals_reviewer": "user",
+        "sandbox_mode": "read-only" if trust is None else "workspace-write",
+    }

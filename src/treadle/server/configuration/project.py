@@ -1,0 +1,132 @@
+"""Projects: where one begins, whether the user trusts it, and what its files may set."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from treadle.protocol.config import ProjectConfigLayerSource
+from treadle.server.config_file import ConfigError
+from treadle.server.configuration.layers import Layer
+from treadle.server.configuration.settings import ProjectTable, Settings, Table
+
+Trust: TypeAlias = Literal["trusted", "untrusted"]
+
+FOLDER: Final = ".codex"
+
+# A repository that somebody sends must not say where prompts and keys go, nor what is run.
+_NOT_FOR_PROJECTS: Final = frozenset(
+    """
+    apps_mcp_product_sku chatgpt_base_url experimental_realtime_webrtc_call_base_url
+    experimental_realtime_ws_base_url model_provider model_providers notify openai_base_url otel
+    profile profiles projects responses_api_metadata
+    """.split()
+)
+
+
+class Project:
+    """The project around a folder, as the user's own settings see it."""
+
+    def __init__(self, cwd: Path, settings: Settings) -> None:
+        self.cwd = cwd
+        self.root = _find_root(cwd, settings.project_root_markers)
+        self._decisions: Mapping[str, ProjectTable] = settings.projects or {}
+
+    @property
+    def trust(self) -> Trust | None:
+        """What the user decided about the folder; null if nothing."""
+        return self.trust_of(self.cwd)
+
+    def trust_of(self, folder: Path) -> Trust | None:
+        """What was decided about a folder of the project, or else about all of it."""
+        if not self._decisions:
+            return None
+        for candidate in (folder, self.root, _main_worktree(self.root)):
+            for path in dict.fromkeys((str(candidate), _real(candidate))):
+                decision = self._decisions.get(path)
+                if decision is not None and decision.trust_level is not None:
+                    return decision.trust_level
+        return None
+
+    def folders(self) -> list[Path]:
+        """The folders from the root of the project down to the current one."""
+        between = [self.cwd, *self.cwd.parents]
+        return between[between.index(self.root) :: -1]
+
+    def layers(
+        self, home: Path, read: Callable[[Path], Table]
+    ) -> Iterable[tuple[Layer, list[str]]]:
+        """Give each folder's layer, root first, with the keys in it that no project may set."""
+        for folder in self.folders():
+            dot_codex = folder / FOLDER
+            # In a home folder that is itself a repository, `.codex` is the user's own layer.
+            if not _is_there(dot_codex, stat.S_ISDIR) or _real(dot_codex) == _real(home):
+                continue
+            reason = self._why_ignored(folder, home)
+            try:
+                table = read(dot_codex / "config.toml")
+            except ConfigError:
+                if reason is None:
+                    raise
+                table = {}
+            refused = sorted(_NOT_FOR_PROJECTS & table.keys())
+            allowed = {key: value for key, value in table.items() if key not in refused}
+            source = ProjectConfigLayerSource(dot_codex_folder=str(dot_codex))
+            yield Layer(source, allowed, reason), refused
+
+    def _why_ignored(self, folder: Path, home: Path) -> str | None:
+        match self.trust_of(folder):
+            case "trusted":
+                return None
+            case "untrusted":
+                return f"{self.root} is marked as untrusted, so its own configuration is ignored"
+            case _:
+                return (
+                    f"{self.root} is not trusted yet; to use its own configuration, set "
+                    f'projects."{self.root}".trust_level = "trusted" in {home / "config.toml"}'
+                )
+
+
+def _find_root(cwd: Path, markers: Iterable[str]) -> Path:
+    """The nearest folder that holds a marker, or else the current one."""
+    markers = list(markers)
+    for folder in (cwd, *cwd.parents):
+        if any(_is_there(folder / marker) for marker in markers):
+            return folder
+    return cwd
+
+
+def _main_worktree(root: Path) -> Path:
+    """The main checkout of a repository, for a linked worktree; else the root itself."""
+    link = root / ".git"
+    if not _is_there(link, stat.S_ISREG):
+        return root
+    try:
+        target = link.read_text("utf-8").removeprefix("gitdir:").strip()
+    except (OSError, UnicodeDecodeError):
+        return root
+    # A linked worktree points at <main>/.git/worktrees/<name>, which points back: a folder that
+    # came from elsewhere can claim the first, but not that the trusted checkout knows it.
+    folder = Path(_real(root / target))
+    try:
+        back = Path((folder / "gitdir").read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return root
+    is_known = folder.parent.name == "worktrees" and _real(back) == _real(link)
+    return folder.parents[2] if is_known else root
+
+
+def _is_there(path: Path, is_kind: Callable[[int], bool] = bool) -> bool:
+    """Whether something is there for us to see; what we may not look at is not."""
+    try:
+        return is_kind(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _real(path: Path) -> str:
+    """The path without links; unlike pathlib's, this one takes a loop of links for a name."""
+    return os.path.realpath(path)

@@ -1,0 +1,134 @@
+"""API keys: the one that was signed in with, those of the environment, and who may be sent which.
+
+A key goes to the provider it belongs to and nowhere else, and never into a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, Protocol, TypeAlias
+
+from treadle.model.provider import Bearer
+from treadle.protocol.base import JsonValue
+
+ProviderTable: TypeAlias = Mapping[str, JsonValue]
+
+OPENAI_KEY: Final = "OPENAI_API_KEY"
+
+
+class ProviderLike(Protocol):
+    """The parts of a provider's configuration that say which key is its own."""
+
+    @property
+    def env_key(self) -> str | None:
+        """The environment variable that holds the key."""
+        ...
+
+    @property
+    def experimental_bearer_token(self) -> str | None:
+        """A key that stands in the configuration itself."""
+        ...
+
+    @property
+    def requires_openai_auth(self) -> bool | None:
+        """Whether the provider takes the key that the user signed in with."""
+        ...
+
+
+class Credentials:
+    """The keys that this server may use; `auth.json` is read anew whenever it changes."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._path = home / "auth.json"
+        self._environ = environ
+        self._stamp: tuple[int, int, int] | None = None
+        self._key: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+    @property
+    def api_key(self) -> str | None:
+        """The key of OpenAI: the one that was signed in with, or else the environment's."""
+        return self._signed_in_key() or self._environ.get(OPENAI_KEY) or None
+
+    @property
+    def auth_mode(self) -> Literal["apikey"] | None:
+        """How the server is signed in with OpenAI."""
+        return None if self.api_key is None else "apikey"
+
+    def bearer_token(self, provider: ProviderTable | ProviderLike) -> str | None:
+        """The token to send to a provider; null if it wants none, or none is known."""
+        env_key = _get(provider, "env_key")
+        if env_key and (key := self._environ.get(env_key)):
+            return key
+        if token := _get(provider, "experimental_bearer_token"):
+            return str(token)
+        return self.api_key if _get(provider, "requires_openai_auth") else None
+
+    async def login(self) -> Bearer | None:
+        """The login that a provider of OpenAI is asked with, as the model layer wants it."""
+        key = self.api_key
+        return None if key is None else Bearer(token=key)
+
+    def has_variable(self, name: str) -> bool:
+        """Whether an environment variable is set to something."""
+        return bool(self._environ.get(name))
+
+    def sign_in(self, api_key: str) -> None:
+        """Keep a key, readable by its owner only, in the form in which Codex keeps it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        home = self._path.parent
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = json.dumps({"auth_mode": "apikey", OPENAI_KEY: api_key}, indent=2)
+        # mkstemp makes the file with mode 0600; the rename makes it visible whole or not at all.
+        descriptor, name = tempfile.mkstemp(prefix=".auth-", dir=home)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def sign_out(self) -> None:
+        """Forget the key that was signed in with.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        self._path.unlink(missing_ok=True)
+
+    def _signed_in_key(self) -> str | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            self._stamp, self._key = None, None
+            return None
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if stamp != self._stamp:
+            self._stamp, self._key = stamp, _read_key(self._path)
+        return self._key
+
+
+def _read_key(path: Path) -> str | None:
+    """Read the key; a file that holds other credentials, or is damaged, holds none for us."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    key = document.get(OPENAI_KEY) if isinstance(document, dict) else None
+    return key if isinstance(key, str) and key else None
+
+
+def _get(provider: ProviderTable | ProviderLike, name: str) -> JsonValue:
+    return provider.get(name) if isinstance(provider, Mapping) else getattr(provider, name)

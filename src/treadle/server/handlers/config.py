@@ -1,0 +1,165 @@
+"""The configuration and what follows from it: requirements, features, permissions, hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.protocol.base import NoParams
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    CONFIG_READ,
+    CONFIG_REQUIREMENTS_READ,
+    EXPERIMENTAL_FEATURE_ENABLEMENT_SET,
+    EXPERIMENTAL_FEATURE_LIST,
+    HOOKS_LIST,
+    PERMISSION_PROFILE_LIST,
+)
+from treadle.protocol.config import ConfigReadParams, ConfigReadResponse
+from treadle.protocol.feature import (
+    ExperimentalFeature,
+    ExperimentalFeatureEnablementSetParams,
+    ExperimentalFeatureEnablementSetResponse,
+    ExperimentalFeatureListParams,
+    ExperimentalFeatureListResponse,
+)
+from treadle.protocol.hook import HookErrorInfo, HooksListEntry, HooksListParams, HooksListResponse
+from treadle.protocol.notifications import CONFIG_WARNING
+from treadle.protocol.permission import (
+    PermissionProfileListParams,
+    PermissionProfileListResponse,
+    PermissionProfileSummary,
+)
+from treadle.protocol.requirements import ConfigRequirementsReadResponse
+from treadle.rpc.errors import InternalError
+from treadle.server.config_file import ConfigError
+from treadle.server.configuration.describe import describe
+from treadle.server.configuration.effective import EffectiveConfig
+from treadle.server.offset_page import page
+from treadle.server.session import ClientSession
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+_BUILT_IN_PROFILES: Final = (":read-only", ":workspace", ":danger-full-access")
+_SWITCHABLE: Final = ("apps", "plugins")
+
+
+def tell_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
+    """Tell one client what is not right in the configuration that its request runs under."""
+    for warning in effective.warnings:
+        session.tell(CONFIG_WARNING, warning)
+
+
+@router.request(CONFIG_READ)
+def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> ConfigReadResponse:
+    """Tell the settings in force, as seen from a folder."""
+    try:
+        effective = ctx.session.server.configuration.effective(params.cwd)
+    except ConfigError as error:
+        raise _invalid(error) from error
+    return describe(effective, with_layers=params.include_layers)
+
+
+@router.request(CONFIG_REQUIREMENTS_READ)
+def config_requirements_read(
+    ctx: Context[ClientSession], _params: NoParams
+) -> ConfigRequirementsReadResponse:
+    """Tell what the administrator of the machine demands."""
+    try:
+        requirements = ctx.session.server.configuration.requirements()
+    except ConfigError as error:
+        raise _invalid(error) from error
+    return ConfigRequirementsReadResponse(
+        requirements=requirements, supports_independent_speed_modes=True
+    )
+
+
+@router.request(EXPERIMENTAL_FEATURE_LIST)
+def experimental_feature_list(
+    ctx: Context[ClientSession], params: ExperimentalFeatureListParams
+) -> ExperimentalFeatureListResponse:
+    """List the switches that there are, and those that the configuration sets besides."""
+    switches = ctx.session.server.configuration.lenient().switches
+    features = [
+        ExperimentalFeature(
+            name=name,
+            stage="underDevelopment",
+            enabled=switches.get(name, False),
+            default_enabled=False,
+        )
+        for name in sorted({*_SWITCHABLE, *switches})
+    ]
+    data, next_cursor = page(features, params.cursor, params.limit, of="feature flags")
+    return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
+
+
+@router.request(EXPERIMENTAL_FEATURE_ENABLEMENT_SET)
+def experimental_feature_enablement_set(
+    ctx: Context[ClientSession], params: ExperimentalFeatureEnablementSetParams
+) -> ExperimentalFeatureEnablementSetResponse:
+    """Switch the features that can be switched while running; the answer leaves out the others."""
+    switches = {name: on for name, on in params.enablement.items() if name in _SWITCHABLE}
+    ctx.session.server.configuration.switch_features(switches)
+    return ExperimentalFeatureEnablementSetResponse(enablement=switches)
+
+
+@router.request(PERMISSION_PROFILE_LIST)
+def permission_profile_list(
+    ctx: Context[ClientSession], params: PermissionProfileListParams
+) -> PermissionProfileListResponse:
+    """List the built-in profiles and those of the configuration."""
+    try:
+        effective = ctx.session.server.configuration.effective(params.cwd)
+    except ConfigError as error:
+        raise _invalid(error) from error
+    requirements = effective.requirements
+    allowed = requirements and requirements.allowed_permission_profiles
+    configured = effective.permissions or {}
+    profiles = [
+        PermissionProfileSummary(
+            id=id_,
+            description=configured.get(id_, {}).get("description"),
+            allowed=not allowed or allowed.get(id_, False),
+        )
+        for id_ in (*_BUILT_IN_PROFILES, *sorted(configured))
+    ]
+    data, next_cursor = page(profiles, params.cursor, params.limit, of="permission profiles")
+    return PermissionProfileListResponse(data=data, next_cursor=next_cursor)
+
+
+@router.request(HOOKS_LIST)
+def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
+    """List the hooks of each folder: none, since none are run yet, and say so if some are set."""
+    folders = params.cwds or [str(Path.cwd())]
+    return HooksListResponse(data=[_hooks_of(ctx, folder) for folder in folders])
+
+
+def _hooks_of(ctx: Context[ClientSession], cwd: str) -> HooksListEntry:
+    configuration = ctx.session.server.configuration
+    try:
+        effective = configuration.effective(cwd)
+    except ConfigError as error:
+        path = str(error.file or configuration.home / "config.toml")
+        fault = HookErrorInfo(message=str(error), path=path)
+        return HooksListEntry(cwd=cwd, errors=[fault], hooks=[], warnings=[])
+    warnings = [f"hooks are not run by this server yet: {place}" for place in _places(effective)]
+    return HooksListEntry(cwd=cwd, errors=[], hooks=[], warnings=warnings)
+
+
+def _places(effective: EffectiveConfig) -> list[str]:
+    """Where hooks are set: in a layer's own table, or in a file beside it."""
+    found = []
+    for layer in effective.layers:
+        if layer.disabled_reason is not None:
+            continue
+        if layer.table.get("hooks"):
+            found.append(layer.label)
+        if layer.folder is not None and (layer.folder / "hooks.json").exists():
+            found.append(str(layer.folder / "hooks.json"))
+    return found
+
+
+def _invalid(error: ConfigError) -> InternalError:
+    return InternalError(f"invalid configuration: {error}", kind="invalidConfig", path=error.key)

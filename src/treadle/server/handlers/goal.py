@@ -1,0 +1,64 @@
+"""A thread's standing goal."""
+
+from __future__ import annotations
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.engine.thread import Thread
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    THREAD_GOAL_CLEAR,
+    THREAD_GOAL_GET,
+    THREAD_GOAL_SET,
+)
+from treadle.protocol.goal import (
+    ThreadGoalClearParams,
+    ThreadGoalClearResponse,
+    ThreadGoalGetParams,
+    ThreadGoalGetResponse,
+    ThreadGoalSetParams,
+    ThreadGoalSetResponse,
+)
+from treadle.rpc.errors import InvalidRequest
+from treadle.server.session import ClientSession
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(THREAD_GOAL_SET)
+def thread_goal_set(
+    ctx: Context[ClientSession], params: ThreadGoalSetParams
+) -> ThreadGoalSetResponse:
+    """Set or change the goal; an active one sets the thread to work."""
+    thread = _stored(ctx, params.thread_id)
+    goal = thread.goals.set(params.objective, params.status, params.token_budget)
+    if thread.goals.is_active:
+        ctx.after_reply(thread.pursue_goal)
+    return ThreadGoalSetResponse(goal)
+
+
+@router.request(THREAD_GOAL_GET)
+def thread_goal_get(
+    ctx: Context[ClientSession], params: ThreadGoalGetParams
+) -> ThreadGoalGetResponse:
+    """Give the goal, loaded or not."""
+    threads = ctx.session.server.threads
+    loaded = threads.find(params.thread_id)
+    if loaded is not None:
+        return ThreadGoalGetResponse(loaded.goals.current)
+    return ThreadGoalGetResponse(threads.store.read(params.thread_id).goal)
+
+
+@router.request(THREAD_GOAL_CLEAR)
+def thread_goal_clear(
+    ctx: Context[ClientSession], params: ThreadGoalClearParams
+) -> ThreadGoalClearResponse:
+    """Drop the goal."""
+    return ThreadGoalClearResponse(_stored(ctx, params.thread_id).goals.clear())
+
+
+def _stored(ctx: Context[ClientSession], thread_id: str) -> Thread:
+    thread = ctx.session.server.threads.get(thread_id)
+    if thread.meta.ephemeral:
+        raise InvalidRequest("an ephemeral thread has no goal", kind="ephemeralThread")
+    return thread

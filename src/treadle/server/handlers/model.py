@@ -1,0 +1,70 @@
+"""The models that can be chosen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.model.base import ModelError
+from treadle.model.catalog import list_models
+from treadle.model.provider import build_model, nobody
+from treadle.protocol.client_requests import CLIENT_REQUESTS, MODEL_LIST
+from treadle.protocol.model import ModelListParams, ModelListResponse
+from treadle.server.configuration.effective import EffectiveConfig
+from treadle.server.offset_page import page
+from treadle.server.session import ClientSession
+
+if TYPE_CHECKING:
+    from treadle.server.server import Server
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+# Clients show nothing until the list is there, and expect it within a second.
+ASK_SECONDS: Final = 0.7
+# Whose models the catalog knows better than the provider's own list, which has names only.
+_CATALOGUED: Final = frozenset({"openai", "anthropic", "scripted"})
+
+logger = logging.getLogger(__name__)
+
+
+@router.request(MODEL_LIST)
+async def model_list(ctx: Context[ClientSession], params: ModelListParams) -> ModelListResponse:
+    """List the models of the provider in use: the catalog's, the configured, the provider's own."""
+    effective = ctx.session.server.configuration.lenient()
+    remote = await _ask_provider(ctx.session.server, effective)
+    models = [
+        model
+        for model in list_models(effective.model_provider, [effective.model], remote)
+        if params.include_hidden or not model.hidden
+    ]
+    data, next_cursor = page(models, params.cursor, params.limit, of="models")
+    return ModelListResponse(data=data, next_cursor=next_cursor)
+
+
+async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[str] | None:
+    """The names that the provider lists; a provider that is not there has nothing to add."""
+    if effective.model_provider in _CATALOGUED:
+        return None
+    config = effective.provider
+    try:
+        model = build_model(
+            effective.model_provider,
+            config,
+            environ=server.configuration.environ,
+            credentials=server.credentials.login if config.requires_openai_auth else nobody,
+        )
+    except ValueError as error:
+        logger.warning("provider is not usable", extra={"reason": str(error)})
+        return None
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await model.list_models()
+    except (ModelError, TimeoutError) as error:
+        logger.info("provider lists no models", extra={"reason": str(error)})
+        return None
+    finally:
+        await model.close()

@@ -1,0 +1,80 @@
+"""Changing what later turns run under, and taking turns back."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.engine.errors import InvalidInput
+from treadle.protocol import notifications as n
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    THREAD_REVERT,
+    THREAD_ROLLBACK,
+    THREAD_SETTINGS_UPDATE,
+)
+from treadle.protocol.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
+from treadle.protocol.thread_manage import (
+    ThreadRevertedNotification,
+    ThreadRevertParams,
+    ThreadRevertResponse,
+    ThreadRollbackParams,
+    ThreadRollbackResponse,
+)
+from treadle.protocol.turn import TurnStartParams
+from treadle.server.session import ClientSession
+from treadle.server.settings import check_turn
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(THREAD_SETTINGS_UPDATE)
+def thread_settings_update(
+    ctx: Context[ClientSession], params: ThreadSettingsUpdateParams
+) -> ThreadSettingsUpdateResponse:
+    """Change the settings as a turn would, without one."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    check_turn(ctx.session.server.configuration, params)
+    asked = TurnStartParams(
+        input=[],
+        thread_id=params.thread_id,
+        approval_policy=params.approval_policy,
+        approvals_reviewer=params.approvals_reviewer,
+        collaboration_mode=params.collaboration_mode,
+        cwd=params.cwd,
+        disabled_plugin_ids=params.disabled_plugin_ids,
+        effort=params.effort,
+        model=params.model,
+        personality=params.personality,
+        sandbox_policy=params.sandbox_policy,
+        service_tier=params.service_tier,
+        summary=params.summary,
+    )
+    settings = thread.settings.overridden_by(asked)
+    ctx.after_reply(partial(thread.update_settings, settings))
+    return ThreadSettingsUpdateResponse()
+
+
+@router.request(THREAD_ROLLBACK)
+def thread_rollback(
+    ctx: Context[ClientSession], params: ThreadRollbackParams
+) -> ThreadRollbackResponse:
+    """Drop the last turns, as clients of 0.118 ask for it."""
+    threads = ctx.session.server.threads
+    thread = threads.get(params.thread_id)
+    if params.num_turns < 1:
+        raise InvalidInput("numTurns", "numTurns must be >= 1")
+    turns = threads.roll_back(thread, num_turns=params.num_turns)
+    return ThreadRollbackResponse(thread.snapshot(turns))
+
+
+@router.request(THREAD_REVERT)
+def thread_revert(ctx: Context[ClientSession], params: ThreadRevertParams) -> ThreadRevertResponse:
+    """Drop a turn and all after it."""
+    threads = ctx.session.server.threads
+    thread = threads.get(params.thread_id)
+    threads.roll_back(thread, before_turn_id=params.before_turn_id)
+    told = ThreadRevertedNotification(thread.id)
+    ctx.after_reply(partial(threads.announce, n.THREAD_REVERTED, told))
+    return ThreadRevertResponse(thread.snapshot())

@@ -1,0 +1,257 @@
+"""Keeping threads: list, read, name, archive, delete, roll back, unsubscribe."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from msgspec import UNSET
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.engine.errors import InvalidInput
+from treadle.protocol import notifications as n
+from treadle.protocol.base import GitInfo
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    THREAD_ARCHIVE,
+    THREAD_COMPACT_START,
+    THREAD_DELETE,
+    THREAD_INJECT_ITEMS,
+    THREAD_LIST,
+    THREAD_LOADED_LIST,
+    THREAD_METADATA_UPDATE,
+    THREAD_NAME_SET,
+    THREAD_READ,
+    THREAD_UNARCHIVE,
+    THREAD_UNSUBSCRIBE,
+)
+from treadle.protocol.thread import ThreadSetNameParams, ThreadSetNameResponse
+from treadle.protocol.thread_manage import (
+    ThreadArchivedNotification,
+    ThreadArchiveParams,
+    ThreadArchiveResponse,
+    ThreadCompactStartParams,
+    ThreadCompactStartResponse,
+    ThreadDeletedNotification,
+    ThreadDeleteParams,
+    ThreadDeleteResponse,
+    ThreadInjectItemsParams,
+    ThreadInjectItemsResponse,
+    ThreadListParams,
+    ThreadListResponse,
+    ThreadLoadedListParams,
+    ThreadLoadedListResponse,
+    ThreadMetadataGitInfoUpdateParams,
+    ThreadMetadataUpdateParams,
+    ThreadMetadataUpdateResponse,
+    ThreadNameUpdatedNotification,
+    ThreadReadParams,
+    ThreadReadResponse,
+    ThreadUnarchivedNotification,
+    ThreadUnarchiveParams,
+    ThreadUnarchiveResponse,
+    ThreadUnsubscribeParams,
+    ThreadUnsubscribeResponse,
+)
+from treadle.server.keyset import page_of
+from treadle.server.session import ClientSession
+from treadle.store.thread import ThreadQuery
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(THREAD_READ)
+def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> ThreadReadResponse:
+    """Read a thread without loading it."""
+    threads = ctx.session.server.threads
+    loaded = threads.find(params.thread_id)
+    if loaded is not None:
+        turns = threads.turns(loaded) if params.include_turns else []
+        return ThreadReadResponse(loaded.snapshot(turns))
+    stored = threads.store.read(params.thread_id, turns=params.include_turns)
+    return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
+
+
+@router.request(THREAD_LIST)
+def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> ThreadListResponse:
+    """List stored threads, a page at a time."""
+    threads = ctx.session.server.threads
+    cwd = [params.cwd] if isinstance(params.cwd, str) else params.cwd
+    key = params.sort_key or "created_at"
+    query = ThreadQuery(
+        cursor=params.cursor,
+        limit=params.limit,
+        sort_key=key if key != "section_position" else "recency_at",
+        sort_direction=params.sort_direction or "desc",
+        archived=bool(params.archived),
+        cwd=cwd,
+        model_providers=params.model_providers,
+        source_kinds=params.source_kinds,
+        originators=params.originators,
+        search_term=params.search_term,
+        parent_thread_id=params.parent_thread_id,
+        ancestor_thread_id=params.ancestor_thread_id,
+        excluded_thread_ids=params.excluded_thread_ids,
+        use_state_db_only=params.use_state_db_only,
+    )
+    page = threads.store.list(query)
+    return ThreadListResponse(
+        data=[threads.snapshot(meta) for meta in page.data],
+        backwards_cursor=page.backwards_cursor,
+        next_cursor=page.next_cursor,
+    )
+
+
+@router.request(THREAD_LOADED_LIST)
+def thread_loaded_list(
+    ctx: Context[ClientSession], params: ThreadLoadedListParams
+) -> ThreadLoadedListResponse:
+    """List the threads in memory."""
+    ids = ctx.session.server.threads.loaded_ids()
+    page = page_of(ids, str, after=params.cursor, limit=params.limit)
+    return ThreadLoadedListResponse(data=page.data, next_cursor=page.next_cursor)
+
+
+@router.request(THREAD_NAME_SET)
+def thread_name_set(
+    ctx: Context[ClientSession], params: ThreadSetNameParams
+) -> ThreadSetNameResponse:
+    """Give a thread a title, loaded or not."""
+    threads = ctx.session.server.threads
+    name = params.name.strip()
+    if not name:
+        raise InvalidInput("name", "thread name must not be empty")
+    changed = ThreadNameUpdatedNotification(params.thread_id, name)
+    loaded = threads.find(params.thread_id)
+    if loaded is None:
+        threads.store.set_name(params.thread_id, name)
+        ctx.after_reply(partial(threads.announce, n.THREAD_NAME_UPDATED, changed))
+    else:
+        if not loaded.meta.ephemeral:
+            threads.store.set_name(params.thread_id, name)
+        loaded.meta = msgspec.structs.replace(loaded.meta, name=name)
+        ctx.after_reply(partial(loaded.log.tell, n.THREAD_NAME_UPDATED, changed))
+    return ThreadSetNameResponse()
+
+
+@router.request(THREAD_METADATA_UPDATE)
+def thread_metadata_update(
+    ctx: Context[ClientSession], params: ThreadMetadataUpdateParams
+) -> ThreadMetadataUpdateResponse:
+    """Change what is stored about a thread's repository."""
+    threads = ctx.session.server.threads
+    if params.git_info is None:
+        raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
+    loaded = threads.find(params.thread_id)
+    meta = loaded.meta if loaded else threads.store.read(params.thread_id, turns=False).meta
+    git_info = _patched(meta.git_info, params.git_info)
+    if not meta.ephemeral:
+        threads.store.update_git_info(params.thread_id, git_info)
+    meta = msgspec.structs.replace(meta, git_info=git_info)
+    if loaded is not None:
+        loaded.meta = meta
+    return ThreadMetadataUpdateResponse(threads.snapshot(meta))
+
+
+def _patched(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams) -> GitInfo | None:
+    """The git facts under a patch: what is absent stays, what is null goes."""
+    wire = {"sha": "sha", "branch": "branch", "origin_url": "originUrl"}
+    given = {name: getattr(patch, name) for name in wire}
+    given = {name: value for name, value in given.items() if value is not UNSET}
+    if not given:
+        raise InvalidInput("gitInfo", "gitInfo must include at least one field")
+    for name, value in given.items():
+        if isinstance(value, str) and not value.strip():
+            raise InvalidInput(f"gitInfo.{wire[name]}", f"gitInfo.{wire[name]} must not be empty")
+    changed = msgspec.structs.replace(info or GitInfo(), **given)
+    return None if changed == GitInfo() else changed
+
+
+@router.request(THREAD_ARCHIVE)
+def thread_archive(
+    ctx: Context[ClientSession], params: ThreadArchiveParams
+) -> ThreadArchiveResponse:
+    """Put a thread away."""
+    threads = ctx.session.server.threads
+    _let_go(ctx, params.thread_id)
+    threads.store.archive(params.thread_id)
+    told = ThreadArchivedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.announce, n.THREAD_ARCHIVED, told))
+    return ThreadArchiveResponse()
+
+
+@router.request(THREAD_UNARCHIVE)
+def thread_unarchive(
+    ctx: Context[ClientSession], params: ThreadUnarchiveParams
+) -> ThreadUnarchiveResponse:
+    """Bring a thread back."""
+    threads = ctx.session.server.threads
+    meta = threads.store.unarchive(params.thread_id)
+    told = ThreadUnarchivedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.announce, n.THREAD_UNARCHIVED, told))
+    return ThreadUnarchiveResponse(threads.snapshot(meta))
+
+
+@router.request(THREAD_DELETE)
+def thread_delete(ctx: Context[ClientSession], params: ThreadDeleteParams) -> ThreadDeleteResponse:
+    """Remove a thread for good."""
+    threads = ctx.session.server.threads
+    loaded = threads.find(params.thread_id)
+    _let_go(ctx, params.thread_id)
+    if loaded is None or not loaded.meta.ephemeral:
+        threads.store.delete(params.thread_id)
+    told = ThreadDeletedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.announce, n.THREAD_DELETED, told))
+    return ThreadDeleteResponse()
+
+
+@router.request(THREAD_UNSUBSCRIBE)
+def thread_unsubscribe(
+    ctx: Context[ClientSession], params: ThreadUnsubscribeParams
+) -> ThreadUnsubscribeResponse:
+    """Hear no more of a thread; one that nobody hears is unloaded."""
+    threads = ctx.session.server.threads
+    thread = threads.find(params.thread_id)
+    if thread is None:
+        return ThreadUnsubscribeResponse("notLoaded")
+    if not ctx.session.unsubscribe(params.thread_id):
+        return ThreadUnsubscribeResponse("notSubscribed")
+    if not threads.has_listeners(thread) and thread.turn is None:
+        ctx.after_reply(partial(threads.close_thread, thread))
+    return ThreadUnsubscribeResponse("unsubscribed")
+
+
+@router.request(THREAD_COMPACT_START)
+def thread_compact_start(
+    ctx: Context[ClientSession], params: ThreadCompactStartParams
+) -> ThreadCompactStartResponse:
+    """Make room in the model's view."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    ctx.after_reply(thread.begin_compaction())
+    return ThreadCompactStartResponse()
+
+
+@router.request(THREAD_INJECT_ITEMS)
+def thread_inject_items(
+    ctx: Context[ClientSession], params: ThreadInjectItemsParams
+) -> ThreadInjectItemsResponse:
+    """Add to what the model sees, without a turn."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    if not params.items:
+        raise InvalidInput("items", "items must not be empty")
+    for position, item in enumerate(params.items):
+        if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+            raise InvalidInput(f"items[{position}]", f"items[{position}] is not a response item")
+    thread.history.add(*params.items)
+    return ThreadInjectItemsResponse()
+
+
+def _let_go(ctx: Context[ClientSession], thread_id: str) -> None:
+    """Unload a thread that is about to be moved or removed."""
+    server = ctx.session.server
+    thread = server.threads.find(thread_id)
+    if thread is not None:
+        server.threads.unload(thread)
+        for session in server.sessions:
+            session.unsubscribe(thread_id)

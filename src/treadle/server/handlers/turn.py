@@ -1,0 +1,52 @@
+"""Turns: starting, steering, interrupting."""
+
+from __future__ import annotations
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    TURN_INTERRUPT,
+    TURN_START,
+    TURN_STEER,
+)
+from treadle.protocol.turn import (
+    TurnInterruptParams,
+    TurnInterruptResponse,
+    TurnStartParams,
+    TurnStartResponse,
+    TurnSteerParams,
+    TurnSteerResponse,
+)
+from treadle.server.session import ClientSession
+from treadle.server.settings import check_turn
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(TURN_START)
+def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
+    """Accept input; the turn runs once the client knows its id."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    check_turn(ctx.session.server.configuration, params)
+    turn, start = thread.begin_turn(params)
+    if start is not None:
+        ctx.after_reply(start)
+    return TurnStartResponse(turn.snapshot())
+
+
+@router.request(TURN_STEER)
+def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
+    """Give more input to the turn that runs."""
+    turn = ctx.session.server.threads.get(params.thread_id).steer(params)
+    return TurnSteerResponse(turn.id)
+
+
+@router.request(TURN_INTERRUPT)
+def turn_interrupt(
+    ctx: Context[ClientSession], params: TurnInterruptParams
+) -> TurnInterruptResponse:
+    """Stop the turn that runs."""
+    stop = ctx.session.server.threads.get(params.thread_id).interrupt(params.turn_id)
+    ctx.after_reply(stop)
+    return TurnInterruptResponse()

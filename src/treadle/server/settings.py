@@ -1,0 +1,181 @@
+"""Which settings a thread begins with: the request over the stored ones over the configuration."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from msgspec import UNSET
+
+from treadle.engine.errors import InvalidInput
+from treadle.engine.settings import Settings
+from treadle.protocol.base import JsonValue
+from treadle.protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxMode,
+    WorkspaceWriteSandboxPolicy,
+)
+from treadle.protocol.settings import ThreadSettingsUpdateParams
+from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.turn import TurnStartParams
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.configuration.effective import EffectiveConfig
+from treadle.server.configuration.requirements import refuse_disallowed
+from treadle.store.records import TurnContext
+from treadle.store.thread import StoredThread
+
+_MODES: Final[dict[type, SandboxMode]] = {
+    ReadOnlySandboxPolicy: "read-only",
+    WorkspaceWriteSandboxPolicy: "workspace-write",
+    DangerFullAccessSandboxPolicy: "danger-full-access",
+    # Whoever says that the sandbox is elsewhere turns ours off.
+    ExternalSandboxSandboxPolicy: "danger-full-access",
+}
+
+Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
+
+
+def start_settings(configuration: Configuration, params: ThreadStartParams) -> Settings:
+    """The settings of a new thread."""
+    cwd = working_folder(params.cwd)
+    settings = _configured(configuration.effective(cwd, params.config), cwd, params.config)
+    settings = replace(settings, tells_raw_events=params.experimental_raw_events)
+    return _asked(configuration, settings, params)
+
+
+def stored_settings(
+    configuration: Configuration,
+    stored: StoredThread,
+    params: ThreadResumeParams | ThreadForkParams,
+) -> Settings:
+    """The settings of a stored thread: its own, unless the request gives others.
+
+    Naming a model or provider gives up the stored ones, effort included.
+    """
+    meta, last = stored.meta, stored.settings
+    cwd = working_folder(params.cwd or (last.cwd if last else meta.cwd))
+    effective = configuration.effective(cwd, params.config)
+    settings = _configured(effective, cwd, params.config)
+    is_other_model = params.model or params.model_provider or _names_model(params.config)
+    if not is_other_model:
+        settings = replace(
+            settings,
+            model=(last.model if last else meta.model) or settings.model,
+            model_provider=last.provider if last else meta.model_provider,
+            effort=last.effort if last else meta.reasoning_effort,
+        )
+    if last is not None:
+        settings = _as_before(settings, last)
+    settings = replace(
+        settings,
+        base_instructions=meta.base_instructions or settings.base_instructions,
+        developer_instructions=meta.developer_instructions or settings.developer_instructions,
+        dynamic_tools=tuple(meta.dynamic_tools or ()),
+    )
+    return _asked(configuration, settings, params)
+
+
+def working_folder(cwd: str | None) -> str:
+    """The folder as an absolute path; the server's own if none is given."""
+    return os.path.normpath(Path.cwd() / (cwd or "."))
+
+
+def check_turn(
+    configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams
+) -> None:
+    """Let a turn override nothing that the administrator has settled.
+
+    Raises:
+        ConfigError: it tries to.
+    """
+    policy = params.sandbox_policy
+    refuse_disallowed(
+        configuration.requirements(),
+        {
+            "approval_policy": params.approval_policy,
+            "approvals_reviewer": params.approvals_reviewer,
+            "sandbox_mode": None if policy is None else _MODES.get(type(policy)),
+        },
+    )
+
+
+def _names_model(config: dict[str, JsonValue] | None) -> bool:
+    return bool(config) and any(
+        key in (config or {}) for key in ("model", "model_provider", "model_reasoning_effort")
+    )
+
+
+def _configured(
+    effective: EffectiveConfig, cwd: str, config: dict[str, JsonValue] | None
+) -> Settings:
+    return Settings(
+        model=effective.model,
+        model_provider=effective.model_provider,
+        cwd=cwd,
+        approval_policy=effective.approval_policy,
+        approvals_reviewer=effective.approvals_reviewer,
+        sandbox=effective.sandbox_policy(),
+        effort=effective.model_reasoning_effort,
+        summary=effective.model_reasoning_summary,
+        verbosity=effective.model_verbosity,
+        personality=effective.personality,
+        service_tier=effective.service_tier,
+        base_instructions=effective.base_instructions(),
+        developer_instructions=effective.developer_instructions,
+        context_window=effective.model_context_window,
+        auto_compact_limit=effective.model_auto_compact_token_limit,
+        config=config,
+    )
+
+
+def _as_before(settings: Settings, last: TurnContext) -> Settings:
+    return replace(
+        settings,
+        approval_policy=last.approval_policy,
+        approvals_reviewer=last.approvals_reviewer,
+        sandbox=last.sandbox_policy,
+        summary=last.summary,
+        personality=last.personality,
+        service_tier=last.service_tier,
+        collaboration_mode=last.collaboration_mode,
+        disabled_plugin_ids=tuple(last.disabled_plugin_ids),
+    )
+
+
+def _asked(configuration: Configuration, settings: Settings, params: Asked) -> Settings:
+    """The settings under what the request gives."""
+    given: dict[str, JsonValue] = {
+        "model": params.model,
+        "model_provider": params.model_provider,
+        "approval_policy": params.approval_policy,
+        "approvals_reviewer": params.approvals_reviewer,
+        "base_instructions": params.base_instructions,
+        "developer_instructions": params.developer_instructions,
+        "personality": getattr(params, "personality", None),
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    effective = configuration.effective(settings.cwd, params.config)
+    refuse_disallowed(
+        effective.requirements,
+        {
+            "approval_policy": params.approval_policy,
+            "approvals_reviewer": params.approvals_reviewer,
+            "sandbox_mode": params.sandbox,
+        },
+    )
+    if params.sandbox is not None:
+        changed["sandbox"] = effective.sandbox_policy(params.sandbox)
+    if params.service_tier is not UNSET:
+        changed["service_tier"] = params.service_tier or "default"
+    tools = getattr(params, "dynamic_tools", None)
+    if tools is not None:
+        changed["dynamic_tools"] = tuple(tools)
+    settings = replace(settings, **changed)
+    if settings.model_provider not in effective.providers:
+        reason = f"model provider `{settings.model_provider}` not found"
+        raise InvalidInput("modelProvider", reason)
+    return settings

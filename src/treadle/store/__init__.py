@@ -1,0 +1,1 @@
+"""Where threads are kept: journals, rollout files and the index over them."""

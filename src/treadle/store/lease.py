@@ -1,0 +1,110 @@
+"""The lease on a thread: who may write it.
+
+It is a lock on a file, so it ends with its process, however that dies. The files are the ones
+that the reference uses (`thread-writer-locks/<id>.lock`, locked with flock; checked with
+0.163.0), so that it and we keep off each other's threads. We add who holds it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from treadle.store.journal import ThreadLocked
+
+FOLDER: Final = "thread-writer-locks"
+# Whoever removes a lock file holds this one: nobody then locks a file that is going away.
+COORDINATION: Final = ".coordination.lock"
+
+
+class Owner(Struct, frozen=True):
+    """Who holds a lease, and since when."""
+
+    pid: int
+    host: str
+    started_at_ms: int
+
+
+class Lease:
+    """The right to write one thread, until it is released."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, home: Path, thread_id: str, now_ms: int) -> Lease:
+        """Take the lease.
+
+        Raises:
+            ThreadLocked: somebody else has it, and lives.
+        """
+        folder = home / FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{thread_id}.lock"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = _read_owner(descriptor)
+                os.close(descriptor)
+                raise _locked(thread_id, owner) from None
+            if _is_file_at(descriptor, path):
+                break
+            # The last owner removed the file between our opening and locking it.
+            os.close(descriptor)
+        owner = Owner(os.getpid(), socket.gethostname(), now_ms)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, msgspec.json.encode(owner), 0)
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Let others write the thread; idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        os.truncate(descriptor, 0)
+        self._remove()
+        os.close(descriptor)
+
+    def _remove(self) -> None:
+        coordination = os.open(
+            self._path.parent / COORDINATION, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.flock(coordination, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path.unlink(missing_ok=True)
+        except BlockingIOError:
+            # Somebody locks or removes a file just now; an empty one left behind does no harm.
+            pass
+        finally:
+            os.close(coordination)
+
+
+def _locked(thread_id: str, owner: Owner | None) -> ThreadLocked:
+    if owner is None:
+        return ThreadLocked(thread_id, pid=None, host=None)
+    return ThreadLocked(thread_id, pid=owner.pid, host=owner.host)
+
+
+def _is_file_at(descriptor: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _read_owner(descriptor: int) -> Owner | None:
+    try:
+        return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Owner)
+    except msgspec.DecodeError:
+        # Empty: the owner is another program, or has not written its name yet.
+        return None

@@ -1,0 +1,341 @@
+"""Entries as rollout lines: each in our own exact form, beside what other programs understand.
+
+One entry is one line where that is possible: the payload is for others, the key `treadle` for us.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    CommandExecutionThreadItem,
+    ContextCompactionThreadItem,
+    FileChangeThreadItem,
+    ItemCompletedNotification,
+    PlanThreadItem,
+    ReasoningThreadItem,
+    ThreadItem,
+    UserMessageThreadItem,
+    WebSearchThreadItem,
+)
+from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotification
+from treadle.store.foreign_items import Json
+from treadle.store.foreign_settings import snake, write_error, write_turn_context, write_usage
+from treadle.store.journal import Entry, Event
+from treadle.store.records import Compacted, HistoryItem, RolledBack, TurnContext, UsageRecord
+from treadle.store.rollout import format_time
+from treadle.support.clock import NowMs
+
+Dialect: TypeAlias = Literal["legacy", "paginated"]
+Payload: TypeAlias = tuple[str, JsonValue]
+
+_COPY: Final = b'{"kind":"copy"}'
+_OURS: Final[Payload] = ("treadle", None)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode(value: object) -> bytes:
+    """Encode a value as JSON; half of a surrogate pair becomes a replacement character."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_cleaned(msgspec.to_builtins(value)))
+
+
+def _cleaned(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_cleaned(part) for part in value]
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(part) for key, part in value.items()}
+    return value
+
+
+class LineWriter:
+    """Writes entries in the dialect of one file."""
+
+    def __init__(
+        self,
+        clock: NowMs,
+        *,
+        dialect: Dialect = "legacy",
+        ordinal: int = 0,
+        turns: Sequence[str] = (),
+    ) -> None:
+        self._clock = clock
+        self._dialect: Dialect = dialect
+        self._ordinal = ordinal
+        # Other programs count turns to roll back where we name one.
+        self._turns = list(turns)
+        self._said: str | None = None
+        self._second = (-1, b"")
+
+    def lines(self, entries: Sequence[Entry]) -> bytes:
+        """Encode entries, a line or more each."""
+        return b"".join(self._line(*parts) for entry in entries for parts in self._parts(entry))
+
+    def first(self, payload: object, mark: object, at_ms: int) -> bytes:
+        """Encode the line that a file begins with."""
+        return self._line(at_ms, ("session_meta", payload), encode(mark))
+
+    def _parts(self, entry: Entry) -> Iterator[tuple[int, Payload, bytes | None]]:
+        match entry:
+            case Event():
+                first, *others = self._event(entry)
+                yield entry.at_ms, first, _mark(entry)
+                for payload in others:
+                    yield entry.at_ms, payload, _COPY
+            case HistoryItem():
+                yield self._clock(), ("response_item", entry.item), None
+            case Compacted():
+                body = {"message": entry.message, "replacement_history": entry.replacement}
+                yield self._clock(), ("compacted", body), None
+            case TurnContext():
+                yield self._clock(), ("turn_context", write_turn_context(entry)), encode(entry)
+            case UsageRecord():
+                yield self._clock(), ("event_msg", write_usage(entry)), encode(entry)
+            case RolledBack():
+                yield self._clock(), ("event_msg", self._roll_back(entry)), encode(entry)
+            case _:
+                yield self._clock(), _OURS, encode(entry)
+
+    def _line(self, at_ms: int, payload: Payload, mark: bytes | None) -> bytes:
+        ordinal = b""
+        if self._dialect == "paginated":
+            ordinal = b'"ordinal":%d,' % self._ordinal
+            self._ordinal += 1
+        kind, body = payload
+        return b'{"timestamp":"%b",%b"type":"%b","payload":%b%b}\n' % (
+            self._timestamp(at_ms),
+            ordinal,
+            kind.encode(),
+            encode(body),
+            b"" if mark is None else b',"treadle":' + mark,
+        )
+
+    def _timestamp(self, at_ms: int) -> bytes:
+        second, rest = divmod(at_ms, 1000)
+        if self._second[0] != second:
+            # Calendars are slow, and many events share a second.
+            self._second = (second, format_time(second * 1000)[:-4].encode())
+        return b"%b%03dZ" % (self._second[1], rest)
+
+    def _event(self, event: Event) -> list[Payload]:
+        match event.params:
+            case ItemCompletedNotification() as done if event.method == n.ITEM_COMPLETED.method:
+                return [("event_msg", part) for part in self._item(done)] or [_OURS]
+            case TurnStartedNotification(turn=turn):
+                self._turns.append(turn.id)
+                self._said = None
+                at = event.at_ms // 1000 if turn.started_at is None else turn.started_at
+                return [("event_msg", _task_started(turn.id, at))]
+            case TurnCompletedNotification():
+                return [("event_msg", self._turn_end(event.params))]
+            case _:
+                return [_OURS]
+
+    def _item(self, done: ItemCompletedNotification) -> list[Json]:
+        item = done.item
+        if isinstance(item, AgentMessageThreadItem):
+            self._said = item.text
+        if self._dialect == "legacy":
+            return _legacy_item(done)
+        translated = _paginated_item(item)
+        if translated is None:
+            return []
+        return [{"type": "item_completed", **_place(done), "item": translated}]
+
+    def _turn_end(self, params: TurnCompletedNotification) -> Json:
+        turn = params.turn
+        times = {
+            "started_at": turn.started_at,
+            "completed_at": turn.completed_at,
+            "duration_ms": turn.duration_ms,
+        }
+        end: Json = {"turn_id": turn.id, "root_turn_id": turn.root_turn_id or turn.id, **times}
+        if turn.status == "interrupted":
+            return {"type": "turn_aborted", "reason": "interrupted", **end}
+        if turn.error is not None:
+            end["error"] = write_error(turn.error)
+        return {"type": "task_complete", "last_agent_message": self._said, **end}
+
+    def _roll_back(self, record: RolledBack) -> Json:
+        count = record.num_turns
+        if record.before_turn_id is not None and record.before_turn_id in self._turns:
+            count = len(self._turns) - self._turns.index(record.before_turn_id)
+        count = min(count or 0, len(self._turns))
+        del self._turns[len(self._turns) - count :]
+        return {"type": "thread_rolled_back", "num_turns": count}
+
+
+def _mark(event: Event) -> bytes:
+    return b'{"kind":"event","seq":%d,"at_ms":%d,"method":"%b","params":%b}' % (
+        event.seq,
+        event.at_ms,
+        event.method.encode(),
+        encode(event.params),
+    )
+
+
+def _task_started(turn_id: str, at: int) -> Json:
+    return {
+        "type": "task_started",
+        "turn_id": turn_id,
+        "root_turn_id": turn_id,
+        "started_at": at,
+        "model_context_window": None,
+        "collaboration_mode_kind": "default",
+    }
+
+
+def _place(done: ItemCompletedNotification) -> Json:
+    return {
+        "thread_id": done.thread_id,
+        "turn_id": done.turn_id,
+        "started_at_ms": done.completed_at_ms,
+        "completed_at_ms": done.completed_at_ms,
+    }
+
+
+def _legacy_item(done: ItemCompletedNotification) -> list[Json]:
+    match done.item:
+        case UserMessageThreadItem(content=content):
+            return [_user_message(msgspec.to_builtins(content))]
+        case AgentMessageThreadItem(text=text, phase=phase):
+            return [{"type": "agent_message", "message": text, "phase": phase}]
+        case ReasoningThreadItem(summary=summary):
+            return [{"type": "agent_reasoning", "text": part} for part in summary]
+        case FileChangeThreadItem() as change:
+            succeeded = change.status == "completed"
+            body = {"call_id": change.id, "turn_id": done.turn_id, "stdout": "", "stderr": ""}
+            outcome = {"success": succeeded, "status": snake(change.status)}
+            return [{"type": "patch_apply_end", **body, **outcome, "changes": _changes(change)}]
+        case WebSearchThreadItem(id=id_, query=query, action=action):
+            return [{"type": "web_search_end", "call_id": id_, "query": query, **_action(action)}]
+        case PlanThreadItem() as plan:
+            item = {"type": "Plan", "id": plan.id, "text": plan.text}
+            return [{"type": "item_completed", **_place(done), "item": item}]
+        case ContextCompactionThreadItem():
+            return [{"type": "context_compacted"}]
+        case _:
+            return []
+
+
+def _user_message(content: Sequence[Json]) -> Json:
+    texts = [part for part in content if part["type"] == "text"]
+    # Ranges count bytes of their own text; in the joined one only the first keeps its place.
+    elements = texts[0]["text_elements"] if len(texts) == 1 else []
+    return {
+        "type": "user_message",
+        "message": "\n".join(part["text"] for part in texts),
+        "images": [part["url"] for part in content if part["type"] == "image" and "url" in part],
+        "local_images": [part["path"] for part in content if part["type"] == "localImage"],
+        "text_elements": [
+            {"byte_range": part["byteRange"], "placeholder": part["placeholder"]}
+            for part in elements
+        ],
+    }
+
+
+def _changes(item: FileChangeThreadItem) -> Json:
+    changes: Json = {}
+    for change in item.changes:
+        kind = msgspec.to_builtins(change.kind)
+        key = "unified_diff" if kind["type"] == "update" else "content"
+        changes[change.path] = {**kind, key: change.diff}
+    return changes
+
+
+def _action(action: object) -> Json:
+    fields = msgspec.to_builtins(action)
+    if not isinstance(fields, dict):
+        return {"action": {"type": "other"}}
+    return {"action": {**fields, "type": snake(fields["type"])}}
+
+
+def _paginated_item(item: ThreadItem) -> Json | None:
+    write = _WRITERS.get(type(item))
+    return None if write is None else write(item)
+
+
+def _write_user(item: UserMessageThreadItem) -> Json:
+    parts = [
+        {"type": "image", "image_url": part.get("url")}
+        if part["type"] == "image"
+        else {**part, "type": snake(part["type"])}
+        for part in msgspec.to_builtins(item.content)
+    ]
+    return {"type": "UserMessage", "id": item.id, "content": parts}
+
+
+def _write_agent(item: AgentMessageThreadItem) -> Json:
+    parts = [{"type": "Text", "text": item.text}]
+    body: Json = {"type": "AgentMessage", "id": item.id, "content": parts}
+    return body if item.phase is None else {**body, "phase": item.phase}
+
+
+def _write_reasoning(item: ReasoningThreadItem) -> Json:
+    body = {"summary_text": item.summary, "raw_content": item.content}
+    return {"type": "Reasoning", "id": item.id, **body}
+
+
+def _write_command(item: CommandExecutionThreadItem) -> Json:
+    millis = item.duration_ms or 0
+    return {
+        "type": "CommandExecution",
+        "id": item.id,
+        "process_id": item.process_id,
+        "command": _words(item.command),
+        "cwd": item.cwd,
+        "parsed_cmd": [{"type": "unknown", "cmd": part.command} for part in item.command_actions],
+        "source": snake(item.source),
+        "status": snake(item.status),
+        "aggregated_output": item.aggregated_output,
+        "exit_code": item.exit_code,
+        "duration": {"secs": millis // 1000, "nanos": millis % 1000 * 1_000_000},
+    }
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def _write_change(item: FileChangeThreadItem) -> Json:
+    body = {"changes": _changes(item), "status": snake(item.status)}
+    return {"type": "FileChange", "id": item.id, **body, "stdout": "", "stderr": ""}
+
+
+def _write_search(item: WebSearchThreadItem) -> Json:
+    return {"type": "WebSearch", "id": item.id, "query": item.query, **_action(item.action)}
+
+
+def _write_plan(item: PlanThreadItem) -> Json:
+    return {"type": "Plan", "id": item.id, "text": item.text}
+
+
+def _write_compaction(item: ContextCompactionThreadItem) -> Json:
+    return {"type": "ContextCompaction", "id": item.id}
+
+
+_WRITERS: Final[dict[type, Callable[[JsonValue], Json]]] = {
+    UserMessageThreadItem: _write_user,
+    AgentMessageThreadItem: _write_agent,
+    ReasoningThreadItem: _write_reasoning,
+    CommandExecutionThreadItem: _write_command,
+    FileChangeThreadItem: _write_change,
+    WebSearchThreadItem: _write_search,
+    PlanThreadItem: _write_plan,
+    ContextCompactionThreadItem: _write_compaction,
+}

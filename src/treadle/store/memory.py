@@ -1,0 +1,37 @@
+"""A journal in memory, for ephemeral threads: it is gone with its process."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from treadle.store.journal import Entry, Event
+
+
+class MemoryJournal:
+    """Keeps the events of a thread for as long as somebody holds it; records need no keeping."""
+
+    path: str | None = None
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.last_seq = 0
+        self._events: list[Event] = []
+
+    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:  # noqa: ARG002  the contract's
+        """Keep the events; there is no disk to sync with."""
+        events = [entry for entry in entries if isinstance(entry, Event)]
+        if events:
+            self._events += events
+            self.last_seq = events[-1].seq
+
+    def read(self, after: int, until: int | None = None) -> Iterator[Event]:
+        """Give the events in between, as far as they are kept now."""
+        start = bisect_right(self._events, after, key=lambda event: event.seq)
+        for event in self._events[start:]:
+            if until is not None and event.seq > until:
+                return
+            yield event
+
+    def close(self) -> None:
+        """Do nothing: what was kept goes with the object."""

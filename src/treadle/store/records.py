@@ -1,0 +1,138 @@
+"""Records: what a journal keeps besides the events that clients are told."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from treadle.protocol.base import GitInfo, JsonValue
+from treadle.protocol.collaboration import CollaborationMode
+from treadle.protocol.goal import ThreadGoal
+from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
+from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from treadle.protocol.usage import TokenUsageBreakdown
+
+ModelItem: TypeAlias = dict[str, JsonValue]
+"""An item as the Responses API spells it, kept whole with fields that we do not know."""
+
+
+class Record(Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """Something durable that no client is told in this form."""
+
+
+class HistoryItem(Record, tag="historyItem", frozen=True):
+    """One item of what the model sees."""
+
+    item: ModelItem
+
+
+class Compacted(Record, tag="compacted", frozen=True):
+    """The model's view was replaced by a shorter one; `message` is the summary."""
+
+    message: str
+    replacement: list[ModelItem]
+
+
+class TurnContext(Record, tag="turnContext", frozen=True):
+    """What a turn runs with, and what the next one starts from."""
+
+    turn_id: str
+    cwd: str
+    model: str
+    provider: str
+    approval_policy: AskForApproval
+    sandbox_policy: SandboxPolicy
+    effort: ReasoningEffort | None = None
+    summary: ReasoningSummary | None = None
+    approvals_reviewer: ApprovalsReviewer = "user"
+    collaboration_mode: CollaborationMode | None = None
+    personality: Personality | None = None
+    service_tier: str | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    runtime_workspace_roots: list[str] = []
+    disabled_plugin_ids: list[str] = []
+    permissions: str | None = None
+    output_schema: JsonValue = None
+
+
+class UsageRecord(Record, tag="usage", frozen=True):
+    """What one model response cost, and the thread's total with it; one per response id."""
+
+    turn_id: str
+    response_id: str
+    usage: TokenUsageBreakdown
+    total: TokenUsageBreakdown
+    context_window: int | None = None
+
+
+class RolledBack(Record, tag="rolledBack", frozen=True):
+    """The last turns were dropped: so many, or all from the named one on."""
+
+    num_turns: int | None = None
+    before_turn_id: str | None = None
+
+
+class Named(Record, tag="named", frozen=True):
+    """The thread got a title; null takes it away."""
+
+    name: str | None
+
+
+class MetadataChanged(Record, tag="metadata", frozen=True):
+    """The git facts stored with the thread were replaced."""
+
+    git_info: GitInfo | None
+
+
+class GoalChanged(Record, tag="goal", frozen=True):
+    """The thread's goal as it stands now; null if it has none."""
+
+    goal: ThreadGoal | None
+
+
+class AskOpened(Record, tag="askOpened", frozen=True):
+    """A question to the client is open until it is answered; `method` asks it on the wire."""
+
+    id: str
+    ask_kind: str
+    method: str
+    params: JsonValue
+    turn_id: str | None = None
+    opened_at_ms: int | None = None
+    deadline_ms: int | None = None
+    default: JsonValue = None
+
+
+class AskAnswered(Record, tag="askAnswered", frozen=True):
+    """A question is settled: who answered, when, and what."""
+
+    id: str
+    by: str
+    at_ms: int
+    answer: JsonValue = None
+
+
+class ClientMessage(Record, tag="clientMessage", frozen=True):
+    """An id that a client gave its message: the same id and digest mean the same turn."""
+
+    client_id: str
+    digest: str
+    turn_id: str
+    message_kind: str
+
+
+AnyRecord: TypeAlias = (
+    HistoryItem
+    | Compacted
+    | TurnContext
+    | UsageRecord
+    | RolledBack
+    | Named
+    | MetadataChanged
+    | GoalChanged
+    | AskOpened
+    | AskAnswered
+    | ClientMessage
+)

@@ -1,0 +1,298 @@
+"""Keeps the index in line with the files, which other programs change too.
+
+A look at the folders finds new and removed files. Files that others append to show only by their
+own time and size: those that were in use lately are looked at each time, all of them now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from treadle.store.database import Database
+from treadle.store.files import ARCHIVED, SESSIONS
+from treadle.store.index import Index, Row
+from treadle.store.journal import ThreadCorrupt
+from treadle.store.names import read_names
+from treadle.store.rollout import SessionMeta
+from treadle.store.summary import summarize
+
+logger = logging.getLogger(__name__)
+
+# A folder's time may be older than a change by a tick of the kernel's clock.
+RACY_NS: Final = 50_000_000
+RECENT: Final = 32
+SWEEP_SECONDS: Final = 2.0
+# A sweep over all files may take this part of the time at most.
+SWEEP_SHARE: Final = 0.05
+
+
+class Scanner:
+    """Brings the index up to date, as cheaply as it can."""
+
+    def __init__(self, home: Path, database: Database, index: Index) -> None:
+        self._home = home
+        self._database = database
+        self._index = index
+        self._next_sweep = 0.0
+
+    def refresh(self, held: Collection[str] = ()) -> None:
+        """Find what others changed; `held` are the threads that only we write."""
+        self.read_names()
+        self._folders()
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._sweep(held)
+            took = time.monotonic() - now
+            self._next_sweep = now + max(SWEEP_SECONDS, took / SWEEP_SHARE)
+        else:
+            self._check(self._recent(), held)
+
+    def check(self, thread_ids: Iterable[str], held: Collection[str] = ()) -> bool:
+        """Look at the files of some threads; tell whether any had changed."""
+        marks = [thread_id for thread_id in thread_ids if thread_id not in held]
+        places = ", ".join("?" * len(marks))
+        with self._database.lock:
+            files = self._database.connection.execute(
+                f"select path, mtime_ns, size, thread_id from files where thread_id in ({places})",  # noqa: S608  only question marks
+                marks,
+            ).fetchall()
+        return self._check(files, held)
+
+    def sweep(self, held: Collection[str] = ()) -> None:
+        """Look at every file."""
+        self.read_names()
+        self._folders()
+        self._sweep(held)
+
+    def read_names(self) -> None:
+        """Take in titles that were given since the last look."""
+        with self._database.lock:
+            found = self._database.connection.execute(
+                "select value from state where key = 'names'"
+            ).fetchone()
+        before = 0 if found is None else int(found[0])
+        try:
+            size = (self._home / "session_index.jsonl").stat().st_size
+        except FileNotFoundError:
+            return
+        if size == before:
+            return
+        offset, names = read_names(self._home, before)
+        with self._database.writing() as connection:
+            for thread_id, name in names.items():
+                self._index.rename(thread_id, name)
+            connection.execute(
+                "insert into state (key, value) values ('names', ?)"
+                " on conflict (key) do update set value = excluded.value",
+                (offset,),
+            )
+
+    def files_of(self, thread_id: str) -> list[Path]:
+        """Give the files of a thread: what a revert began last comes last."""
+        with self._database.lock:
+            found = self._database.connection.execute(
+                "select path from files where thread_id = ? order by segment", (thread_id,)
+            ).fetchall()
+        return [Path(path) for (path,) in found]
+
+    def add(self, path: Path, row: Row, stat: os.stat_result) -> None:
+        """Enter a file and what it says."""
+        name = self._index.name(row.meta.id)
+        if name is not None and name[0] != row.meta.name:
+            row = _renamed(row, name[0])
+        with self._database.writing():
+            self.note(path, row.meta.id, stat)
+            files = self.files_of(row.meta.id)
+            if not files or files[-1] == path:
+                self._index.put(row)
+
+    def note(self, path: Path, thread_id: str | None, stat: os.stat_result) -> None:
+        """Remember the state in which a file is known."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "insert into files (path, folder, mtime_ns, size, thread_id, segment)"
+                " values (?, ?, ?, ?, ?, ?) on conflict (path) do update set"
+                " mtime_ns = excluded.mtime_ns, size = excluded.size,"
+                " thread_id = excluded.thread_id",
+                (
+                    str(path),
+                    str(path.parent),
+                    stat.st_mtime_ns,
+                    stat.st_size,
+                    thread_id,
+                    _segment(path.name),
+                ),
+            )
+
+    def forget(self, path: Path) -> None:
+        """Drop a file that is gone; its thread goes on in an older file, or is gone too."""
+        with self._database.writing() as connection:
+            found = connection.execute(
+                "delete from files where path = ? returning thread_id", (str(path),)
+            ).fetchone()
+            if found is None or found[0] is None:
+                return
+            row = self._index.get(found[0])
+            if row is not None and row.meta.path == str(path):
+                self._index.remove(found[0])
+                for other in self.files_of(found[0])[-1:]:
+                    self.take(other)
+
+    def take(self, path: Path) -> Row | None:
+        """Read a file into the index; one that is no rollout is remembered as such."""
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            self.forget(path)
+            return None
+        try:
+            row = summarize(path, archived=path.parent.name == ARCHIVED, find_base=self._find_base)
+        except (ThreadCorrupt, OSError, msgspec.DecodeError) as error:
+            logger.warning("file skipped", extra={"path": str(path), "reason": str(error)})
+            self.note(path, None, stat)
+            return None
+        self.add(path, row, stat)
+        return row
+
+    def _find_base(self, session: SessionMeta) -> Row | None:
+        base = session.history_base
+        if base is None or base.thread_id == session.id:
+            files = [path for path in self.files_of(session.id) if _segment(path.name) == ""]
+            return None if not files else self._peek(files[0])
+        return self._index.get(base.thread_id)
+
+    def _peek(self, path: Path) -> Row | None:
+        try:
+            return summarize(path, archived=False, find_base=lambda _session: None)
+        except (ThreadCorrupt, OSError):
+            return None
+
+    def _recent(self) -> list[tuple[str, int, int, str]]:
+        with self._database.lock:
+            return self._database.connection.execute(
+                "select files.path, mtime_ns, size, thread_id from threads"
+                " join files on files.path = threads.path where shelf = 0"
+                " order by updated_at desc, threads.id desc limit ?",
+                (RECENT,),
+            ).fetchall()
+
+    def _check(
+        self, files: Iterable[tuple[str, int, int, str | None]], held: Collection[str]
+    ) -> bool:
+        changed = False
+        for path, mtime_ns, size, thread_id in files:
+            if thread_id in held:
+                continue
+            try:
+                stat = os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
+            except FileNotFoundError:
+                self.forget(Path(path))
+                changed = True
+                continue
+            if (stat.st_mtime_ns, stat.st_size) != (mtime_ns, size):
+                self.take(Path(path))
+                changed = True
+        return changed
+
+    def _sweep(self, held: Collection[str]) -> None:
+        with self._database.lock:
+            files = self._database.connection.execute(
+                "select path, mtime_ns, size, thread_id from files"
+            ).fetchall()
+        self._check(files, held)
+
+    def _folders(self) -> None:
+        with self._database.lock:
+            known = dict(
+                self._database.connection.execute("select path, mtime_ns from folders").fetchall()
+            )
+        for folder in self._days():
+            try:
+                mtime_ns = Path(folder).stat().st_mtime_ns
+            except FileNotFoundError:
+                continue
+            if known.pop(folder, None) != mtime_ns:
+                self._folder(folder, mtime_ns)
+        for folder in known:
+            if not Path(folder).is_dir():
+                self._folder(folder, None)
+
+    def _days(self) -> Iterator[str]:
+        yield str(self._home / ARCHIVED)
+        level = [str(self._home / SESSIONS)]
+        for _ in range(3):
+            level = [inner.path for outer in level for inner in _subfolders(outer)]
+        yield from level
+
+    def _folder(self, folder: str, mtime_ns: int | None) -> None:
+        if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
+            # Another file may come within the same tick: look again next time.
+            mtime_ns = -1
+        there = set(_rollouts(folder)) if mtime_ns is not None else set()
+        with self._database.lock:
+            found = self._database.connection.execute(
+                "select path from files where folder = ?", (folder,)
+            ).fetchall()
+        known = {path for (path,) in found}
+        # Oldest first, so that the beginning of a thread is known before what goes on from it.
+        for path in sorted(there - known):
+            self.take(Path(path))
+        for path in known - there:
+            self.forget(Path(path))
+        self.note_folder(folder, mtime_ns)
+
+    def note_folder(self, folder: str, mtime_ns: int | None, *, if_known_as: int = 0) -> None:
+        """Remember the state in which a folder is known, or that it is gone."""
+        with self._database.writing() as connection:
+            if mtime_ns is None:
+                connection.execute("delete from folders where path = ?", (folder,))
+            elif if_known_as:
+                connection.execute(
+                    "update folders set mtime_ns = ? where path = ? and mtime_ns = ?",
+                    (mtime_ns, folder, if_known_as),
+                )
+            else:
+                connection.execute(
+                    "insert into folders (path, mtime_ns) values (?, ?)"
+                    " on conflict (path) do update set mtime_ns = excluded.mtime_ns",
+                    (folder, mtime_ns),
+                )
+
+
+def _subfolders(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def _rollouts(folder: str) -> Iterator[str]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+    except FileNotFoundError:
+        return
+    for name in names:
+        if not name.startswith("rollout-"):
+            continue
+        if name.endswith(".jsonl"):
+            yield f"{folder}/{name}"
+        elif name.endswith(".jsonl.zst"):
+            logger.warning("compressed rollout skipped", extra={"path": f"{folder}/{name}"})
+
+
+def _segment(name: str) -> str:
+    """Give the part of a file's name that a revert added, which sorts by time; else nothing."""
+    return name.removesuffix(".jsonl").partition("_")[2]
+
+
+def _renamed(row: Row, name: str | None) -> Row:
+    meta = msgspec.structs.replace(row.meta, name=name)
+    return Row(meta, row.created_ms, row.updated_ms, row.recency_ms, row.has_message)

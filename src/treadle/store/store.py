@@ -1,0 +1,319 @@
+"""A home: the threads of one folder, their journals and the index over them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from treadle.protocol.base import GitInfo
+from treadle.store.catalog import Catalog
+from treadle.store.copy import entries_of
+from treadle.store.files import (
+    ARCHIVED,
+    FileJournal,
+    create_file,
+    open_file,
+    repair,
+    rollout_path,
+    unarchived_path,
+)
+from treadle.store.index import Row
+from treadle.store.journal import Entry, Journal, ThreadExists, ThreadNotFound
+from treadle.store.lease import Lease
+from treadle.store.lines import LineWriter
+from treadle.store.loading import Loaded, load
+from treadle.store.memory import MemoryJournal
+from treadle.store.names import append_name
+from treadle.store.records import MetadataChanged
+from treadle.store.rollout import decode_line, from_meta, session_meta
+from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
+from treadle.support.clock import NowMs, now_ms
+
+# Numbers above the last one on disk may have been told with deltas, which are not stored. A
+# client must not meet them again with another meaning, so a writer goes on well above.
+SEQ_GAP: Final = 1 << 20
+
+
+class Store:
+    """Creates, opens, reads and lists threads; several servers may share one home."""
+
+    def __init__(self, home: Path, *, clock: NowMs = now_ms) -> None:
+        self.home = home
+        self._clock = clock
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        """Opened on first use: a server that nobody asks for threads needs none."""
+        return Catalog(self.home, self._clock)
+
+    def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
+        """Begin a thread; unless ephemeral, its file is on the disk before this returns.
+
+        Raises:
+            ThreadExists: there is a thread of this id.
+        """
+        if ephemeral:
+            return MemoryJournal(meta.id)
+        if self._catalog.index.get(meta.id) is not None:
+            raise ThreadExists(meta.id)
+        now = self._clock()
+        created_ms = now if now // 1000 == meta.created_at else meta.created_at * 1000
+        path = rollout_path(self.home, meta.id, created_ms)
+        lease = Lease.acquire(self.home, meta.id, now)
+        before = self._catalog.folder_time(path.parent)
+        try:
+            descriptor = create_file(path)
+        except OSError:
+            lease.release()
+            raise
+        writer = LineWriter(self._clock)
+        os.write(descriptor, writer.first(*from_meta(meta, created_ms), created_ms))
+        os.fdatasync(descriptor)
+        meta = msgspec.structs.replace(meta, path=str(path), ephemeral=False, preview="")
+        row = Row(meta, created_ms, created_ms, created_ms, has_message=False)
+        journal = self._journal(path, descriptor, lease, writer, row, last_seq=0)
+        self._catalog.hold(journal, row, folder_time=before)
+        return journal
+
+    def open(self, thread_id: str) -> tuple[Journal, StoredThread]:
+        """Become the writer of a stored thread, and read it whole.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+            ThreadCorrupt: its file has no beginning.
+            ThreadLocked: another process writes it, or this one does.
+        """
+        return self._open(thread_id, self._catalog.find(thread_id))
+
+    def open_path(self, path: str) -> tuple[Journal, StoredThread]:
+        """Do as `open`, for the thread in the given file."""
+        place = self._existing(path)
+        return self._open(self._id_in(place), place)
+
+    def _open(self, thread_id: str, path: Path) -> tuple[Journal, StoredThread]:
+        lease = Lease.acquire(self.home, thread_id, self._clock())
+        try:
+            descriptor = open_file(path)
+        except OSError:
+            lease.release()
+            raise ThreadNotFound(thread_id) from None
+        try:
+            repair(descriptor)
+            loaded = self._load(path)
+        except BaseException:
+            os.close(descriptor)
+            lease.release()
+            raise
+        stored = loaded.stored
+        writer = LineWriter(
+            self._clock,
+            dialect=stored.meta.history_mode,
+            ordinal=loaded.last_ordinal + 1,
+            turns=[turn.id for turn in stored.turns],
+        )
+        row = self._catalog.row_of(stored)
+        last_seq = stored.last_seq + SEQ_GAP if stored.last_seq else 0
+        journal = self._journal(path, descriptor, lease, writer, row, last_seq=last_seq)
+        self._catalog.hold(journal, row)
+        return journal, stored
+
+    def _journal(
+        self,
+        path: Path,
+        descriptor: int,
+        lease: Lease,
+        writer: LineWriter,
+        row: Row,
+        *,
+        last_seq: int,
+    ) -> FileJournal:
+        return FileJournal(
+            row.meta.id,
+            path,
+            descriptor,
+            lease=lease,
+            writer=writer,
+            last_seq=last_seq,
+            watcher=self._catalog.appended,
+        )
+
+    def read(self, thread_id: str, *, turns: bool = True) -> StoredThread:
+        """Read a thread without becoming its writer; without `turns` only its metadata.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+            ThreadCorrupt: its file has no beginning.
+        """
+        path = self._catalog.find(thread_id)
+        if not turns:
+            row = self._catalog.index.get(thread_id)
+            if row is not None:
+                return StoredThread(row.meta)
+        return self._load(path).stored
+
+    def read_path(self, path: str, *, turns: bool = True) -> StoredThread:
+        """Do as `read`, for the thread in the given file."""
+        stored = self._load(self._existing(path)).stored
+        return stored if turns else StoredThread(stored.meta)
+
+    def _load(
+        self, path: Path, *, last_turn_id: str | None = None, before_turn_id: str | None = None
+    ) -> Loaded:
+        loaded = load(
+            path,
+            files_of=self._catalog.scanner.files_of,
+            last_turn_id=last_turn_id,
+            before_turn_id=before_turn_id,
+        )
+        name = self._catalog.index.name(loaded.stored.meta.id)
+        meta = msgspec.structs.replace(
+            loaded.stored.meta,
+            name=loaded.stored.meta.name if name is None else name[0],
+            archived=path.parent.name == ARCHIVED,
+        )
+        loaded.stored.meta = meta
+        return loaded
+
+    def _existing(self, path: str) -> Path:
+        place = Path(path)
+        if not place.is_absolute():
+            place = self.home / place
+        if not place.is_file():
+            raise ThreadNotFound(path)
+        return place
+
+    def _id_in(self, path: Path) -> str:
+        with path.open("rb") as file:
+            return session_meta(decode_line(file.readline()), path).id
+
+    def copy_entries(
+        self,
+        source: StoredThread | str,
+        target_id: str,
+        *,
+        last_turn_id: str | None = None,
+        before_turn_id: str | None = None,
+    ) -> Sequence[Entry]:
+        """Give what a new thread must append to be a copy: whole, up to a turn, or before it.
+
+        Raises:
+            ThreadNotFound: there is no such thread, or it is not in a file and is to be cut.
+        """
+        stored = self.read(source) if isinstance(source, str) else source
+        if last_turn_id is not None or before_turn_id is not None:
+            if stored.meta.path is None:
+                raise ThreadNotFound(stored.meta.id)
+            stored = self._load(
+                Path(stored.meta.path), last_turn_id=last_turn_id, before_turn_id=before_turn_id
+            ).stored
+        return entries_of(stored, target_id)
+
+    def list(self, query: ThreadQuery) -> ThreadPage:
+        """Give one page of threads.
+
+        Raises:
+            BadCursor: the cursor is not one that this list gave.
+        """
+        return self._catalog.list(query)
+
+    def search(self, query: ThreadQuery) -> SearchPage:
+        """Give one page of the threads in which `query.mentions` was said, and where.
+
+        Raises:
+            BadCursor: the cursor is not one that this list gave.
+        """
+        return self._catalog.search(query)
+
+    def archive(self, thread_id: str) -> ThreadMeta:
+        """Put a thread away, among the archived ones.
+
+        Raises:
+            ThreadNotFound: there is no such thread, or it is archived already.
+            ThreadLocked: another process writes it.
+        """
+        path = self._catalog.find(thread_id)
+        if path.parent.name == ARCHIVED:
+            raise ThreadNotFound(thread_id)
+        return self._move(thread_id, archived=True)
+
+    def unarchive(self, thread_id: str) -> ThreadMeta:
+        """Bring an archived thread back.
+
+        Raises:
+            ThreadNotFound: there is no such thread among the archived ones.
+            ThreadLocked: another process writes it.
+        """
+        path = self._catalog.find(thread_id)
+        if path.parent.name != ARCHIVED:
+            raise ThreadNotFound(thread_id)
+        return self._move(thread_id, archived=False)
+
+    def _move(self, thread_id: str, *, archived: bool) -> ThreadMeta:
+        with self._catalog.leased(thread_id):
+            for path in self._catalog.scanner.files_of(thread_id):
+                to = (
+                    self.home / ARCHIVED / path.name
+                    if archived
+                    else unarchived_path(self.home, path)
+                )
+                to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.rename(to)
+                self._catalog.moved(thread_id, path, to)
+        row = self._catalog.index.get(thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        return row.meta
+
+    def delete(self, thread_id: str) -> None:
+        """Remove a thread for good.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+            ThreadLocked: another process writes it.
+        """
+        self._catalog.find(thread_id)
+        with self._catalog.leased(thread_id):
+            for path in self._catalog.scanner.files_of(thread_id):
+                path.unlink(missing_ok=True)
+                self._catalog.scanner.forget(path)
+
+    def set_name(self, thread_id: str, name: str | None) -> ThreadMeta:
+        """Give a thread a title, whoever writes it now.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+        """
+        self._catalog.find(thread_id)
+        append_name(self.home, thread_id, name, self._clock())
+        return self._catalog.rename(thread_id, name)
+
+    def update_git_info(self, thread_id: str, git_info: GitInfo | None) -> ThreadMeta:
+        """Replace the git facts stored with a thread.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+            ThreadLocked: another process writes it.
+        """
+        journal = self._catalog.held_journal(thread_id)
+        if journal is not None:
+            journal.append([MetadataChanged(git_info)])
+        else:
+            opened, _ = self.open(thread_id)
+            opened.append([MetadataChanged(git_info)])
+            opened.close()
+        return self.read(thread_id, turns=False).meta
+
+    def reindex(self) -> None:
+        """Bring the index in line with every file, however long that takes."""
+        self._catalog.reindex()
+
+    def close(self) -> None:
+        """Close the index; journals have their own end."""
+        if "_catalog" in self.__dict__:
+            self._catalog.close()
+            del self.__dict__["_catalog"]

@@ -1,0 +1,53 @@
+"""Tasks whose parent is an object instead of a block.
+
+`asyncio.TaskGroup` ends all its tasks when one fails. Turns are independent of each other: one
+that fails is logged, the others go on, and closing the parent ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+logger = logging.getLogger(__name__)
+
+
+class Nursery:
+    """Owns tasks; `close` leaves none behind."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Start a task.
+
+        Raises:
+            RuntimeError: the parent is closed.
+        """
+        if self._is_closed:
+            work.close()
+            raise RuntimeError("closed")
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be started."""
+        return self._is_closed
+
+    async def close(self) -> None:
+        """Cancel what runs and wait for it."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("task failed", extra={"task": task.get_name()}, exc_info=error)

@@ -1,0 +1,42 @@
+"""Fixtures that more than one folder of tests uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
+
+
+@pytest.fixture(scope="session")
+def shared_servers() -> Iterator[SharedServers]:
+    """Servers for everybody; in a folder with a short name, as socket paths must be short."""
+    with TemporaryDirectory(prefix="treadle-") as folder:
+        servers = SharedServers(Path(folder))
+        yield servers
+        servers.stop()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A fresh home for a server."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def isolated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers inside the tests' own process have a fresh home as well."""
+    monkeypatch.setenv("TREADLE_HOME", str(home))
+    for name in ("CODEX_HOME", "TREADLE_LOG", "RUST_LOG", "LOG_FORMAT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=TRANSPORTS)
+def connect(request: pytest.FixtureRequest, shared_servers: SharedServers, home: Path) -> Connect:
+    """Opens a line to a server, over each transport in turn."""
+    return connector(request.param, shared_servers, home)

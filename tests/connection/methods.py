@@ -1,0 +1,71 @@
+"""A small vocabulary for tests of the connection, and the two ends of a line that speaks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from treadle.connection.connection import Connection
+from treadle.connection.router import Router
+from treadle.protocol.base import Params, Value
+from treadle.protocol.method import Notification, Request
+from treadle.transport.memory import memory_pair
+
+
+class TextParams(Params, frozen=True):
+    """A text, and the lane it goes in."""
+
+    text: str = ""
+    lane: str | None = None
+
+
+class TextResponse(Value, frozen=True):
+    """A text back."""
+
+    text: str
+
+
+def _lane(params: object) -> str | None:
+    return params.lane if isinstance(params, TextParams) else None
+
+
+ECHO = Request("test/echo", TextParams, TextResponse)
+WAIT = Request("test/wait", TextParams, TextResponse, scope=_lane)
+BACK = Request("test/back", TextParams, TextResponse)
+TOLD = Notification("test/told", TextParams)
+METHODS = {method.method: method for method in (ECHO, WAIT, BACK)}
+
+Methods = Router[str]
+
+
+def router() -> Methods:
+    """A router that knows the vocabulary and handles nothing yet."""
+    return Router(METHODS)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Two connections, the one that asks and the one that answers, and the tasks they run in."""
+
+    near: Connection[str]
+    far: Connection[str]
+    near_run: asyncio.Task[None]
+    far_run: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def line(
+    far: Methods, near: Methods | None = None, *, max_in_flight: int = 512
+) -> AsyncIterator[Line]:
+    """Connect two ends and hang up when the block ends."""
+    one, two = memory_pair()
+    asking = Connection(one, near or router(), "near")
+    answering = Connection(two, far, "far", max_in_flight=max_in_flight)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        runs = tasks.create_task(asking.run()), tasks.create_task(answering.run())
+        try:
+            yield Line(asking, answering, *runs)
+        finally:
+            await asking.close()

@@ -1,0 +1,102 @@
+"""Real servers in processes of their own, each with a home and an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from treadle.transport.subprocess import SubprocessTransport, spawn
+
+T = TypeVar("T")
+
+TREADLE = str(Path(sys.executable).with_name("treadle"))
+START_SECONDS = 20.0
+STOP_SECONDS = 5.0
+
+
+def environment(home: Path, **extra: str) -> dict[str, str]:
+    """What a server needs to run, and nothing of the machine's own configuration."""
+    home.mkdir(parents=True, exist_ok=True)
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    return kept | {
+        "HOME": str(home),
+        "TREADLE_HOME": str(home),
+        "TERM": "xterm",
+        "PYTHONWARNINGS": "always::ResourceWarning",
+        **extra,
+    }
+
+
+def spawn_server(home: Path, *arguments: str, **extra: str) -> SubprocessTransport:
+    """Start `treadle app-server` on pipes."""
+    command = [TREADLE, "app-server", *arguments]
+    return spawn(command, cwd=home.parent, env=environment(home, **extra))
+
+
+class ServerProcess:
+    """A server that listens on a socket; its stderr goes to a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stderr: Path) -> None:
+        self.process = process
+        self._stderr = stderr
+
+    @property
+    def stderr(self) -> str:
+        """Everything it said so far."""
+        return self._stderr.read_text("utf-8")
+
+    def websocket_url(self) -> str:
+        """Where it listens, as its banner says."""
+        return self._wait(lambda: _listening(self.stderr))
+
+    def socket_path(self, path: Path) -> Path:
+        """Wait until the unix socket is there; it is bound before it has that name."""
+        return self._wait(lambda: path if path.is_socket() else None)
+
+    def stop(self) -> int:
+        """End it as a service manager would, and give its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+    def _wait(self, find: Callable[[], T | None]) -> T:
+        """Look until it is found: a starting process has no event that others can wait for."""
+        deadline = time.monotonic() + START_SECONDS
+        while (found := find()) is None:
+            assert self.process.poll() is None, self.stderr
+            assert time.monotonic() < deadline, f"the server does not listen: {self.stderr}"
+            time.sleep(0.005)
+        return found
+
+
+def _listening(text: str) -> str | None:
+    match = re.search(r"listening on: (ws://\S+)\n", text)
+    return match[1] if match else None
+
+
+@contextmanager
+def listening(home: Path, *arguments: str, **extra: str) -> Iterator[ServerProcess]:
+    """Run `treadle app-server` on a socket until the block ends."""
+    env = environment(home, **extra)
+    stderr = home / "stderr"
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(
+            [TREADLE, "app-server", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env=env,
+        )
+    try:
+        yield ServerProcess(process, stderr)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()

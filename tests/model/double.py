@@ -1,0 +1,215 @@
+"""A provider on the loopback that plays what it is told, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from treadle.model.base import Model, ModelEvent, ModelRequest
+from treadle.model.provider import Bearer, Credentials, ProviderConfig, build_model, nobody
+from treadle.protocol.base import JsonValue
+
+
+@dataclass
+class Answer:
+    """What the double sends back: a head, pieces of a body, and how the line ends."""
+
+    status: str = "200 OK"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: Sequence[bytes] = ()
+    # HTTP/1.0 with the end of the line as the end of the body, or HTTP/1.1 in chunks.
+    is_chunked: bool = False
+    is_cut: bool = False
+    # Everything in one write, so that the end arrives together with the last event.
+    is_at_once: bool = False
+    is_silent_before_head: bool = False
+    is_silent_after: bool = False
+
+
+@dataclass
+class Received:
+    """A request as it arrived."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: JsonValue
+    connection: int
+
+
+class ProviderDouble:
+    """Serves its answers in order and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[Received] = []
+        self.asked = asyncio.Event()
+        self.hung_up = asyncio.Event()
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = 0
+
+    @property
+    def base_url(self) -> str:
+        """Where the API begins."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._connections += 1
+        number = self._connections
+        try:
+            while await self._exchange(reader, writer, number):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.hung_up.set()
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def stop(self) -> None:
+        """Drop every connection that is left."""
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, target, _ = head[0].split(" ")
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])
+        }
+        raw = await reader.readexactly(int(headers.get("content-length", 0)))
+        body = msgspec.json.decode(raw) if raw else None
+        self.requests.append(Received(method, target, headers, body, number))
+        self.asked.set()
+        answer = self.answers.pop(0)
+        if answer.is_silent_before_head:
+            await self._wait_for_the_end(reader)
+        version = "HTTP/1.1" if answer.is_chunked else "HTTP/1.0"
+        lines = [f"{version} {answer.status}"]
+        sent = {"content-type": "text/event-stream", **answer.headers}
+        if answer.is_chunked:
+            sent["transfer-encoding"] = "chunked"
+        lines += [f"{name}: {value}" for name, value in sent.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        pieces = [
+            b"%x\r\n%b\r\n" % (len(piece), piece) if answer.is_chunked else piece
+            for piece in answer.pieces
+        ]
+        if answer.is_at_once:
+            writer.write(b"".join(pieces) + b"0\r\n\r\n")
+            return True
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            # Gives the pieces a chance to arrive one by one.
+            await asyncio.sleep(0)
+        if answer.is_silent_after:
+            await self._wait_for_the_end(reader)
+        if answer.is_cut:
+            writer.transport.abort()
+            return False
+        if answer.is_chunked:
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return answer.is_chunked
+
+    async def _wait_for_the_end(self, reader: asyncio.StreamReader) -> None:
+        await reader.read(1)
+        self.hung_up.set()
+
+
+@contextlib.asynccontextmanager
+async def provider_double(*answers: Answer) -> AsyncIterator[ProviderDouble]:
+    """A double at work."""
+    double = ProviderDouble()
+    double.answers += answers
+    server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
+    double.port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(30):
+        try:
+            yield double
+        finally:
+            server.close()
+            await double.stop()
+
+
+@contextlib.asynccontextmanager
+async def model_of(
+    double: ProviderDouble,
+    *,
+    environ: Mapping[str, str] | None = None,
+    token: str | None = None,
+    **settings: JsonValue,
+) -> AsyncIterator[Model]:
+    """A model that talks to the double."""
+    config = msgspec.convert({"base_url": double.base_url, **settings}, ProviderConfig)
+
+    async def login() -> Bearer | None:
+        return Bearer(token or "")
+
+    credentials: Credentials = login if token else nobody
+    model = build_model("double", config, environ=environ or {}, credentials=credentials)
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+def event(data: JsonValue) -> bytes:
+    """One server-sent event."""
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def events(*data: JsonValue, **options: JsonValue) -> Answer:
+    """A stream of events, each a piece of its own."""
+    return Answer(pieces=[event(one) for one in data], **options)
+
+
+def refusal(status: str, error: JsonValue, **headers: str) -> Answer:
+    """An answer that is not 200."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(
+        status=status,
+        headers={"content-type": "application/json", **named},
+        pieces=[msgspec.json.encode(error)],
+    )
+
+
+def request(*history: JsonValue, **settings: JsonValue) -> ModelRequest:
+    """A request with everything that a test does not care about."""
+    given: dict[str, JsonValue] = {
+        "model": "mock-model",
+        "instructions": "be brief",
+        "input": list(history) or [user("hi")],
+        "thread_id": "thr",
+        "turn_id": "trn",
+        "originator": "probe",
+        "user_agent": "probe/1",
+    }
+    return ModelRequest(**{**given, **settings})
+
+
+def user(text: str) -> JsonValue:
+    """Something the user wrote."""
+    return {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+    }
+
+
+async def collect(model: Model, asked: ModelRequest | None = None) -> list[ModelEvent]:
+    """All events of one attempt."""
+    return [event async for event in model.stream(asked or request())]

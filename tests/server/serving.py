@@ -1,0 +1,83 @@
+"""A server with a home of its own, and clients of it in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.harness.peer import Peer
+from treadle.protocol.base import JsonValue
+from treadle.server.config_file import Overrides
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.server import Server
+from treadle.transport.memory import memory_pair
+
+
+def configuration(
+    home: Path,
+    text: str = "",
+    *flags: str,
+    environ: Mapping[str, str] | None = None,
+    requirements: str | None = None,
+) -> Configuration:
+    """A configuration of a home with this config.toml, on a machine with nothing else set."""
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(text, "utf-8")
+    system = home.parent / "system"
+    system.mkdir(exist_ok=True)
+    if requirements is not None:
+        (system / "requirements.toml").write_text(requirements, "utf-8")
+    return Configuration(home, Overrides.parse(flags), environ or {}, system=system)
+
+
+@asynccontextmanager
+async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[Peer]:
+    """A client that has shaken hands."""
+    ours, theirs = memory_pair()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.attach(theirs), name="server")
+        peer = Peer(ours)
+        await peer.initialize(experimentalApi=True, **capabilities)
+        try:
+            yield peer
+        finally:
+            await ours.close()
+
+
+@asynccontextmanager
+async def running(configuration: Configuration) -> AsyncIterator[Server]:
+    """A server of this configuration."""
+    server = Server(configuration=configuration)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def serving(configuration: Configuration) -> AsyncIterator[Peer]:
+    """A server of this configuration, and one client of it."""
+    async with running(configuration) as server, client_of(server) as peer:
+        yield peer
+
+
+async def result(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
+    """Ask for something that is not refused."""
+    answer = await peer.ask(method, params)
+    assert "result" in answer, answer
+    return answer["result"]
+
+
+async def refusal(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
+    """Ask for something that is refused."""
+    answer = await peer.ask(method, params)
+    assert "error" in answer, answer
+    return answer["error"]
+
+
+async def told(peer: Peer, count: int) -> list[JsonValue]:
+    """The next notifications, without the time they were sent."""
+    messages = [await peer.receive() for _ in range(count)]
+    return [{"method": each["method"], "params": each["params"]} for each in messages]

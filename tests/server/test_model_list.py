@@ -1,0 +1,133 @@
+"""The models that a client is offered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.server.serving import configuration, refusal, result, serving
+from treadle.model.catalog import SCRIPTED_MODEL
+from treadle.protocol.base import JsonValue
+
+KEY = {"OPENAI_API_KEY": "sk-1"}
+
+
+def names(answer: JsonValue) -> list[str]:
+    return [model["model"] for model in answer["data"]]
+
+
+@asynccontextmanager
+async def provider(heard: list[str], *models: str) -> AsyncIterator[str]:
+    """A provider that lists models and does nothing else; gives the setting that names it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        body = json.dumps({"object": "list", "data": [{"id": model} for model in models]})
+        head = "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
+        writer.write((head + body).encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1")
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f'model_provider = "p"\n[model_providers.p]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+
+
+async def test_a_fresh_machine_offers_the_demonstration_model(home: Path) -> None:
+    async with serving(configuration(home)) as peer:
+        answer = await result(peer, "model/list", {})
+
+    assert names(answer) == [SCRIPTED_MODEL]
+    assert answer["data"][0]["isDefault"] is True
+    assert answer["nextCursor"] is None
+
+
+async def test_openai_offers_its_catalog_with_one_default(home: Path) -> None:
+    """Upstream-mandated: official clients need a visible model with efforts."""
+    async with serving(configuration(home, environ=KEY)) as peer:
+        answer = await result(peer, "model/list", {"includeHidden": False})
+
+    assert [model["isDefault"] for model in answer["data"]].count(True) == 1
+    assert not any(model["hidden"] for model in answer["data"])
+    assert all(model["supportedReasoningEfforts"] for model in answer["data"])
+
+
+async def test_hidden_models_come_on_request(home: Path) -> None:
+    async with serving(configuration(home, environ=KEY)) as peer:
+        visible = await result(peer, "model/list", {})
+        everything = await result(peer, "model/list", {"includeHidden": True})
+
+    assert set(names(visible)) <= set(names(everything))
+    shown = [model["model"] for model in everything["data"] if not model["hidden"]]
+    assert shown == names(visible)
+
+
+async def test_pages_follow_each_other_without_gap(home: Path) -> None:
+    async with serving(configuration(home, environ=KEY)) as peer:
+        whole = await result(peer, "model/list", {})
+        paged: list[str] = []
+        cursor = None
+        while True:
+            answer = await result(peer, "model/list", {"limit": 1, "cursor": cursor})
+            paged += names(answer)
+            cursor = answer["nextCursor"]
+            if cursor is None:
+                break
+
+    assert paged == names(whole)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "message"),
+    [("zz", "invalid cursor: zz"), ("999", "cursor 999 exceeds total models 1")],
+)
+async def test_a_cursor_that_is_not_ours_is_refused(home: Path, cursor: str, message: str) -> None:
+    """Upstream's words."""
+    async with serving(configuration(home)) as peer:
+        error = await refusal(peer, "model/list", {"cursor": cursor})
+
+    assert (error["code"], error["message"]) == (-32600, message)
+
+
+async def test_a_provider_of_ones_own_is_asked_for_its_models(home: Path) -> None:
+    """Ours: a key of OpenAI is nobody else's business."""
+    heard: list[str] = []
+    async with (
+        provider(heard, "one", "two") as text,
+        serving(configuration(home, f'model = "two"\n{text}', environ=KEY)) as peer,
+    ):
+        answer = await result(peer, "model/list", {})
+
+    assert set(names(answer)) == {"one", "two"}
+    (request,) = heard
+    assert request.startswith("GET /v1/models")
+    assert "sk-1" not in request
+
+
+async def test_a_provider_that_does_not_answer_leaves_the_configured_model(home: Path) -> None:
+    text = (
+        'model = "mine"\nmodel_provider = "p"\n'
+        '[model_providers.p]\nbase_url = "http://127.0.0.1:1/v1"\n'
+    )
+    async with serving(configuration(home, text)) as peer:
+        answer = await result(peer, "model/list", {})
+
+    assert "mine" in names(answer)
+
+
+async def test_the_default_is_the_model_that_would_be_used(home: Path) -> None:
+    text = 'model_provider = "ollama"'
+    environ = {"CODEX_OSS_BASE_URL": "http://127.0.0.1:1/v1"}
+    async with serving(configuration(home, text, environ=environ)) as peer:
+        answer = await result(peer, "model/list", {})
+
+    assert [(model["model"], model["isDefault"]) for model in answer["data"]] == [
+        ("gpt-oss:20b", True)
+    ]

@@ -1,0 +1,115 @@
+"""Logs: how loud, in which form, and what they must never say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import TREADLE, environment
+from treadle.support.logs import JsonFormatter, TextFormatter, parse_levels
+
+HELLO = (
+    b'{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"},'
+    b'"capabilities":{"experimentalApi":true}}}\n'
+)
+SECRET = b"correct-horse"
+LINES = [
+    HELLO,
+    b'{"id":1,"method":"mock/experimentalMethod","params":{"value":"%s"}}\n' % SECRET,
+    b'{"id":2,"method":"mock/experimentalMethod","params":{"value":{"a":"%s"}}}\n' % SECRET,
+    b'{"id":3,"method":"%s"}\n' % SECRET,
+    b'{"id":{"%s":1},"method":"m"}\n' % SECRET,
+    b'{"method":"%s"}\n' % SECRET,
+    b"not json %s\n" % SECRET,
+    b'{"id":5,"error":{"code":1,"message":"%s"}}\n' % SECRET,
+    b"\xff%s\n" % SECRET,
+]
+
+
+def stderr_of(home: Path, **extra: str) -> str:
+    done = subprocess.run(
+        [TREADLE, "app-server"],
+        input=b"".join(LINES),
+        env=environment(home, **extra),
+        capture_output=True,
+        timeout=20,
+        check=True,
+    )
+    assert SECRET in done.stdout
+    return done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "modules"),
+    [
+        ("", logging.WARNING, {}),
+        ("info", logging.INFO, {}),
+        ("DEBUG", logging.DEBUG, {}),
+        ("trace", logging.DEBUG, {}),
+        ("off", logging.CRITICAL + 1, {}),
+        ("error,treadle.rpc=debug", logging.ERROR, {"treadle.rpc": logging.DEBUG}),
+        ("treadle=info, treadle::rpc=warn", logging.INFO, {"treadle.rpc": logging.WARNING}),
+        ("codex_core=debug,hyper=trace", logging.WARNING, {}),
+        ("nonsense,=,x=y=z,info=", logging.WARNING, {}),
+    ],
+)
+def test_levels_are_read_from_a_filter(text: str, level: int, modules: dict[str, int]) -> None:
+    assert parse_levels(text) == (level, modules)
+
+
+@pytest.mark.parametrize(
+    ("extra", "levels"),
+    [
+        ({}, {"WARNING"}),
+        ({"TREADLE_LOG": "info"}, {"INFO", "WARNING"}),
+        ({"RUST_LOG": "info"}, {"INFO", "WARNING"}),
+        ({"TREADLE_LOG": "error", "RUST_LOG": "debug"}, set()),
+        ({"TREADLE_LOG": "off"}, set()),
+    ],
+)
+def test_the_environment_says_how_loud(home: Path, extra: dict[str, str], levels: set[str]) -> None:
+    lines = stderr_of(home, **extra).splitlines()
+    assert {line.split()[1] for line in lines} == levels
+
+
+def test_json_logs_are_one_object_a_line(home: Path) -> None:
+    text = stderr_of(home, TREADLE_LOG="info", LOG_FORMAT="json")
+    entries = [json.loads(line) for line in text.splitlines()]
+    assert all(
+        set(entry) == {"timestamp", "level", "target", "message", "fields"} for entry in entries
+    )
+    dropped = [entry for entry in entries if entry["message"] == "dropped a frame"]
+    assert {entry["fields"]["peer"] for entry in dropped} == {"stdio"}
+    assert {entry["target"] for entry in dropped} == {"treadle.connection.connection"}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_payload_is_logged_above_debug(home: Path, form: str) -> None:
+    text = stderr_of(home, TREADLE_LOG="info", LOG_FORMAT=form)
+    assert "dropped a frame" in text
+    assert SECRET.decode() not in text
+
+
+def test_a_text_line_shows_the_fields_of_an_event() -> None:
+    record = logging.makeLogRecord(
+        {"name": "treadle.rpc", "levelname": "INFO", "msg": "done", "thread_id": "a b", "count": 2}
+    )
+    line = TextFormatter().format(record)
+    assert line.endswith(" INFO treadle.rpc: done thread_id='a b' count=2")
+
+
+def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    record = logging.makeLogRecord(
+        {"name": "treadle", "levelname": "ERROR", "msg": "x", "exc_info": info, "path": Path("/a")}
+    )
+    entry = json.loads(JsonFormatter().format(record))
+    assert entry["fields"] == {"path": "/a"}
+    assert entry["exception"].endswith("ValueError: no")

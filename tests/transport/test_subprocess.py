@@ -1,0 +1,131 @@
+"""Children: their lines, their end, and all that they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle.transport.base import TransportError
+from treadle.transport.subprocess import STDERR_LINES, SubprocessTransport, spawn
+
+CAT = "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush()"
+
+
+def python(code: str, *arguments: str) -> SubprocessTransport:
+    return spawn([sys.executable, "-c", code, *arguments])
+
+
+async def test_lines_go_both_ways_and_the_exit_code_is_known() -> None:
+    async with asyncio.timeout(20):
+        child = python(CAT)
+        assert child.exit_code is None
+        await child.send([b"one", b"x" * 300_000])
+        received: list[object] = []
+        while len(received) < 2:
+            received += await child.receive()
+        assert received == [b"one", b"x" * 300_000]
+        await child.close()
+        await child.close()
+    assert (child.exit_code, child.stderr_tail) == (0, "")
+    assert not await child.receive()
+
+
+async def test_the_end_of_a_child_ends_its_line_after_its_last_words() -> None:
+    async with asyncio.timeout(20):
+        child = python("print('bye'); import sys; print('why', file=sys.stderr); sys.exit(3)")
+        assert await child.receive() == [b"bye"]
+        assert not await child.receive()
+        await child.close()
+    assert (child.exit_code, child.stderr_tail) == (3, "why")
+
+
+async def test_a_child_that_died_takes_no_more() -> None:
+    async with asyncio.timeout(20):
+        child = python("")
+        assert not await child.receive()
+        with pytest.raises(TransportError):
+            await child.send([b"x" * 1_000_000])
+        await child.close()
+
+
+async def test_a_signal_shows_in_the_exit_code() -> None:
+    async with asyncio.timeout(20):
+        child = python(CAT)
+        os.kill(child.pid, signal.SIGKILL)
+        assert not await child.receive()
+        await child.close()
+    assert child.exit_code == -signal.SIGKILL
+
+
+async def test_the_tail_of_stderr_is_kept_and_never_blocks_the_child() -> None:
+    code = "import sys\nfor i in range(100_000): print(i, file=sys.stderr)\nprint('done')"
+    async with asyncio.timeout(20):
+        child = python(code)
+        assert await child.receive() == [b"done"]
+        await child.close()
+    assert child.stderr_tail.splitlines() == [str(n) for n in range(100_000)][-STDERR_LINES:]
+
+
+async def test_a_program_that_is_not_there_is_an_error_of_the_line() -> None:
+    with pytest.raises(TransportError, match="could not start 'no-such-program'"):
+        spawn(["no-such-program"])
+
+
+async def test_folder_and_environment_are_the_callers(tmp_path: Path) -> None:
+    code = "import os; print(os.getcwd(), os.environ['NAME'])"
+    async with asyncio.timeout(20):
+        child = spawn([sys.executable, "-c", code], cwd=tmp_path, env={"NAME": "value"})
+        assert await child.receive() == [f"{tmp_path} value".encode()]
+        await child.close()
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(1000)
+time.sleep(1000)
+"""
+
+
+async def test_closing_leaves_nobody_of_the_group_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child ignores the end of its input and SIGTERM, and so does the child it has itself."""
+    monkeypatch.setattr("treadle.transport.subprocess.EXIT_SECONDS", 0.1)
+    async with asyncio.timeout(20):
+        child = python(STUBBORN)
+        (line,) = await child.receive()
+        assert isinstance(line, bytes)
+        grandchild = os.pidfd_open(int(line))
+        await child.close()
+        await _ended(grandchild)
+    assert child.exit_code == -signal.SIGKILL
+
+
+async def test_what_a_child_leaves_in_its_group_goes_with_it() -> None:
+    code = "import os, time\nif os.fork() == 0: print(os.getpid(), flush=True); time.sleep(1000)"
+    async with asyncio.timeout(20):
+        child = python(code)
+        (line,) = await child.receive()
+        assert isinstance(line, bytes)
+        orphan = os.pidfd_open(int(line))
+        assert not await child.receive()
+        await child.close()
+        await _ended(orphan)
+    assert child.exit_code == 0
+
+
+async def _ended(pidfd: int) -> None:
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, done.set)
+    try:
+        await done.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
