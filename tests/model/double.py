@@ -210,6 +210,11 @@ def user(text: str) -> JsonValue:
     }
 
 
-async def collect(model: Model, asked: ModelRequest | None = None) -> list[ModelEvent]:
-    """All events of one attempt."""
-    return [event async for event in model.stream(asked or request())]
+async def collect(
+    model: Model, asked: ModelRequest | None = None, *, into: list[ModelEvent] | None = None
+) -> list[ModelEvent]:
+    """All events of one attempt; `into` has those before an error too."""
+    found = [] if into is None else into
+    async for event in model.stream(asked or request()):
+        found.append(event)
+    return found

@@ -129,7 +129,7 @@ class AnthropicReading:
             block.signature += str(delta.get("signature") or "")
             return ()
         text = delta.get("text") or delta.get("thinking") or delta.get("partial_json")
-        return self._add(block, text) if isinstance(text, str) else ()
+        return self._add(block, text) if isinstance(text, str) and text else ()
 
     def _add(self, block: _Block, text: str) -> Sequence[ModelEvent]:
         is_first = not block.pieces

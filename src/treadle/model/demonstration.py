@@ -23,7 +23,13 @@ _SHELLS: Final = ("exec_command", "shell_command", "shell")
 _CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 # Messages in the user's role that no user wrote.
-_CONTEXT: Final = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>")
+_CONTEXT: Final = (
+    "<environment_context>",
+    "# AGENTS.md instructions",
+    "<user_instructions>",
+    "<turn_aborted>",
+    "<skill>",
+)
 _RUN: Final = re.compile(r"^\s*run:\s*(?P<command>\S.*)$", re.IGNORECASE | re.MULTILINE)
 _BACKTICKS: Final = re.compile(r"`+(?P<command>[^`\n]+)`+")
 _GREETING: Final = (

@@ -25,7 +25,7 @@ from treadle.model.errors import (
     no_answer,
 )
 from treadle.model.provider import Credentials, ProviderConfig, nobody
-from treadle.model.sse import EventTooLarge, SseParser, decode_json, encode_json
+from treadle.model.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser, decode_json, encode_json
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
@@ -249,6 +249,9 @@ class Answer:
     def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
         self.headers = _lower(response)
         self._response = response
+        kind = self.headers.get("content-type", "")
+        # Proxies report errors as a document, with status 200 and whatever was asked for.
+        self._is_document = kind.startswith("application/json")
         self._parser = SseParser()
         self._loop = asyncio.get_running_loop()
         self._idle_s = config.stream_idle_timeout_ms / 1000
@@ -268,6 +271,8 @@ class Answer:
             ModelError: the line broke, or was silent for too long.
         """
         try:
+            if self._is_document:
+                return await self._whole_document()
             while not self._is_over:
                 chunk = await self._next_chunk()
                 self._is_over = not chunk
@@ -277,6 +282,15 @@ class Answer:
         except EventTooLarge as error:
             raise disconnected(str(error)) from error
         return []
+
+    async def _whole_document(self) -> list[bytes]:
+        document = bytearray()
+        while not self._is_over and len(document) < MAX_EVENT_BYTES:
+            chunk = await self._next_chunk()
+            self._is_over = not chunk
+            document += chunk
+        self._is_document = False
+        return [bytes(document)]
 
     async def _next_chunk(self) -> bytes:
         import aiohttp

@@ -113,9 +113,9 @@ def load_providers(
         providers["openai"] = msgspec.structs.replace(providers["openai"], base_url=openai_base_url)
     for id_, table in configured.items():
         known = msgspec.to_builtins(providers[id_]) if id_ in providers else {}
-        given = table if isinstance(table, dict) else {"": table}
+        merged = {**known, **table} if isinstance(table, dict) else table
         try:
-            providers[id_] = msgspec.convert({**known, **given}, ProviderConfig)
+            providers[id_] = msgspec.convert(merged, ProviderConfig)
         except msgspec.ValidationError as error:
             raise ValueError(f"model_providers.{id_}: {error}") from error
     return providers

@@ -7,6 +7,7 @@ events sees one id for one item, and a start before everything else about it.
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ _PREFIXES: Final = {
     "web_search_call": "ws",
     "local_shell_call": "lsh",
 }
+_DATE: Final = re.compile(r"-(20\d{2}-?\d{2}-?\d{2}|latest)$")
 _CALLS: Final = ("function_call", "custom_tool_call")
 
 
@@ -94,8 +96,7 @@ class ResponsesReading:
         model = headers.get("openai-model")
         if model:
             events.append(ServerModel(model))
-            # A dated name is the same model.
-            if not model.lower().startswith(self._model.lower()):
+            if not _is_same_model(model, self._model):
                 events.append(Rerouted(model))
         return events
 
@@ -285,6 +286,11 @@ def _is_refusal(part: JsonValue) -> bool:
 
 def _new_id(kind: str) -> str:
     return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+
+
+def _is_same_model(answering: str, asked: str) -> bool:
+    """Whether two names differ by a date at most."""
+    return _DATE.sub("", answering.lower()) == _DATE.sub("", asked.lower())
 
 
 def _response_id(event: _Event) -> str | None:
