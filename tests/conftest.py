@@ -21,6 +21,13 @@ def shared_servers() -> Iterator[SharedServers]:
 
 
 @pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for the path of a socket."""
+    with TemporaryDirectory(prefix="treadle-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A fresh home for a server."""
     folder = tmp_path / "home"

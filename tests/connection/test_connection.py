@@ -352,7 +352,7 @@ async def test_a_line_that_breaks_is_logged_and_ends_the_conversation(
         async def receive(self) -> list[bytes]:
             raise TransportError("peer reset")
 
-        async def send(self, frames: object) -> None:
+        async def send(self, _frames: object) -> None:
             raise TransportError("peer reset")
 
         async def close(self) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.lines import Connect, SharedServers, in_memory
+from tests.harness.lines import Connect, SharedServers, attached, local_server
 from tests.harness.peer import Peer
 from tests.harness.processes import listening
 from treadle.connection.outbound import MAX_OUTBOUND_BYTES
 from treadle.protocol.base import JsonValue
-from treadle.server.server import Server
 from treadle.transport.websocket import connect_websocket
 
 COUNT = 4000
@@ -102,10 +101,10 @@ def peak_bytes(pid: int) -> int:
 
 
 async def test_a_reader_that_wakes_up_late_has_lost_nothing() -> None:
-    server = Server()
-    async with in_memory(server) as peer, asyncio.TaskGroup() as tasks:
-        await peer.initialize(experimentalApi=True)
-        tasks.create_task(Flood(peer, 40).run())
-        ids = [(await peer.receive())["id"] for _ in range(40)]
-    assert ids == list(range(40))
-    assert server.sessions == set()
+    async with local_server() as server:
+        async with attached(server) as peer, asyncio.TaskGroup() as tasks:
+            await peer.initialize(experimentalApi=True)
+            tasks.create_task(Flood(peer, 40).run())
+            ids = [(await peer.receive())["id"] for _ in range(40)]
+        assert ids == list(range(40))
+        assert server.sessions == set()

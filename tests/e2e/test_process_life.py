@@ -47,16 +47,22 @@ def interrupt(process: subprocess.Popen[bytes]) -> None:
 ends = pytest.mark.parametrize("end", [end_input, terminate, interrupt])
 
 
-@contextlib.contextmanager
-def started(home: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(home, **extra),
-        bufsize=0,
+def launch(
+    command: list[str],
+    home: Path,
+    stdin: int = subprocess.PIPE,
+    stdout: int = subprocess.PIPE,
+    log: str = "warn",
+) -> subprocess.Popen[bytes]:
+    env = environment(home, TREADLE_LOG=log)
+    return subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=env, bufsize=0
     )
+
+
+@contextlib.contextmanager
+def started(home: Path, log: str = "warn") -> Iterator[subprocess.Popen[bytes]]:
+    process = launch(COMMAND, home, log=log)
     try:
         with process:
             yield process
@@ -130,8 +136,10 @@ async def test_it_ends_though_nobody_reads_its_output(home: Path, end: End) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("kind", ["websocket", "unix"])
-async def test_it_ends_with_a_client_connected(home: Path, number: int, kind: str) -> None:
-    path = home / "s"
+async def test_it_ends_with_a_client_connected(
+    home: Path, short_folder: Path, number: int, kind: str
+) -> None:
+    path = short_folder / "s"
     url = "ws://127.0.0.1:0" if kind == "websocket" else f"unix://{path}"
     with listening(home, "--listen", url) as server:
         async with asyncio.timeout(30):
@@ -188,7 +196,7 @@ async def test_what_was_asked_before_the_end_of_input_is_answered(home: Path) ->
 
 async def test_output_holds_whole_protocol_lines_only(home: Path) -> None:
     """Also when a signal comes in the middle, with logs at their loudest."""
-    with started(home, TREADLE_LOG="debug") as process:
+    with started(home, log="debug") as process:
         many = b"".join(b"bad\n" + ECHO % (id_, b"x" * 50_000) for id_ in range(1, 200))
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             writing = tasks.create_task(asyncio.to_thread(_write_until_gone, process, HELLO + many))
@@ -223,13 +231,7 @@ async def test_a_closed_output_ends_it(home: Path) -> None:
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "</dev/null", "<&- >&- 2>&-"])
 async def test_missing_descriptors_end_it_quietly(home: Path, redirection: str) -> None:
     command = f"exec {TREADLE} app-server {redirection}"
-    process = subprocess.Popen(
-        ["sh", "-c", command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(home),
-    )
+    process = launch(["sh", "-c", command], home)
     async with asyncio.timeout(20):
         out, err = await asyncio.to_thread(process.communicate, HELLO)
     assert (process.returncode, out, err) == (0, b"", b"")
@@ -240,9 +242,10 @@ async def test_input_may_be_a_file_and_so_may_output(home: Path, tmp_path: Path)
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(HELLO + b"".join(ECHO % (id_, b"x" * 500) for id_ in range(1, count)))
     with source.open("rb") as stdin, target.open("wb") as stdout:
-        process = subprocess.Popen(COMMAND, stdin=stdin, stdout=stdout, env=environment(home))
+        process = launch(COMMAND, home, stdin=stdin.fileno(), stdout=stdout.fileno())
     async with asyncio.timeout(20):
-        assert await asyncio.to_thread(process.wait) == 0
+        _, err = await asyncio.to_thread(process.communicate)
+    assert (process.returncode, err) == (0, b"")
     ids = [json.loads(line)["id"] for line in target.read_bytes().splitlines()]
     assert ids == list(range(count))
 
@@ -250,9 +253,7 @@ async def test_input_may_be_a_file_and_so_may_output(home: Path, tmp_path: Path)
 async def test_a_pipe_that_somebody_made_non_blocking_works(home: Path) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    process = subprocess.Popen(
-        COMMAND, stdin=reading, stdout=subprocess.PIPE, env=environment(home)
-    )
+    process = launch(COMMAND, home, stdin=reading)
     os.close(reading)
     await asyncio.to_thread(_until_imported, process.pid)
     os.write(writing, HELLO + ECHO % (1, b"x"))
@@ -264,7 +265,7 @@ async def test_a_pipe_that_somebody_made_non_blocking_works(home: Path) -> None:
 
 
 async def test_a_stderr_that_nobody_reads_blocks_nothing(home: Path) -> None:
-    with started(home, TREADLE_LOG="debug") as process:
+    with started(home, log="debug") as process:
         async with asyncio.timeout(30):
             data = HELLO + b"this is no JSON\n" * 20_000 + ECHO % (1, b"x")
             await asyncio.to_thread(write, process, data)
@@ -288,13 +289,9 @@ child.wait()
 
 
 async def test_a_parent_that_is_killed_takes_the_server_with_it(home: Path) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, *COMMAND],
-        stdout=subprocess.PIPE,
-        env=environment(home),
-    )
+    parent = launch([sys.executable, "-c", PARENT, *COMMAND], home)
     assert parent.stdout is not None
-    with parent.stdout:
+    with parent:
         pid = int(parent.stdout.readline())
         server = os.pidfd_open(pid)
         parent.kill()

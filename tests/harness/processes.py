@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -58,8 +59,8 @@ class ServerProcess:
         return self._wait(lambda: _listening(self.stderr))
 
     def socket_path(self, path: Path) -> Path:
-        """Wait until the unix socket is there; it is bound before it has that name."""
-        return self._wait(lambda: path if path.is_socket() else None)
+        """Wait until somebody can connect: a socket has its name before it listens."""
+        return self._wait(lambda: path if _accepts(path) else None)
 
     def stop(self) -> int:
         """End it as a service manager would, and give its exit code."""
@@ -74,6 +75,11 @@ class ServerProcess:
             assert time.monotonic() < deadline, f"the server does not listen: {self.stderr}"
             time.sleep(0.005)
         return found
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def _listening(text: str) -> str | None:

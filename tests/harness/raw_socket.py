@@ -1,4 +1,4 @@
-"""A WebSocket client of a few lines over a plain socket: nothing of ours between it and a server."""
+"""A WebSocket client of a few lines over a plain socket: nothing of ours is in it."""
 
 from __future__ import annotations
 

@@ -14,6 +14,10 @@ from treadle.protocol.method import Request
 from treadle.rpc.errors import InvalidParams
 from treadle.rpc.params import decode_params
 
+MODES = "`read-only`, `workspace-write`, `danger-full-access`"
+INPUTS = "`text`, `image`, `localImage`, `audio`, `localAudio`, `skill`, `mention`"
+OF_START, OF_TURN = " in the params of thread/start", " in the params of turn/start"
+
 
 def read(method: str, params: JsonValue) -> JsonValue:
     """Decode params and give them back as they are written on the wire."""
@@ -101,16 +105,13 @@ def test_a_tool_without_a_type_is_a_function() -> None:
         (
             "thread/start",
             b'{"sandbox":"nope"}',
-            "unknown variant `nope` at `sandbox`, expected one of `read-only`, "
-            "`workspace-write`, `danger-full-access` in the params of thread/start",
+            f"unknown variant `nope` at `sandbox`, expected one of {MODES}{OF_START}",
             "sandbox",
         ),
         (
             "turn/start",
             b'{"threadId":"x","input":[{"type":"text","text":"a"},{"type":"nope"}]}',
-            "unknown variant `nope` at `input[1].type`, expected one of `text`, `image`, "
-            "`localImage`, `audio`, `localAudio`, `skill`, `mention` "
-            "in the params of turn/start",
+            f"unknown variant `nope` at `input[1].type`, expected one of {INPUTS}{OF_TURN}",
             "input[1].type",
         ),
         (

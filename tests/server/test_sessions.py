@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.harness.lines import in_memory
+from tests.harness.lines import attached, local_server
+from treadle.protocol.feature import MockExperimentalMethodParams
+from treadle.protocol.method import Notification
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
 from treadle.rpc import envelope
-from treadle.server.server import Server
 from treadle.transport.memory import memory_pair
 
 CLOSED = SERVER_NOTIFICATIONS["thread/closed"]
@@ -22,8 +23,7 @@ def params(thread_id: str, method: str) -> object:
 
 
 async def test_a_client_hears_what_it_did_not_opt_out_of() -> None:
-    server = Server(clock=lambda: 7)
-    async with in_memory(server) as peer:
+    async with local_server() as server, attached(server) as peer:
         await peer.initialize(optOutNotificationMethods=["thread/closed", "thread/", "nope"])
         (session,) = server.sessions
         await session.notify(CLOSED, params("a", "thread/closed"))
@@ -36,8 +36,7 @@ async def test_a_client_hears_what_it_did_not_opt_out_of() -> None:
 
 
 async def test_a_client_hears_nothing_before_its_handshake() -> None:
-    server = Server(clock=lambda: 7)
-    async with in_memory(server) as peer:
+    async with local_server() as server, attached(server) as peer:
         assert await peer.replies() == []
         (session,) = server.sessions
         await session.notify(CLOSED, params("a", "thread/closed"))
@@ -45,40 +44,38 @@ async def test_a_client_hears_nothing_before_its_handshake() -> None:
 
 
 async def test_experimental_notifications_go_to_those_who_asked_for_them() -> None:
-    method = next(each for each in SERVER_NOTIFICATIONS.values() if each.experimental)
-    server = Server(clock=lambda: 7)
+    method = Notification("test/experimental", MockExperimentalMethodParams, experimental=True)
     for is_experimental in (False, True):
-        async with in_memory(server) as peer:
+        async with local_server() as server, attached(server) as peer:
             await peer.initialize(experimentalApi=is_experimental)
             (session,) = server.sessions
-            await session.notify(method, {"any": 1})
-            expected = {"method": method.method, "params": {"any": 1}, "emittedAtMs": 7}
+            await session.notify(method, MockExperimentalMethodParams("x"))
+            expected = {"method": method.method, "params": {"value": "x"}, "emittedAtMs": 7}
             heard = [message for message in await peer.replies() if "method" in message]
             assert heard == ([expected] if is_experimental else [])
 
 
 async def test_a_server_that_finishes_hangs_up_on_everybody_and_takes_nobody() -> None:
-    server = Server()
-    idle = asyncio.Event()
-    server.when_idle(idle.set)
-    async with in_memory(server) as one, in_memory(server) as two:
-        await one.initialize()
-        await two.initialize()
-        server.finish()
-        assert [message for peer in (one, two) for message in await peer.receive_all()] == []
-        await idle.wait()
-    ours, theirs = memory_pair()
-    await server.attach(theirs)
-    assert server.sessions == set()
-    await ours.close()
+    async with local_server() as server:
+        idle = asyncio.Event()
+        server.when_idle(idle.set)
+        async with attached(server) as one, attached(server) as two:
+            await one.initialize()
+            await two.initialize()
+            server.finish()
+            assert [message for peer in (one, two) for message in await peer.receive_all()] == []
+            await idle.wait()
+        async with attached(server) as late:
+            assert server.sessions == set()
+            assert await late.receive_all() == []
 
 
 async def test_an_initialize_that_was_answered_already_counts() -> None:
     line = b'{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}'
     assert isinstance(envelope.decode(line), envelope.Call)
     ours, theirs = memory_pair()
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(Server().attach(theirs, answered=line))
+    async with asyncio.timeout(20), local_server() as server, asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.attach(theirs, answered=line))
         await ours.send([line])
         (frame,) = await ours.receive()
         assert isinstance(frame, bytes)

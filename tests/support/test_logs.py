@@ -103,10 +103,8 @@ def test_a_text_line_shows_the_fields_of_an_event() -> None:
 
 
 def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
-    try:
-        raise ValueError("no")
-    except ValueError as error:
-        info = (type(error), error, error.__traceback__)
+    error = ValueError("no")
+    info = (type(error), error, error.__traceback__)
     record = logging.makeLogRecord(
         {"name": "treadle", "levelname": "ERROR", "msg": "x", "exc_info": info, "path": Path("/a")}
     )

@@ -15,6 +15,7 @@ import pytest
 
 from treadle.rpc.framing import Frame, Oversized
 from treadle.transport.base import MAX_INBOX_FRAMES, TransportError
+from treadle.transport.descriptors import READ_BYTES
 from treadle.transport.stdio import LineTransport
 
 
@@ -198,4 +199,20 @@ async def test_sockets_serve_as_input_and_output() -> None:
             assert await receive(transport, 1) == [b"one"]
             await transport.send([b"two"])
             assert ours.recv(100) == b"two\n"
+        await transport.close()
+
+
+async def test_a_file_is_not_read_further_than_somebody_takes_it(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_bytes((b"x" * 99 + b"\n") * 400_000)
+    with source.open("rb") as stdin:
+        transport = LineTransport(stdin.fileno(), stdin.fileno(), peer="test")
+        async with asyncio.timeout(10):
+            await transport.receive()
+            place = -1
+            while place != (place := os.lseek(stdin.fileno(), 0, os.SEEK_CUR)):
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+            assert place < 4 * READ_BYTES
+            assert len(await receive(transport, 100_000)) < 400_000
         await transport.close()

@@ -58,8 +58,8 @@ class Dispatcher(Generic[S]):
         except RpcError as error:
             logger.warning("refused a notification", extra={"method": method.method})
             logger.debug("refused because", extra={"reason": error.message})
-        except Exception as error:  # noqa: BLE001 - nobody is to be told, and the line lives on
-            logger.error("handler failed", exc_info=error)
+        except Exception:
+            logger.exception("handler failed")  # nobody is to be told, and the line lives on
 
     def on_call(self, call: Call) -> None:
         """Start a request; it is answered now or when its handler is done."""
@@ -116,8 +116,9 @@ class Dispatcher(Generic[S]):
         for action in context.actions:
             try:
                 action()
-            except Exception as error:  # noqa: BLE001 - the answer is out; a second one would lie
-                logger.error("action after a reply failed", exc_info=error)
+            except Exception:
+                # The answer is out; a second one would take it back.
+                logger.exception("action after a reply failed")
 
     def _refuse(self, context: Context[S], error: Exception) -> None:
         translate = self._router.translate

@@ -95,33 +95,45 @@ class ThreadedReader:
         self._fd = os.dup(fd)
         self._feed = feed
         self._loop = asyncio.get_running_loop()
-        self._go = threading.Event()
-        self._go.set()
+        self._turns = threading.Semaphore(1)
+        self._is_owed = False
+        self._is_paused = False
         self._is_done = False
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def pause(self) -> None:
         """Read no more for now."""
-        self._go.clear()
+        self._is_paused = True
 
     def resume(self) -> None:
         """Read on."""
-        self._go.set()
+        self._is_paused = False
+        self._give_turn()
 
     def close(self) -> None:
         """Stop for good."""
         self._is_done = True
-        self._go.set()
+        self._turns.release()
+
+    def _give_turn(self) -> None:
+        if self._is_owed and not self._is_paused:
+            self._is_owed = False
+            self._turns.release()
+
+    def _deliver(self, chunk: bytes) -> None:
+        self._feed(chunk)
+        self._is_owed = True
+        self._give_turn()
 
     def _read(self) -> None:
         chunk = b"-"
         while chunk:
-            self._go.wait()
+            self._turns.acquire()
             if self._is_done:
                 break
             chunk = os.read(self._fd, READ_BYTES)
             with contextlib.suppress(RuntimeError):  # the loop may be gone before the file is
-                self._loop.call_soon_threadsafe(self._feed, chunk)
+                self._loop.call_soon_threadsafe(self._deliver, chunk)
         os.close(self._fd)
 
 
