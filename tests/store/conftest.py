@@ -18,6 +18,6 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    store = Store(tmp_path / "home", clock=clock)
+    store = Store(tmp_path / "threads", clock=clock)
     yield store
     store.close()

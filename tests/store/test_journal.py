@@ -38,10 +38,10 @@ def test_events_come_back_as_they_were_told(journal: Journal, clock: Clock) -> N
 def test_reading_gives_only_what_lies_in_between(journal: Journal) -> None:
     journal.append([warning(seq) for seq in (1, 2, 5, 9)])
 
-    assert [[2, 5], [5, 9], [], [1, 2, 5, 9]] == [
+    assert [
         [event.seq for event in journal.read(after, until)]
         for after, until in ((1, 5), (2, None), (9, None), (0, 100))
-    ]
+    ] == [[2, 5], [5, 9], [], [1, 2, 5, 9]]
     assert journal.last_seq == 9
     journal.close()
 
@@ -82,7 +82,7 @@ def test_an_append_is_one_call_to_the_system(
     monkeypatch.setattr(os, "write", spy)
     journal.append([warning(1), warning(2), warning(3)])
 
-    assert [3] == [data.count(b"\n") for data in writes]
+    assert [data.count(b"\n") for data in writes] == [3]
     journal.close()
 
 
@@ -119,7 +119,7 @@ def test_a_new_writer_numbers_above_what_deltas_may_have_used(store: Store, cloc
     again, stored = store.open(journal.thread_id)
     assert (stored.last_seq, again.last_seq) == (7, 7 + SEQ_GAP)
     again.append([warning(again.last_seq + 1)])
-    assert [7, 8 + SEQ_GAP] == [event.seq for event in again.read(0)]
+    assert [event.seq for event in again.read(0)] == [7, 8 + SEQ_GAP]
     again.close()
 
 
@@ -144,13 +144,13 @@ def test_an_id_is_given_once(store: Store, clock: Clock) -> None:
 
 
 def test_an_ephemeral_thread_leaves_nothing_on_disk(tmp_path: Path, clock: Clock) -> None:
-    store = Store(tmp_path / "home", clock=clock)
+    store = Store(tmp_path / "threads", clock=clock)
     journal = store.create(meta(clock), ephemeral=True)
     Writer(journal, clock).turn("hello", "hi")
     journal.close()
 
     assert isinstance(journal, MemoryJournal)
-    assert (journal.path, (tmp_path / "home").exists()) == (None, False)
+    assert (journal.path, (tmp_path / "threads").exists()) == (None, False)
     store.close()
 
 

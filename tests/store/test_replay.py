@@ -268,5 +268,5 @@ def test_a_turn_that_another_one_followed_was_interrupted(store: Store, clock: C
     journal.close()
 
     stored = store.read(journal.thread_id)
-    assert ["interrupted", "completed"] == [turn.status for turn in stored.turns]
+    assert [turn.status for turn in stored.turns] == ["interrupted", "completed"]
     assert stored.running_turn is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +27,8 @@ from treadle.store.speech import Speech
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
 from treadle.support.clock import NowMs
 
+logger = logging.getLogger(__name__)
+
 _TURN_STARTED: Final = n.TURN_STARTED.method
 _TURN_COMPLETED: Final = n.TURN_COMPLETED.method
 _ITEM_COMPLETED: Final = n.ITEM_COMPLETED.method
@@ -43,6 +47,7 @@ class Catalog:
 
     def __init__(self, home: Path, clock: NowMs) -> None:
         self._home = home
+        self._prefix = f"{home}/"
         self._clock = clock
         self._database = Database(home)
         self.index = Index(self._database)
@@ -58,6 +63,7 @@ class Catalog:
         Raises:
             ThreadNotFound: there is none.
         """
+        self.scanner.read_names()
         held = self._held.get(thread_id)
         if held is not None and held.journal.path is not None:
             return Path(held.journal.path)
@@ -111,21 +117,16 @@ class Catalog:
     def hold(self, journal: FileJournal, row: Row, *, folder_time: int = 0) -> None:
         """Enter a thread that this process begins to write."""
         self._held[row.meta.id] = Held(journal, row)
-        if row.meta.path is None or not self._is_ours(Path(row.meta.path)):
-            return
-        path = Path(row.meta.path)
-        with self._database.writing():
-            self.scanner.add(path, row, journal.stat())
-            if folder_time:
-                folder = path.parent
-                self.scanner.note_folder(
-                    str(folder), self.folder_time(folder), if_known_as=folder_time
-                )
+        self._enter(journal, row, folder_time=folder_time)
 
     def held_journal(self, thread_id: str) -> FileJournal | None:
         """Give the journal of a thread that this process writes."""
         held = self._held.get(thread_id)
         return None if held is None else held.journal
+
+    def let_go(self, thread_id: str) -> None:
+        """Follow a thread no longer: whatever its journal is given, it is gone."""
+        self._held.pop(thread_id, None)
 
     def row_of(self, stored: StoredThread) -> Row:
         """Give the row of a thread that was just read whole."""
@@ -147,14 +148,26 @@ class Catalog:
         row = held.row
         for entry in entries:
             row = self._follow(row, entry)
-        if row is not held.row or not entries:
-            held.row = row
-            if row.meta.path is not None and self._is_ours(Path(row.meta.path)):
-                with self._database.writing():
-                    self.scanner.note(Path(row.meta.path), row.meta.id, journal.stat())
-                    self.index.put(row)
         if not entries:
             del self._held[journal.thread_id]
+        if row is not held.row or not entries:
+            held.row = row
+            self._enter(journal, row)
+
+    def _enter(self, journal: FileJournal, row: Row, *, folder_time: int = 0) -> None:
+        """Bring the index up to date; the journal has it already, so a failure may wait."""
+        if row.meta.path is None or not row.meta.path.startswith(self._prefix):
+            return
+        path = Path(row.meta.path)
+        try:
+            with self._database.writing():
+                self.scanner.note(path, row.meta.id, journal.stat())
+                self.index.put(row)
+                if folder_time:
+                    now = self.folder_time(path.parent)
+                    self.scanner.note_folder(str(path.parent), now, if_known_as=folder_time)
+        except sqlite3.Error as error:
+            logger.warning("index not updated", extra={"reason": str(error)})
 
     def _follow(self, row: Row, entry: Entry) -> Row:
         if isinstance(entry, Event):
@@ -170,7 +183,6 @@ class Catalog:
             return _with_settings(row, entry)
         elif isinstance(entry, Named):
             append_name(self._home, row.meta.id, entry.name, self._clock())
-            self.index.rename(row.meta.id, entry.name)
             return _with(row, name=entry.name)
         elif isinstance(entry, MetadataChanged):
             return _with(row, git_info=entry.git_info)
@@ -215,9 +227,6 @@ class Catalog:
         if row is None:
             raise ThreadNotFound(thread_id)
         return row.meta
-
-    def _is_ours(self, path: Path) -> bool:
-        return path.is_relative_to(self._home)
 
     def close(self) -> None:
         """Close the database."""

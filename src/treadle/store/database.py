@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ create table files (
 ) without rowid;
 create index files_by_folder on files (folder);
 create index files_by_thread on files (thread_id, segment);
+create index files_by_segment on files (segment) where segment <> '';
 create table folders (path text primary key, mtime_ns integer not null) without rowid;
 create table names (id text primary key, name text) without rowid;
 create table state (key text primary key, value integer not null) without rowid;
@@ -81,7 +83,10 @@ class Database:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME
         self.lock = threading.RLock()
-        self.connection = self._open()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # One at a time: two processes that make a database ready collide without waiting.
+        with _locked(self._path.with_name(FILE_NAME + ".lock")):
+            self.connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -96,9 +101,10 @@ class Database:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made by hand first, since SQLite would let others read it.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with suppress(FileExistsError):
+            # Made by hand, since SQLite would let others read it. An existing one is not touched:
+            # closing any descriptor of it would end the locks that this process has on it.
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(
             self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -131,6 +137,16 @@ class Database:
         """Close the connection."""
         with self.lock:
             self.connection.close()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:

@@ -26,7 +26,7 @@ ARCHIVED: Final = "archived_sessions"
 
 _CHECKPOINT_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
-_EVENT_MARK: Final = b'"treadle":{"kind":"event"'
+_EVENT_MARK: Final = b'"treadle":{"record":"event"'
 
 Watcher = Callable[["FileJournal", Sequence[Entry]], None]
 
@@ -45,14 +45,25 @@ def unarchived_path(home: Path, path: Path) -> Path:
     return home / SESSIONS / (day if is_day else "1970/01/01") / path.name
 
 
-def create_file(path: Path) -> int:
-    """Make a new, empty file that only its owner may read, and give its descriptor."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+def create_file(path: Path, first: bytes) -> int:
+    """Make a file that only its owner may read, on the disk with its first line, or not at all."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    # Under another name at first: whoever looks meanwhile would find an empty rollout.
+    unfinished = path.with_name(f".{path.name}")
     try:
-        return os.open(path, flags, 0o600)
+        descriptor = os.open(unfinished, flags, 0o600)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path, flags, 0o600)
+        descriptor = os.open(unfinished, flags, 0o600)
+    try:
+        os.write(descriptor, first)
+        os.fdatasync(descriptor)
+        unfinished.rename(path)
+    except BaseException:
+        os.close(descriptor)
+        unfinished.unlink(missing_ok=True)
+        raise
+    return descriptor
 
 
 def open_file(path: Path) -> int:
@@ -106,6 +117,8 @@ class FileJournal:
     def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:
         """Write entries with one call to the system, all or none."""
         descriptor = self._open_descriptor()
+        if not entries:
+            return
         data = self._writer.lines(entries)
         self._write(descriptor, data)
         for entry in entries:

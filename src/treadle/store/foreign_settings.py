@@ -33,7 +33,7 @@ def read_turn_context(
     """Translate a `turn_context`; a policy that we do not understand stays as it was before."""
     default = before.sandbox_policy if before else ReadOnlySandboxPolicy()
     known: Json = {
-        "kind": "turnContext",
+        "record": "turnContext",
         "turn_id": payload.get("turn_id") or "",
         "cwd": payload.get("cwd"),
         "model": payload.get("model"),

@@ -166,7 +166,7 @@ class Index:
         """
         limit = min(max(DEFAULT_LIMIT if query.limit is None else query.limit, 1), MAX_LIMIT)
         cwds: Sequence[str | None] = [None] if query.cwd is None else sorted(set(query.cwd))
-        found = [self._walk(*_select(query, cwd, limit + 1)) for cwd in cwds]
+        found = [self._walk(*page_sql(query, cwd, limit + 1)) for cwd in cwds]
         # One walk for each folder, since one walk over several would have to sort.
         ordered = merge(*found, key=lambda row: row[:2], reverse=query.sort_direction == "desc")
         rows = list(islice(ordered, limit + 1))
@@ -196,6 +196,10 @@ class Index:
                     return str(text[start : at + len(term) + SNIPPET_CHARS])
         return ""
 
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
 
 def _insert(connection: sqlite3.Connection, values: dict[str, object]) -> None:
     columns = ", ".join(values)
@@ -208,7 +212,7 @@ def _update(connection: sqlite3.Connection, values: dict[str, object]) -> None:
     connection.execute(f"update threads set {changes} where id = :id", values)  # noqa: S608  our own column names
 
 
-def _select(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequence[object]]:
+def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequence[object]]:
     """Write the query for one page, of threads in one folder if one is given."""
     key: SortKey = query.sort_key
     conditions = ["shelf = ?"]

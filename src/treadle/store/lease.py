@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.store.journal import ThreadLocked
+from treadle.store.journal import ThreadLocked, ThreadNotFound
 
 FOLDER: Final = "thread-writer-locks"
 # Whoever removes a lock file holds this one: nobody then locks a file that is going away.
@@ -44,7 +44,11 @@ class Lease:
 
         Raises:
             ThreadLocked: somebody else has it, and lives.
+            ThreadNotFound: no thread can have this id.
         """
+        if Path(thread_id).name != thread_id or thread_id.startswith(".") or not thread_id:
+            # It came from a client or from a file, and must not lead out of the folder.
+            raise ThreadNotFound(thread_id)
         folder = home / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{thread_id}.lock"

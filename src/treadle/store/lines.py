@@ -36,7 +36,7 @@ from treadle.support.clock import NowMs
 Dialect: TypeAlias = Literal["legacy", "paginated"]
 Payload: TypeAlias = tuple[str, JsonValue]
 
-_COPY: Final = b'{"kind":"copy"}'
+_COPY: Final = b'{"record":"copy"}'
 _OURS: Final[Payload] = ("treadle", None)
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -178,7 +178,7 @@ class LineWriter:
 
 
 def _mark(event: Event) -> bytes:
-    return b'{"kind":"event","seq":%d,"at_ms":%d,"method":"%b","params":%b}' % (
+    return b'{"record":"event","seq":%d,"at_ms":%d,"method":"%b","params":%b}' % (
         event.seq,
         event.at_ms,
         event.method.encode(),

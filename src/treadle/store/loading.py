@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BASES: Final = 64
 
-FilesOf = Callable[[str], Sequence[Path]]
+FilesNamed = Callable[[str], Sequence[Path]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Loaded:
 def load(
     path: Path,
     *,
-    files_of: FilesOf,
+    files_named: FilesNamed,
     last_turn_id: str | None = None,
     before_turn_id: str | None = None,
 ) -> Loaded:
@@ -53,7 +53,7 @@ def load(
     replay = Replay(
         to_meta(session, first, path), last_turn_id=last_turn_id, before_turn_id=before_turn_id
     )
-    for earlier in _bases(session, path, files_of):
+    for earlier in _bases(session, path, files_named):
         replay.feed(earlier)
     if first.ordinal is not None:
         replay.last_ordinal = first.ordinal
@@ -73,12 +73,12 @@ def _read(path: Path, size: int | None = None) -> tuple[SessionMeta, Line, list[
     return session, lines[0], lines[1:]
 
 
-def _bases(session: SessionMeta, path: Path, files_of: FilesOf) -> list[list[Line]]:
+def _bases(session: SessionMeta, path: Path, files_named: FilesNamed) -> list[list[Line]]:
     """Give the lines of earlier files that a thread's history begins with, oldest first."""
     found: list[list[Line]] = []
     while session.history_base is not None and len(found) < MAX_BASES:
         base = session.history_base
-        earlier = next(_candidates(base, path, files_of), None)
+        earlier = next(_candidates(base, path, files_named), None)
         if earlier is None:
             logger.warning("beginning of a thread is missing", extra={"thread_id": base.thread_id})
             break
@@ -92,8 +92,8 @@ def _bases(session: SessionMeta, path: Path, files_of: FilesOf) -> list[list[Lin
     return found[::-1]
 
 
-def _candidates(base: HistoryBase, path: Path, files_of: FilesOf) -> Iterator[Path]:
-    for file in reversed(files_of(base.thread_id)):
+def _candidates(base: HistoryBase, path: Path, files_named: FilesNamed) -> Iterator[Path]:
+    for file in files_named(base.thread_id):
         if file != path and _ends_there(file, base):
             yield file
 

@@ -18,7 +18,7 @@ class MemoryJournal:
         self.last_seq = 0
         self._events: list[Event] = []
 
-    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:  # noqa: ARG002  the contract's
+    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:  # noqa: ARG002  there is no disk
         """Keep the events; there is no disk to sync with."""
         events = [entry for entry in entries if isinstance(entry, Event)]
         if events:

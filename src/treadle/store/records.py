@@ -17,7 +17,7 @@ ModelItem: TypeAlias = dict[str, JsonValue]
 """An item as the Responses API spells it, kept whole with fields that we do not know."""
 
 
-class Record(Struct, frozen=True, tag_field="kind", omit_defaults=True):
+class Record(Struct, frozen=True, tag_field="record", omit_defaults=True):
     """Something durable that no client is told in this form."""
 
 
@@ -96,7 +96,7 @@ class AskOpened(Record, tag="askOpened", frozen=True):
     """A question to the client is open until it is answered; `method` asks it on the wire."""
 
     id: str
-    ask_kind: str
+    kind: str
     method: str
     params: JsonValue
     turn_id: str | None = None
@@ -120,7 +120,7 @@ class ClientMessage(Record, tag="clientMessage", frozen=True):
     client_id: str
     digest: str
     turn_id: str
-    message_kind: str
+    kind: str
 
 
 AnyRecord: TypeAlias = (

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 NULL: Final = Raw(b"null")
 
 
-class OwnEvent(Struct, frozen=True, tag_field="kind", tag="event"):
+class OwnEvent(Struct, frozen=True, tag_field="record", tag="event"):
     """An event as our own reader wants it back: exactly as it was told."""
 
     seq: int
@@ -47,11 +47,11 @@ class OwnEvent(Struct, frozen=True, tag_field="kind", tag="event"):
     params: Raw
 
 
-class Copy(Struct, frozen=True, tag_field="kind", tag="copy"):
+class Copy(Struct, frozen=True, tag_field="record", tag="copy"):
     """Marks a line that is there for other programs; another line says the same to us."""
 
 
-class OwnMeta(Struct, frozen=True, tag_field="kind", tag="meta", omit_defaults=True):
+class OwnMeta(Struct, frozen=True, tag_field="record", tag="meta", omit_defaults=True):
     """What the first line of a thread of ours adds to what other programs know."""
 
     developer_instructions: str | None = None
@@ -158,7 +158,7 @@ class SessionMeta(Struct, omit_defaults=True):
     cwd: str = ""
     originator: str | None = None
     cli_version: str = ""
-    source: JsonValue = "vscode"
+    source: JsonValue = None
     thread_source: str | None = None
     model_provider: str | None = None
     base_instructions: _Instructions | None = None
@@ -234,13 +234,13 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
         id=meta.id,
         timestamp=format_time(created_ms),
         cwd=meta.cwd,
-        originator=meta.originator or "treadle",
-        cli_version=meta.cli_version or "0",
+        originator=meta.originator,
+        cli_version=meta.cli_version,
         source=_write_source(meta.source),
         thread_source=meta.thread_source,
         model_provider=meta.model_provider,
         base_instructions=_Instructions(meta.base_instructions or ""),
-        session_id=meta.session_id or meta.id,
+        session_id=meta.session_id,
         forked_from_id=meta.forked_from_id,
         parent_thread_id=meta.parent_thread_id,
         agent_nickname=meta.agent_nickname,
@@ -258,6 +258,8 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
 
 def read_source(value: JsonValue) -> SessionSource:
     """Translate the source in a file to the protocol's; what is unknown says so."""
+    if value is None:
+        return "vscode"
     if isinstance(value, Mapping) and "subagent" in value:
         value = {"subAgent": value["subagent"]}
     elif value == "mcp":

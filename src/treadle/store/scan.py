@@ -1,7 +1,8 @@
 """Keeps the index in line with the files, which other programs change too.
 
 A look at the folders finds new and removed files. Files that others append to show only by their
-own time and size: those that were in use lately are looked at each time, all of them now and then.
+own time and size: all are looked at when the index is first used, afterwards each time those that
+were in use lately and the next few of the others in turn.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ logger = logging.getLogger(__name__)
 # A folder's time may be older than a change by a tick of the kernel's clock.
 RACY_NS: Final = 50_000_000
 RECENT: Final = 32
-SWEEP_SECONDS: Final = 2.0
-# A sweep over all files may take this part of the time at most.
-SWEEP_SHARE: Final = 0.05
+FEW: Final = 256
+BATCH: Final = 100
+# Looking at the others may take this part of the time at most.
+SHARE: Final = 0.05
+# A file that begins in itself must not keep us for ever.
+MAX_BASES: Final = 64
 
 
 class Scanner:
@@ -40,19 +44,24 @@ class Scanner:
         self._home = home
         self._database = database
         self._index = index
-        self._next_sweep = 0.0
+        self._is_swept = False
+        self._next_look = 0.0
+        # The file that was looked at last, of those that are looked at in turn.
+        self._place = ""
 
     def refresh(self, held: Collection[str] = ()) -> None:
         """Find what others changed; `held` are the threads that only we write."""
         self.read_names()
         self._folders()
-        now = time.monotonic()
-        if now >= self._next_sweep:
+        if not self._is_swept:
             self._sweep(held)
-            took = time.monotonic() - now
-            self._next_sweep = now + max(SWEEP_SECONDS, took / SWEEP_SHARE)
-        else:
-            self._check(self._recent(), held)
+            return
+        self._check(self._recent(), held)
+        begun = time.monotonic()
+        if begun >= self._next_look:
+            self._check(self._next_few(), held)
+            now = time.monotonic()
+            self._next_look = now + (now - begun) / SHARE
 
     def check(self, thread_ids: Iterable[str], held: Collection[str] = ()) -> bool:
         """Look at the files of some threads; tell whether any had changed."""
@@ -99,6 +108,16 @@ class Scanner:
         with self._database.lock:
             found = self._database.connection.execute(
                 "select path from files where thread_id = ? order by segment", (thread_id,)
+            ).fetchall()
+        return [Path(path) for (path,) in found]
+
+    def files_named(self, id_: str) -> list[Path]:
+        """Give the files that an id may mean: a thread's, or the one that a revert began."""
+        with self._database.lock:
+            found = self._database.connection.execute(
+                "select path from files where segment = ? and segment <> ''"
+                " union all select path from files where thread_id = ?",
+                (id_, id_),
             ).fetchall()
         return [Path(path) for (path,) in found]
 
@@ -161,18 +180,23 @@ class Scanner:
         self.add(path, row, stat)
         return row
 
-    def _find_base(self, session: SessionMeta) -> Row | None:
+    def _find_base(self, session: SessionMeta, depth: int = 0) -> Row | None:
+        """Look at the file that another one begins in."""
         base = session.history_base
-        if base is None or base.thread_id == session.id:
-            files = [path for path in self.files_of(session.id) if _segment(path.name) == ""]
-            return None if not files else self._peek(files[0])
-        return self._index.get(base.thread_id)
-
-    def _peek(self, path: Path) -> Row | None:
-        try:
-            return summarize(path, archived=False, find_base=lambda _session: None)
-        except (ThreadCorrupt, OSError):
+        if base is None or depth > MAX_BASES:
             return None
+        for path in self.files_named(base.thread_id):
+            if _segment(path.name) not in ("", base.thread_id):
+                continue
+            try:
+                return summarize(
+                    path,
+                    archived=False,
+                    find_base=lambda inner: self._find_base(inner, depth + 1),
+                )
+            except (ThreadCorrupt, OSError, msgspec.DecodeError):
+                continue
+        return None
 
     def _recent(self) -> list[tuple[str, int, int, str]]:
         with self._database.lock:
@@ -207,6 +231,17 @@ class Scanner:
                 "select path, mtime_ns, size, thread_id from files"
             ).fetchall()
         self._check(files, held)
+        self._is_swept = True
+
+    def _next_few(self) -> list[tuple[str, int, int, str | None]]:
+        with self._database.lock:
+            files = self._database.connection.execute(
+                "select path, mtime_ns, size, thread_id from files where path > ?"
+                " order by path limit ?",
+                (self._place, FEW),
+            ).fetchall()
+        self._place = files[-1][0] if len(files) == FEW else ""
+        return files
 
     def _folders(self) -> None:
         with self._database.lock:
@@ -242,8 +277,12 @@ class Scanner:
             ).fetchall()
         known = {path for (path,) in found}
         # Oldest first, so that the beginning of a thread is known before what goes on from it.
-        for path in sorted(there - known):
-            self.take(Path(path))
+        new = sorted(there - known)
+        for start in range(0, len(new), BATCH):
+            # Many in one transaction, but not so many that other processes wait for long.
+            with self._database.writing():
+                for path in new[start : start + BATCH]:
+                    self.take(Path(path))
         for path in known - there:
             self.forget(Path(path))
         self.note_folder(folder, mtime_ns)

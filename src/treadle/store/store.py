@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -45,11 +45,17 @@ class Store:
     def __init__(self, home: Path, *, clock: NowMs = now_ms) -> None:
         self.home = home
         self._clock = clock
+        # Lists may be asked for in worker threads, while the event loop writes.
+        self._lock = threading.Lock()
+        self._opened: Catalog | None = None
 
-    @cached_property
+    @property
     def _catalog(self) -> Catalog:
         """Opened on first use: a server that nobody asks for threads needs none."""
-        return Catalog(self.home, self._clock)
+        with self._lock:
+            if self._opened is None:
+                self._opened = Catalog(self.home, self._clock)
+            return self._opened
 
     def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
         """Begin a thread; unless ephemeral, its file is on the disk before this returns.
@@ -64,17 +70,25 @@ class Store:
         now = self._clock()
         created_ms = now if now // 1000 == meta.created_at else meta.created_at * 1000
         path = rollout_path(self.home, meta.id, created_ms)
+        meta = msgspec.structs.replace(
+            meta,
+            session_id=meta.session_id or meta.id,
+            # The reference does not read a file without these two.
+            originator=meta.originator or "treadle",
+            cli_version=meta.cli_version or "0",
+            path=str(path),
+            ephemeral=False,
+            preview="",
+        )
+        writer = LineWriter(self._clock)
+        first = writer.first(*from_meta(meta, created_ms), created_ms)
         lease = Lease.acquire(self.home, meta.id, now)
         before = self._catalog.folder_time(path.parent)
         try:
-            descriptor = create_file(path)
-        except OSError:
+            descriptor = create_file(path, first)
+        except BaseException:
             lease.release()
             raise
-        writer = LineWriter(self._clock)
-        os.write(descriptor, writer.first(*from_meta(meta, created_ms), created_ms))
-        os.fdatasync(descriptor)
-        meta = msgspec.structs.replace(meta, path=str(path), ephemeral=False, preview="")
         row = Row(meta, created_ms, created_ms, created_ms, has_message=False)
         journal = self._journal(path, descriptor, lease, writer, row, last_seq=0)
         self._catalog.hold(journal, row, folder_time=before)
@@ -166,7 +180,7 @@ class Store:
     ) -> Loaded:
         loaded = load(
             path,
-            files_of=self._catalog.scanner.files_of,
+            files_named=self._catalog.scanner.files_named,
             last_turn_id=last_turn_id,
             before_turn_id=before_turn_id,
         )
@@ -278,6 +292,7 @@ class Store:
         """
         self._catalog.find(thread_id)
         with self._catalog.leased(thread_id):
+            self._catalog.let_go(thread_id)
             for path in self._catalog.scanner.files_of(thread_id):
                 path.unlink(missing_ok=True)
                 self._catalog.scanner.forget(path)
@@ -314,6 +329,7 @@ class Store:
 
     def close(self) -> None:
         """Close the index; journals have their own end."""
-        if "_catalog" in self.__dict__:
-            self._catalog.close()
-            del self.__dict__["_catalog"]
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()

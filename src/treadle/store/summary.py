@@ -31,8 +31,8 @@ from treadle.store.rollout import (
 _USER: Final = (b'"user_message"', b'"UserMessage"', b'"type":"userMessage"')
 _CONTEXT: Final = b'"turn_context"'
 _STARTED: Final = b'"task_started"'
-_GIT: Final = b'"kind":"metadata"'
-_NAMED: Final = b'"kind":"named"'
+_GIT: Final = b'"record":"metadata"'
+_NAMED: Final = b'"record":"named"'
 
 _payloads: Final = msgspec.json.Decoder(dict[str, JsonValue])
 _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
