@@ -86,9 +86,7 @@ def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
         b'{"id":true,"method":"m"}',
         b'{"id":1,"method":null}',
         b'{"id":1,"method":"\xff"}',
-        b'{"id":1,"method":"m"} x',
         b'\xef\xbb\xbf{"id":1,"method":"m"}',
-        b'{"id":1,"method":"m","params":' + b"[" * 100_000,
     ],
 )
 def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes) -> None:
@@ -96,6 +94,20 @@ def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes)
     assert isinstance(message, Malformed)
     assert (message.id, message.method) == (None, None)
     assert message.reason
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"id":1,"method":"m"} x',
+        b'{"id":1,"method":"m","params":{"x":"\\ud800"}}',
+        b'{"id":1,"method":"m","params":' + b"[" * 100_000,
+    ],
+)
+def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
+    message = envelope.decode(frame)
+    assert isinstance(message, Malformed)
+    assert (message.id, message.method) == (1, "m")
 
 
 @pytest.mark.parametrize(

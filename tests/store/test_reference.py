@@ -1,12 +1,11 @@
 """Both ways with the reference's own binaries: its threads are read here, ours are resumed there.
 
-0.163.0 comes with the development dependencies; 0.118.0 takes part where the variable
-TREADLE_REFERENCE_0118 names it.
+0.163.0 comes with the development dependencies; set-up fetches 0.118.0 into the environment.
 """
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +20,15 @@ from treadle.store.records import Compacted, HistoryItem, RolledBack
 from treadle.store.store import Store
 from treadle.store.thread import StoredThread, ThreadQuery
 
-OLD = os.environ.get("TREADLE_REFERENCE_0118")
+OLD = Path(sys.prefix, "reference", "0.118.0", "codex")
 BINARIES = [
     pytest.param(bundled_codex_path(), id="0.163.0"),
     pytest.param(
-        Path(OLD or "/"), id="0.118.0", marks=pytest.mark.skipif(not OLD, reason="not installed")
+        OLD,
+        id="0.118.0",
+        marks=pytest.mark.skipif(
+            not OLD.exists(), reason="set-up could not fetch release 0.118.0 with npm"
+        ),
     ),
 ]
 

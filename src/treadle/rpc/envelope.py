@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from treadle.protocol.base import JsonValue
 from treadle.rpc.errors import ErrorObject
-from treadle.rpc.framing import Frame, Oversized
+from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
 
 Id: TypeAlias = str | int
 
@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Something that names no request; `id` is set only when an oversized one still showed it."""
+    """Something that cannot be read; `id` is set only when it still shows which request it was."""
 
     reason: str
     id: Id | None = None
@@ -104,11 +104,11 @@ _NULL: Final = Raw(b"null")
 def decode(frame: Frame) -> Message:
     """Classify one frame."""
     if isinstance(frame, Oversized):
-        return _explain_oversized(frame)
+        return _malformed(f"a message of {frame.size} bytes is too large", frame.head)
     try:
         envelope = _decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
-        return Malformed(str(cause))
+        return _malformed(str(cause), frame[:HEAD_BYTES])
     id_, method, params = envelope.id, envelope.method, envelope.params
     if method is not UNSET:
         raw = None if params is UNSET or params == _NULL else params
@@ -152,18 +152,24 @@ def encode_failure(id_: Id, error: ErrorObject) -> bytes:
     return _encode(_FailureOut(error, id_))
 
 
-def _explain_oversized(frame: Oversized) -> Malformed:
-    """Find the id in the part that was kept, so that the sender is told instead of left waiting."""
-    members = _leading_members(frame.head)
+def _malformed(reason: str, head: bytes) -> Malformed:
+    """Find the request in what can be read, so that its sender is told instead of left waiting."""
+    members = _leading_members(head)
     id_, method = members.get("id"), members.get("method")
-    if not isinstance(method, str) or isinstance(id_, bool) or not isinstance(id_, str | int):
-        id_ = method = None
-    return Malformed(f"a message of {frame.size} bytes is too large", id_, method)
+    is_number = isinstance(id_, int) and not isinstance(id_, bool)
+    if _is_text(method) and (is_number or _is_text(id_)):
+        return Malformed(reason, id_, method)
+    return Malformed(reason)
+
+
+def _is_text(value: JsonValue) -> bool:
+    """Whether this is a string that can be written back: half a surrogate pair cannot."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _leading_members(head: bytes) -> dict[str, JsonValue]:
     """The members of a JSON object that end before the text was cut off."""
-    text = head.decode("utf-8", "ignore").lstrip()
+    text = head.decode("utf-8", "surrogateescape").lstrip()
     members: dict[str, JsonValue] = {}
     read = json.JSONDecoder().raw_decode
     position = 1
