@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import ipaddress
 import re
 import signal
 import sys
@@ -14,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+from treadle.cli.options import ServerOptions
 from treadle.server.config_file import ConfigError, Overrides, load_config
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.early import Early, leave_on_signals
@@ -40,11 +39,11 @@ class WebSocketAddress(NamedTuple):
     port: int
 
 
-def start(options: argparse.Namespace, early: Early | None) -> int:
+def start(options: ServerOptions, early: Early | None) -> int:
     """Run a server as the command line says."""
     leave_on_signals()
     logs.configure()
-    url = "stdio://" if options.stdio else options.listen
+    url = options.listen
     if url.startswith("ws:"):
         parse_listen(url)
     elif url not in ("stdio://", "off") and not url.startswith("unix://"):
@@ -64,6 +63,8 @@ def start(options: argparse.Namespace, early: Early | None) -> int:
 
 def parse_listen(url: str) -> WebSocketAddress:
     """Read `ws://IP:PORT`; a name instead of an address would leave open what is listened on."""
+    import ipaddress  # of use to this one transport only
+
     match = re.fullmatch(r"ws://(?P<host>[^/:]+|\[[^]]+\]):(?P<port>\d{1,5})", url)
     try:
         host = str(ipaddress.ip_address(match["host"].strip("[]"))) if match else ""
@@ -80,9 +81,7 @@ def _refuse_url(url: str, reason: str) -> NoReturn:
     raise SystemExit(2)
 
 
-async def _run(
-    options: argparse.Namespace, url: str, early: Early | None, overrides: Overrides
-) -> None:
+async def _run(options: ServerOptions, url: str, early: Early | None, overrides: Overrides) -> None:
     server = Server(configuration=Configuration(Path(home_folder()), overrides))
     try:
         serve = await _open(server, options, url, early)
@@ -95,12 +94,8 @@ async def _run(
         await server.close()
 
 
-def _overrides(options: argparse.Namespace) -> Overrides:
-    return Overrides.parse(
-        options.config + options.config_nested,
-        enable=options.enable + options.enable_nested,
-        disable=options.disable + options.disable_nested,
-    )
+def _overrides(options: ServerOptions) -> Overrides:
+    return Overrides.parse(options.config, enable=options.enable, disable=options.disable)
 
 
 def _stop(server: Server, work: asyncio.Task[None]) -> None:
@@ -115,7 +110,7 @@ def _stop(server: Server, work: asyncio.Task[None]) -> None:
 
 
 async def _open(
-    server: Server, options: argparse.Namespace, url: str, early: Early | None
+    server: Server, options: ServerOptions, url: str, early: Early | None
 ) -> Coroutine[None, None, None]:
     """Claim what the server listens on, and give the work of serving it."""
     if url == "stdio://":
@@ -130,9 +125,7 @@ async def _open(
     return server.serve(await _listen_unix(url.removeprefix("unix://")))
 
 
-async def _listen_websocket(
-    address: WebSocketAddress, options: argparse.Namespace
-) -> WebSocketListener:
+async def _listen_websocket(address: WebSocketAddress, options: ServerOptions) -> WebSocketListener:
     from treadle.transport.auth import AuthConfigError, auth_from_flags
     from treadle.transport.websocket import WebSocketListener
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
@@ -85,6 +84,8 @@ class Credentials:
         Raises:
             OSError: it cannot be written.
         """
+        import tempfile  # signing in is rare
+
         home = self._path.parent
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = json.dumps({"auth_mode": "apikey", OPENAI_KEY: api_key}, indent=2)

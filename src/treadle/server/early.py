@@ -36,18 +36,25 @@ _FLAGS: Final = frozenset(
 
 
 class Early:
-    """What was read from stdin: the line that was answered, if it was, and what came after it."""
+    """What was read from stdin: the line that was answered, if it was, and what came after it.
 
-    __slots__ = ("answered", "unread")
+    `assignments` are the `key=value` overrides among the arguments.
+    """
 
-    def __init__(self, answered: bytes | None, unread: bytes) -> None:
+    __slots__ = ("answered", "assignments", "unread")
+
+    def __init__(
+        self, answered: bytes | None, unread: bytes, assignments: tuple[str, ...] = ()
+    ) -> None:
         self.answered = answered
         self.unread = unread
+        self.assignments = assignments
 
 
 def answer_first(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Early | None:
     """Answer the first line if it is a plain `initialize`; `None` when stdio is not to be read."""
-    if not _is_plain(arguments) or sys.stdin is None or sys.stdout is None:
+    assignments = _read_plain(arguments)
+    if assignments is None or sys.stdin is None or sys.stdout is None:
         return None
     leave_on_signals()
     unread = b""
@@ -55,15 +62,16 @@ def answer_first(arguments: Sequence[str], environ: Mapping[str, str] = os.envir
         try:
             chunk = os.read(0, MAX_FIRST_LINE)
         except BlockingIOError:
-            return Early(None, unread)  # somebody made it so; the server proper can wait for it
+            # Somebody made it so; the server proper can wait for it.
+            return Early(None, unread, assignments)
         if not chunk:
             break
         unread += chunk
     line, newline, rest = unread.partition(b"\n")
     answer = _answer(line, environ) if newline else None
     if answer is None or not _write(answer):
-        return Early(None, unread)
-    return Early(line, rest)
+        return Early(None, unread, assignments)
+    return Early(line, rest, assignments)
 
 
 def _write(answer: bytes) -> bool:
@@ -86,21 +94,22 @@ def _leave(_number: int, _frame: object) -> None:
     os._exit(0)
 
 
-def _is_plain(arguments: Sequence[str]) -> bool:
-    """Whether these arguments start a server on stdio, with nothing in them that could be wrong."""
+def _read_plain(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """The overrides of a command that starts a server on stdio and has nothing doubtful in it."""
     rest = list(arguments)
+    assignments: list[str] = []
     seen = False
     while rest:
         word = rest.pop(0)
-        if (word in _WITH_VALUE and rest and "=" in rest[0]) or (
-            word == "--listen" and rest[:1] == ["stdio://"]
-        ):
+        if word in _WITH_VALUE and rest and "=" in rest[0][1:]:
+            assignments.append(rest.pop(0))
+        elif word == "--listen" and rest[:1] == ["stdio://"]:
             rest.pop(0)
         elif word in _PLAIN:
             seen = seen or word == "app-server"
         else:
-            return False
-    return seen
+            return None
+    return tuple(assignments) if seen else None
 
 
 def _answer(line: bytes, environ: Mapping[str, str]) -> bytes | None:

@@ -114,6 +114,10 @@ class Catalog:
         except FileNotFoundError:
             return 0
 
+    def new_row(self, meta: ThreadMeta, created_ms: int) -> Row:
+        """The row of a thread that was just begun."""
+        return Row(meta, created_ms, created_ms, created_ms, has_message=False)
+
     def hold(self, journal: FileJournal, row: Row, *, folder_time: int = 0) -> None:
         """Enter a thread that this process begins to write."""
         self._held[row.meta.id] = Held(journal, row)

@@ -6,12 +6,11 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from treadle.protocol.base import GitInfo
-from treadle.store.catalog import Catalog
 from treadle.store.copy import entries_of
 from treadle.store.files import (
     ARCHIVED,
@@ -22,7 +21,6 @@ from treadle.store.files import (
     rollout_path,
     unarchived_path,
 )
-from treadle.store.index import Row
 from treadle.store.journal import Entry, Journal, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
@@ -33,6 +31,10 @@ from treadle.store.records import MetadataChanged
 from treadle.store.rollout import decode_line, from_meta, session_meta
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
 from treadle.support.clock import NowMs, now_ms
+
+if TYPE_CHECKING:
+    from treadle.store.catalog import Catalog
+    from treadle.store.index import Row
 
 # Numbers above the last one on disk may have been told with deltas, which are not stored. A
 # client must not meet them again with another meaning, so a writer goes on well above.
@@ -52,6 +54,8 @@ class Store:
     @property
     def _catalog(self) -> Catalog:
         """Opened on first use: a server that nobody asks for threads needs none."""
+        from treadle.store.catalog import Catalog  # brings SQLite
+
         with self._lock:
             if self._opened is None:
                 self._opened = Catalog(self.home, self._clock)
@@ -89,7 +93,7 @@ class Store:
         except BaseException:
             lease.release()
             raise
-        row = Row(meta, created_ms, created_ms, created_ms, has_message=False)
+        row = self._catalog.new_row(meta, created_ms)
         journal = self._journal(path, descriptor, lease, writer, row, last_seq=0)
         self._catalog.hold(journal, row, folder_time=before)
         return journal

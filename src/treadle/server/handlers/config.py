@@ -35,7 +35,6 @@ from treadle.protocol.permission import (
 from treadle.protocol.requirements import ConfigRequirementsReadResponse
 from treadle.rpc.errors import InternalError
 from treadle.server.config_file import ConfigError
-from treadle.server.configuration.describe import describe
 from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.offset_page import page
 from treadle.server.session import ClientSession
@@ -59,6 +58,8 @@ def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> Config
         effective = ctx.session.server.configuration.effective(params.cwd)
     except ConfigError as error:
         raise _invalid(error) from error
+    from treadle.server.configuration.describe import describe
+
     return describe(effective, with_layers=params.include_layers)
 
 

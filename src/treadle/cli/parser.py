@@ -1,0 +1,87 @@
+"""The command line, spelled as upstream's so that either program fits the other's place."""
+
+from __future__ import annotations
+
+import argparse
+
+import treadle
+
+
+def parser() -> argparse.ArgumentParser:
+    treadle_ = argparse.ArgumentParser(
+        prog="treadle", description="A Codex app-server for any model.", allow_abbrev=False
+    )
+    treadle_.add_argument("--version", action="version", version=f"treadle {treadle.__version__}")
+    _add_config(treadle_)
+    commands = treadle_.add_subparsers(dest="command", metavar="COMMAND")
+    _add_app_server(commands)
+    commands.add_parser("demo", help="watch a server and a client talk, on every transport")
+    return treadle_
+
+
+def _add_config(parser: argparse.ArgumentParser, *, is_nested: bool = False) -> None:
+    # A flag given before the subcommand and again after it adds up, as upstream's does.
+    suffix = "_nested" if is_nested else ""
+    group = parser.add_argument_group("configuration")
+    group.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest=f"config{suffix}",
+        help="override a value of config.toml; the value is TOML, or else a plain string",
+    )
+    for name in ("enable", "disable"):
+        group.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="FEATURE",
+            dest=f"{name}{suffix}",
+            help=f"{name} a feature, as -c features.FEATURE=... does",
+        )
+
+
+def _add_app_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    server = commands.add_parser("app-server", help="run the app-server", allow_abbrev=False)
+    _add_config(server, is_nested=True)
+    server.add_argument("--strict-config", action="store_true", help="refuse unknown settings")
+    where = server.add_mutually_exclusive_group()
+    where.add_argument(
+        "--listen",
+        metavar="URL",
+        default="stdio://",
+        help="stdio:// (default), ws://IP:PORT, unix://, unix://PATH, or off",
+    )
+    where.add_argument("--stdio", action="store_true", help="the same as --listen stdio://")
+    server.add_argument("--analytics-default-enabled", action="store_true", help=argparse.SUPPRESS)
+    server.add_argument("--code-mode-host", metavar="URL", help=argparse.SUPPRESS)
+    _add_auth(server)
+    tools = server.add_subparsers(dest="subcommand", metavar="COMMAND")
+    for name, what in (
+        ("generate-ts", "TypeScript types"),
+        ("generate-json-schema", "JSON Schema"),
+    ):
+        tool = tools.add_parser(name, help=f"write the protocol as {what}", allow_abbrev=False)
+        tool.add_argument("-o", "--out", required=True, metavar="DIR", help="where to write")
+        tool.add_argument(
+            "--experimental", action="store_true", help="include what is experimental"
+        )
+        tool.add_argument("-p", "--prettier", metavar="PATH", help=argparse.SUPPRESS)
+
+
+def _add_auth(server: argparse.ArgumentParser) -> None:
+    auth = server.add_argument_group("authentication of WebSocket clients")
+    auth.add_argument("--ws-auth", choices=["capability-token", "signed-bearer-token"])
+    auth.add_argument("--ws-token-file", metavar="PATH", help="file that holds the token")
+    auth.add_argument("--ws-token-sha256", metavar="HEX", help="SHA-256 digest of the token")
+    auth.add_argument("--ws-shared-secret-file", metavar="PATH", help="key of signed tokens")
+    auth.add_argument("--ws-issuer", metavar="ISSUER", help="required issuer of signed tokens")
+    auth.add_argument("--ws-audience", metavar="AUDIENCE", help="required audience")
+    auth.add_argument(
+        "--ws-max-clock-skew-seconds",
+        type=int,
+        metavar="SECONDS",
+        help="how far clocks may differ (30)",
+    )
