@@ -125,10 +125,11 @@ async def test_a_signal_right_after_the_first_answer_ends_it(home: Path, end: En
         assert await exit_code(process) == 0
 
 
+@pytest.mark.parametrize("size", [100_000, 3_000_000], ids=["in its queue", "beyond its queue"])
 @ends
-async def test_it_ends_though_nobody_reads_its_output(home: Path, end: End) -> None:
+async def test_it_ends_though_nobody_reads_its_output(home: Path, end: End, size: int) -> None:
     with started(home) as process:
-        write(process, HELLO + b"".join(ECHO % (id_, b"x" * 100_000) for id_ in range(1, 11)))
+        write(process, HELLO + b"".join(ECHO % (id_, b"x" * size) for id_ in range(1, 11)))
         assert read_line(process)["id"] == 0
         end(process)
         assert await exit_code(process) == 0

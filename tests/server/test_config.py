@@ -131,7 +131,7 @@ async def test_a_client_can_be_told_the_warnings(home: Path) -> None:
     settings = configuration(home, "odd = 1")
     async with running(settings) as server, client_of(server) as peer:
         (session,) = server.sessions
-        await tell_warnings(session, settings.effective())
+        tell_warnings(session, settings.effective())
         (message,) = await told(peer, 1)
 
     assert message["method"] == "configWarning"

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from treadle.connection.context import S
 from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
-from treadle.connection.outbound import Outbound
+from treadle.connection.outbound import MAX_OUTBOUND_BYTES, Outbound
 from treadle.connection.router import Router
 from treadle.protocol.method import Notification, Request
 from treadle.rpc import envelope
 from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
 from treadle.rpc.errors import InvalidRequest, RpcError
+from treadle.rpc.framing import Frame, frame_size
 from treadle.support.clock import NowMs
 from treadle.transport.base import Transport, TransportError
 
@@ -28,6 +29,7 @@ R = TypeVar("R")
 
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
+MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Connection(Generic[S]):
         self._handlers: set[asyncio.Task[None]] = set()
         self._companions: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
+        self._farewell: Callable[[], Awaitable[None]] | None = None
         self._is_lost = False
         self._is_over = False
 
@@ -101,8 +104,12 @@ class Connection(Generic[S]):
         finally:
             await self._transport.close()
 
-    def finish(self) -> None:
-        """Listen no more, answer what was asked, then hang up."""
+    def finish(self, farewell: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Listen no more, answer what was asked, then hang up.
+
+        Before that, for as long as a peer would wait, `farewell` may tell it what it must know.
+        """
+        self._farewell = farewell or self._farewell
         self._settle()
         if self._reader is not None:
             self._reader.cancel()
@@ -162,20 +169,42 @@ class Connection(Generic[S]):
         return task
 
     async def _read(self) -> None:
-        while True:
-            # A peer that does not read its answers is not read either: this bounds the memory.
-            await self._outbound.room()
-            try:
-                frames = await self._transport.receive()
-            except TransportError as error:
-                logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
-                return
-            if not frames:
-                return
-            for frame in frames:
-                self._take(envelope.decode(frame))
-            # Frames that were already buffered must not keep other connections from running.
-            await asyncio.sleep(0)
+        try:
+            while frames := await self._next_frames():
+                for frame in frames:
+                    self._take(envelope.decode(frame))
+                # Frames that were already buffered must not keep other connections from running.
+                await asyncio.sleep(0)
+        except TransportError as error:
+            logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+
+    async def _next_frames(self) -> list[Frame]:
+        """What the peer sent next; nothing at the end.
+
+        A peer that does not read its answers is not answered further, which bounds the memory. A
+        little more is read from it all the same, to see whether it has hung up.
+        """
+        frames = list(await self._transport.receive())
+        while frames and not self._outbound.has_room:
+            if sum(map(frame_size, frames)) > MAX_READ_AHEAD:
+                await self._outbound.room()
+                break
+            more = await self._read_until_room()
+            if more is not None and not more:
+                return []
+            frames += more or ()
+        return frames
+
+    async def _read_until_room(self) -> Sequence[Frame] | None:
+        """Read once more; `None` if there was room before anything came."""
+        room = self._tasks.create_task(self._outbound.room())
+        more = self._tasks.create_task(_receive(self._transport))
+        try:
+            await asyncio.wait({room, more}, return_when=asyncio.FIRST_COMPLETED)
+            return more.result() if more.done() else None
+        finally:
+            room.cancel()
+            more.cancel()
 
     async def _write(self) -> None:
         try:
@@ -234,3 +263,13 @@ class Connection(Generic[S]):
             async with asyncio.timeout(GRACE_SECONDS):
                 while self._handlers:
                     await asyncio.wait(self._handlers)
+                if self._farewell is not None:
+                    async with asyncio.timeout(FLUSH_SECONDS):
+                        await self._farewell()
+
+
+async def _receive(transport: Transport) -> Sequence[Frame]:
+    try:
+        return await transport.receive()
+    except TransportError:
+        return ()  # a broken line ends the input like any other

@@ -22,6 +22,11 @@ class Oversized:
 Frame: TypeAlias = bytes | Oversized
 
 
+def frame_size(frame: Frame) -> int:
+    """How much memory a frame takes."""
+    return len(frame) if isinstance(frame, bytes) else len(frame.head)
+
+
 class LineSplitter:
     """Turns chunks into lines; a line beyond the limit is skipped as it streams in."""
 

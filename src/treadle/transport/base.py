@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from treadle.rpc.framing import Frame
+from treadle.rpc.framing import Frame, frame_size
 
 MAX_INBOX_FRAMES: Final = 256
 MAX_INBOX_BYTES: Final = 8 * 1024 * 1024
@@ -72,7 +72,7 @@ class Inbox:
         if self._is_discarding:
             return
         self._frames += frames
-        self._size += sum(map(_size, frames))
+        self._size += sum(map(frame_size, frames))
         if self._frames:
             self._wake.set()
         if len(self._frames) > MAX_INBOX_FRAMES or self._size > MAX_INBOX_BYTES:
@@ -105,7 +105,3 @@ class Inbox:
         if not frames and self._error is not None:
             raise TransportError(str(self._error)) from self._error
         return frames or ()
-
-
-def _size(frame: Frame) -> int:
-    return len(frame) if isinstance(frame, bytes) else len(frame.head)
