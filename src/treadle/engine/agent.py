@@ -7,11 +7,13 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.engine import instructions
-from treadle.engine.budget import BudgetExceeded
-from treadle.engine.compaction import compacted
+from treadle.engine.budget import BudgetExceeded, Meter
+from treadle.engine.compaction import without_older_half
+from treadle.engine.history import open_calls
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
 from treadle.engine.tools.registry import Output, ToolCall, output_item, read_call
@@ -20,15 +22,17 @@ from treadle.model.base import (
     ItemDone,
     ModelError,
     ModelEvent,
+    ModelItem,
     ModelRequest,
     RateLimits,
     Rerouted,
 )
+from treadle.model.catalog import traits_of
 from treadle.model.retry import Retry, stream_with_retries
 from treadle.model.schema import validate
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError
-from treadle.protocol.item import ContextCompactionThreadItem, UserMessageThreadItem
+from treadle.protocol.item import ContextCompactionThreadItem
 from treadle.protocol.model import ModelReroutedNotification
 from treadle.protocol.status import (
     ActiveThreadStatus,
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from treadle.engine.turn import Turn
 
 MAX_REPAIRS: Final = 1
+# A history shorter than this is not worth halving: one item of it is too long by itself.
+MIN_HALVED: Final = 4
 
 logger = logging.getLogger(__name__)
 
@@ -62,17 +68,18 @@ class Agent:
         self._thread = thread
         self._turn = turn
         self._repairs = 0
-        self._needs_more = False
+        self._has_item = False
 
     def begin(self) -> None:
         """Tell that the turn runs."""
         self._thread.set_status(ActiveThreadStatus(active_flags=[]))
+        self._thread.warn_of_model()
         self._turn.begin()
 
     def ensure_ended(self) -> None:
         """End the turn if nothing else has."""
         # A task that is cancelled before its first step does not even run its `finally`.
-        if not self._turn.is_over:
+        if self._thread.turn is self._turn:
             self._end("interrupt", None)
 
     async def run(self) -> None:
@@ -94,22 +101,25 @@ class Agent:
             self._end(step, error)
 
     def _end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
-        if step != "complete":
-            self._settle_calls(step)
-        if error is not None:
-            self._thread.set_status(SystemErrorThreadStatus())
-            self._turn.log.tell(n.ERROR, self._error(error, will_retry=False))
-        else:
-            self._thread.set_status(IdleThreadStatus())
-        self._turn.end(step, error)
-        self._thread.turn_ended(self._turn)
+        try:
+            if step != "complete":
+                self._settle_calls(step)
+            if error is not None:
+                self._thread.set_status(SystemErrorThreadStatus())
+                self._turn.log.tell(n.ERROR, self._error(error, will_retry=False))
+            else:
+                self._thread.set_status(IdleThreadStatus())
+            self._turn.end(step, error)
+        finally:
+            # Even when the disk is full: a thread that stays busy could never be used again.
+            self._turn.ended.set()
+            self._thread.turn_ended(self._turn)
 
     def _settle_calls(self, step: str) -> None:
         """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
         ItemStream(self._turn).abandon()
-        history = self._thread.history
         text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"
-        calls = [read_call(item) for item in history.open_calls()]
+        calls = [read_call(item) for item in open_calls(self._thread.history.items)]
         self._thread.remember(
             self._turn, *(output_item(call, text) for call in calls if call is not None)
         )
@@ -121,23 +131,23 @@ class Agent:
         self._thread.tell_context(self._turn)
         needs_more = True
         while needs_more or self._turn.waiting or self._asks_for_repair():
-            self._take_input()
             if self._thread.is_nearly_full():
                 await self._compact()
-            needs_more = await self._sample()
+            self._take_input()
+            needs_more = await self._ask()
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
-        left = [meter.seconds_left() for meter in self._thread.meters(self._turn)]
-        limits = [seconds for seconds in left if seconds is not None]
-        limit = asyncio.timeout(min(limits) if limits else None)
+        timed = [meter for meter in self._thread.accounts.meters if meter.is_timed]
+        tightest = min(timed, key=Meter.seconds_left, default=None)
+        limit = asyncio.timeout(tightest.seconds_left() if tightest else None)
         try:
             async with limit:
                 yield
         except TimeoutError as error:
-            if not limit.expired():
+            if not limit.expired() or tightest is None:
                 raise
-            raise BudgetExceeded(f"the turn's budget of {min(limits):g} s is used") from error
+            raise tightest.out_of_time() from error
 
     def _asks_for_repair(self) -> bool:
         """Whether the last message misses the schema it had to fit, and may be written anew."""
@@ -159,32 +169,63 @@ class Agent:
         thread, turn = self._thread, self._turn
         item = ContextCompactionThreadItem(uuid7())
         turn.start_item(item)
-        request = self._request()
-        asked = [*request.input, message("user", instructions.COMPACTION_REQUEST)]
-        asking = replace(request, input=asked, tools=(), output_schema=None, subagent="compact")
-        notes = ""
-        async with aclosing(self._stream(asking)) as events:
-            async for event in events:
-                if isinstance(event, ItemDone) and event.item.get("type") == "message":
-                    notes = text_of(event.item)
-                elif isinstance(event, Completed):
-                    thread.count(turn, event)
+        notes = await self._take_notes(list(thread.history.items))
         if not notes.strip():
             raise TurnFailed(TurnError("the model gave no notes to go on from"))
-        context = thread.context_items()
-        thread.history.replace(compacted(thread.history.items, context, notes), notes)
+        thread.compact(notes)
         turn.complete_item(item)
         turn.log.tell(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
+
+    async def _take_notes(self, history: list[ModelItem]) -> str:
+        """Let the model sum up; what is too long even for that loses its older half."""
+        asked = [*history, message("user", instructions.COMPACTION_REQUEST)]
+        request = replace(
+            self._request(),
+            input=asked,
+            tools=(),
+            parallel_tool_calls=False,
+            output_schema=None,
+            subagent="compact",
+        )
+        notes = ""
+        try:
+            async with aclosing(self._stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, ItemDone) and event.item.get("type") == "message":
+                        notes = text_of(event.item)
+                    elif isinstance(event, Completed):
+                        self._thread.count(self._turn, event)
+        except ModelError as error:
+            if error.info != "contextWindowExceeded" or len(history) < MIN_HALVED:
+                raise
+            return await self._take_notes(without_older_half(history))
+        return notes
 
     def _take_input(self) -> None:
         """Take up what the user said: at the start, and between two answers of the model."""
         waiting, self._turn.waiting = self._turn.waiting, []
         for said in waiting:
-            item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
-            self._thread.remember(self._turn, *said.items)
-            self._thread.said(said)
-            self._turn.start_item(item)
-            self._turn.complete_item(item)
+            self._thread.hear(self._turn, said)
+
+    async def _ask(self) -> bool:
+        """Ask the model, and again after a break that left finished items behind."""
+        for attempt in count(1):
+            self._has_item = False
+            try:
+                return await self._sample()
+            except ModelError as error:
+                if error.info == "contextWindowExceeded":
+                    self._thread.overflowed()
+                # Without a finished item the whole request was repeated already.
+                _, policy = self._thread.model(self._turn)
+                is_last = attempt > policy.stream_max_retries
+                if not error.is_retryable or not self._has_item or is_last:
+                    raise
+                ItemStream(self._turn).abandon()
+                delay = min(policy.first_delay_s * 2 ** (attempt - 1), policy.max_delay_s)
+                self._on_retry(Retry(attempt, policy.stream_max_retries, delay, error))
+                await asyncio.sleep(delay)
+        raise AssertionError  # the loop has no end of its own
 
     async def _sample(self) -> bool:
         """Ask the model once; true if it has to be asked again."""
@@ -192,14 +233,17 @@ class Agent:
         calls: list[tuple[ToolCall, asyncio.Task[Output]]] = []
         failure: ModelError | None = None
         wants_more = False
-        items = ItemStream(turn)
+        items = ItemStream(turn, finds_plans=thread.settings.mode().mode == "plan")
+        # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
+        stream = self._stream(self._request())
         async with asyncio.TaskGroup() as tools:
             try:
-                async with aclosing(self._stream(self._request())) as events:
+                async with aclosing(stream) as events:
                     async for event in events:
                         items.take(event)
                         if isinstance(event, ItemDone):
-                            thread.remember(turn, event.item)
+                            self._has_item = True
+                            thread.keep(turn, event.item, items)
                             call = read_call(event.item)
                             if call is not None:
                                 run = tools.create_task(thread.tools.run(call, turn))
@@ -210,7 +254,6 @@ class Agent:
                         else:
                             self._notice(event)
             except ModelError as error:
-                # Raised outside the group: inside, it would come out wrapped, its type hidden.
                 failure = error
         thread.remember(turn, *(output_item(call, run.result()) for call, run in calls))
         if failure is not None:
@@ -219,26 +262,30 @@ class Agent:
 
     def _request(self) -> ModelRequest:
         thread, turn = self._thread, self._turn
-        settings = thread.settings
+        settings = thread.settings_of(turn)
+        traits = traits_of(settings.model)
+        reasons, speaks = traits.supports_reasoning, traits.supports_verbosity
         return ModelRequest(
             model=settings.model,
             instructions=settings.base_instructions or instructions.BASE_INSTRUCTIONS,
             input=tuple(thread.history.items),
             tools=thread.tools.specs(),
-            effort=settings.effort,
-            summary=settings.summary,
-            verbosity=settings.verbosity,
+            parallel_tool_calls=traits.supports_parallel_tool_calls,
+            effort=settings.effort or traits.default_effort,
+            summary=settings.summary or ("auto" if reasons else None),
+            verbosity=settings.verbosity if speaks else None,
             output_schema=turn.output_schema,
             service_tier=settings.service_tier,
             thread_id=thread.id,
             turn_id=turn.id,
             originator=thread.meta.originator or "treadle",
+            user_agent=settings.user_agent,
         )
 
     def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        for meter in self._thread.meters(self._turn):
+        for meter in self._thread.accounts.meters:
             meter.admit()
-        model, policy = self._thread.model()
+        model, policy = self._thread.model(self._turn)
         return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
 
     def _notice(self, event: ModelEvent) -> None:

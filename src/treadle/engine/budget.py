@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from treadle.protocol.extension import Budget
 
@@ -22,10 +23,17 @@ class Meter:
     monotonic: Callable[[], float] = time.monotonic
     tokens: int = 0
     requests: int = 0
-    started_at: float = field(init=False)
+    # Seconds of turns that are over; only the time of turns counts, not the time between them.
+    seconds: float = 0.0
+    started_at: float | None = None
 
-    def __post_init__(self) -> None:
+    def start(self) -> None:
+        """A turn begins to run."""
         self.started_at = self.monotonic()
+
+    def stop(self) -> None:
+        """The turn is over."""
+        self.seconds, self.started_at = self._used_seconds(), None
 
     def charge(self, tokens: int) -> None:
         """Count one model response."""
@@ -43,12 +51,25 @@ class Meter:
         if budget.max_model_requests is not None and self.requests >= budget.max_model_requests:
             limit = budget.max_model_requests
             raise BudgetExceeded(f"the {self.whose}'s budget of {limit} model requests is used")
-        if self.seconds_left() == 0:
-            raise BudgetExceeded(f"the {self.whose}'s budget of {budget.max_seconds} s is used")
+        if self.is_timed and not self.seconds_left():
+            raise self.out_of_time()
         self.requests += 1
 
-    def seconds_left(self) -> float | None:
-        """The time that is left, `None` if it is not limited."""
+    @property
+    def is_timed(self) -> bool:
+        """Whether time is limited at all."""
+        return self.budget.max_seconds is not None
+
+    def seconds_left(self) -> float:
+        """The time that is left; of one that is not limited, all the time in the world."""
         if self.budget.max_seconds is None:
-            return None
-        return max(0.0, self.started_at + self.budget.max_seconds - self.monotonic())
+            return math.inf
+        return max(0.0, self.budget.max_seconds - self._used_seconds())
+
+    def out_of_time(self) -> BudgetExceeded:
+        """What to raise when the time is up."""
+        return BudgetExceeded(f"the {self.whose}'s budget of {self.budget.max_seconds} s is used")
+
+    def _used_seconds(self) -> float:
+        running = 0.0 if self.started_at is None else self.monotonic() - self.started_at
+        return self.seconds + running

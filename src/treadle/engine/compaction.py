@@ -29,10 +29,22 @@ def compacted(
     return [*context, *reversed(kept), message("user", instructions.COMPACTION_PREFIX + notes)]
 
 
+def without_older_half(history: list[ModelItem]) -> list[ModelItem]:
+    """The newer half; outputs whose calls are gone go too, for no provider takes them alone."""
+    kept = history[len(history) // 2 :]
+    calls = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_call")}
+    return [
+        item
+        for item in kept
+        if not str(item.get("type")).endswith("_call_output") or item.get("call_id") in calls
+    ]
+
+
 def _is_users_own(item: ModelItem) -> bool:
     """Whether a person typed this; what we wrote in the user's name begins with a tag of ours."""
     if item.get("type") != "message" or item.get("role") != "user":
         return False
     text = text_of(item)
-    ours = ("<environment_context>", "# AGENTS.md", "<turn_aborted>", "<skill>")
-    return not text.startswith((*ours, instructions.COMPACTION_PREFIX))
+    tags = ("<environment_context>", "# AGENTS.md", "<turn_aborted>", "<skill>")
+    ours = (*tags, f"<{instructions.EXTERNAL}", instructions.COMPACTION_PREFIX)
+    return not text.startswith(ours)

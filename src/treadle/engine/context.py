@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from treadle.engine import instructions
 from treadle.engine.docs import ProjectDocs
@@ -10,13 +12,31 @@ from treadle.engine.input import message
 from treadle.engine.settings import Settings
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelItem
+from treadle.protocol.environment import ThreadEnvironment
+from treadle.protocol.input import AdditionalContextEntry
 from treadle.store.records import TurnContext
+
+
+class Told(NamedTuple):
+    """What the model was told last; when it changes, the model is told anew."""
+
+    model: str
+    surroundings: tuple[object, ...]
+
+
+def told_by(context: TurnContext) -> Told:
+    """What a turn with this context tells the model."""
+    mode = context.collaboration_mode
+    in_mode = (mode.mode, mode.settings.developer_instructions) if mode else ("default", None)
+    surroundings = (context.cwd, context.sandbox_policy, context.approval_policy, in_mode)
+    return Told(context.model, surroundings)
 
 
 def describe(settings: Settings, docs: ProjectDocs, now_ms: int) -> list[ModelItem]:
     """Two messages: what it may do, and where, when and by whose rules it works."""
-    mode = settings.collaboration_mode
-    own = (settings.developer_instructions, mode and mode.settings.developer_instructions)
+    mode = settings.mode()
+    in_mode = instructions.PLAN_MODE if mode.mode == "plan" else None
+    own = (settings.developer_instructions, mode.settings.developer_instructions or in_mode)
     developer = [
         instructions.permissions(settings.sandbox, settings.approval_policy),
         *(text for text in own if text),
@@ -26,6 +46,19 @@ def describe(settings: Settings, docs: ProjectDocs, now_ms: int) -> list[ModelIt
     user = [instructions.project_docs(settings.cwd, docs.text)] if docs.text else []
     user.append(instructions.environment(settings.cwd, "bash", date, zone))
     return [message("developer", *developer), message("user", *user)]
+
+
+def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
+    """What a client adds to a message; what it does not vouch for comes in the user's name."""
+    items: list[ModelItem] = []
+    for name, entry in entries.items():
+        if entry.kind == "application":
+            items.append(message("developer", f"<{name}>{entry.value}</{name}>"))
+        else:
+            tag = f"{instructions.EXTERNAL}{name}"
+            value = entry.value.replace(f"</{tag}>", "")
+            items.append(message("user", f"<{tag}>{value}</{tag}>"))
+    return items
 
 
 def turn_context(settings: Settings, turn: Turn) -> TurnContext:
@@ -48,3 +81,12 @@ def turn_context(settings: Settings, turn: Turn) -> TurnContext:
         disabled_plugin_ids=list(settings.disabled_plugin_ids),
         output_schema=turn.output_schema,
     )
+
+
+def environments(settings: Settings) -> list[ThreadEnvironment]:
+    """Where a thread works: here, and nowhere else."""
+    return [
+        ThreadEnvironment(
+            cwd=settings.cwd, environment_id="local", runtime_workspace_roots=[settings.cwd]
+        )
+    ]

@@ -37,8 +37,12 @@ class NoActiveTurn(EngineError):
 class WrongTurn(EngineError):
     """Another turn runs than the one expected."""
 
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(f"expected active turn id `{expected}` but found `{found}`")
+    def __init__(self, purpose: Literal["steer", "interrupt"], expected: str, found: str) -> None:
+        # Upstream quotes the ids in one of the two only.
+        mark = "`" if purpose == "steer" else ""
+        super().__init__(
+            f"expected active turn id {mark}{expected}{mark} but found {mark}{found}{mark}"
+        )
         self.expected = expected
         self.found = found
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from treadle.engine.errors import InvalidInput
 from treadle.engine.log import EventLog
+from treadle.engine.turn import Turn
 from treadle.protocol import notifications as n
 from treadle.protocol.goal import (
     ThreadGoal,
@@ -16,7 +17,6 @@ from treadle.protocol.goal import (
     ThreadGoalStatus,
     ThreadGoalUpdatedNotification,
 )
-from treadle.protocol.turn import TurnStatus
 from treadle.store.journal import Journal
 from treadle.store.records import GoalChanged
 from treadle.support.clock import NowMs
@@ -24,10 +24,10 @@ from treadle.support.clock import NowMs
 MAX_CONTINUATIONS: Final = 100
 """How many turns in a row may follow from a goal before a person has to look."""
 
-_AFTER: Final[dict[TurnStatus, ThreadGoalStatus]] = {
-    # A turn that was stopped or broke down is no reason to start the next one.
-    "interrupted": "paused",
-    "failed": "blocked",
+# A turn that was stopped or broke down is no reason to start the next one.
+_BY_CAUSE: Final[dict[str, ThreadGoalStatus]] = {
+    "usageLimitExceeded": "usageLimited",
+    "sessionBudgetExceeded": "budgetLimited",
 }
 
 
@@ -77,7 +77,8 @@ class Goals:
                 updated_at=now,
             )
         if goal is None:
-            raise InvalidInput("objective", f"thread {self._thread_id} has no goal to change")
+            reason = f"cannot update goal for thread {self._thread_id}: no goal exists"
+            raise InvalidInput("objective", reason)
         changed = msgspec.structs.replace(goal, updated_at=now, status=status or goal.status)
         if not isinstance(token_budget, UnsetType):
             changed = msgspec.structs.replace(changed, token_budget=token_budget)
@@ -94,7 +95,7 @@ class Goals:
         self._log.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(self._thread_id))
         return True
 
-    def after_turn(self, status: TurnStatus, tokens: int, seconds: int, turn_id: str) -> bool:
+    def after_turn(self, turn: Turn, tokens: int, seconds: int) -> bool:
         """Count a turn towards the goal; true if another one is to follow."""
         goal = self.current
         if goal is None or goal.status != "active":
@@ -104,13 +105,13 @@ class Goals:
             tokens_used=goal.tokens_used + tokens,
             time_used_seconds=goal.time_used_seconds + seconds,
             updated_at=self._clock() // 1000,
-            status=_AFTER.get(status, goal.status),
+            status=_after(turn) or goal.status,
         )
         self._continuations += 1
         is_spent = used.token_budget is not None and used.tokens_used >= used.token_budget
         if used.status == "active" and (is_spent or self._continuations > MAX_CONTINUATIONS):
             used = msgspec.structs.replace(used, status="budgetLimited")
-        self._store(used, turn_id)
+        self._store(used, turn.id)
         return used.status == "active"
 
     def _store(self, goal: ThreadGoal, turn_id: str | None) -> None:
@@ -118,3 +119,11 @@ class Goals:
         self._journal.append([GoalChanged(goal)], sync=True)
         params = ThreadGoalUpdatedNotification(goal, self._thread_id, turn_id)
         self._log.tell(n.THREAD_GOAL_UPDATED, params)
+
+
+def _after(turn: Turn) -> ThreadGoalStatus | None:
+    if turn.state == "interrupted":
+        return "paused"
+    if turn.error is None:
+        return None
+    return _BY_CAUSE.get(str(turn.error.codex_error_info), "blocked")

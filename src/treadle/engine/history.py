@@ -24,24 +24,27 @@ class History:
     def add(self, *items: ModelItem) -> None:
         """Append items."""
         if items:
-            self._journal.append([HistoryItem(item) for item in items])
-            self._items.extend(items)
+            self._journal.append(self.take(*items))
+
+    def take(self, *items: ModelItem) -> list[HistoryItem]:
+        """Append items whose records somebody else stores, with what belongs to them."""
+        self._items.extend(items)
+        return [HistoryItem(item) for item in items]
 
     def replace(self, items: list[ModelItem], summary: str) -> None:
         """Go on from a shorter view."""
         self._journal.append([Compacted(summary, items)], sync=True)
         self._items = list(items)
 
-    def open_calls(self) -> list[ModelItem]:
-        """Tool calls that have no output: the model may not be shown them like that."""
-        answered = {
-            item.get("call_id")
-            for item in self._items
-            if str(item.get("type", "")).endswith("_call_output")
-        }
-        return [
-            item
-            for item in self._items
-            if item.get("type") in ("function_call", "custom_tool_call")
-            and item.get("call_id") not in answered
-        ]
+
+def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:
+    """Tool calls that have no output: the model may not be shown them like that."""
+    answered = {
+        item.get("call_id") for item in items if str(item.get("type", "")).endswith("_call_output")
+    }
+    return [
+        item
+        for item in items
+        if item.get("type") in ("function_call", "custom_tool_call")
+        and item.get("call_id") not in answered
+    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
+from treadle.engine.plans import PlanSplitter, split
 from treadle.engine.turn import Turn
 from treadle.model.base import (
-    ItemDone,
     ItemStarted,
     ModelEvent,
     ModelItem,
@@ -21,6 +23,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import (
     AgentMessageDeltaNotification,
+    PlanDeltaNotification,
     ReasoningSummaryPartAddedNotification,
     ReasoningSummaryTextDeltaNotification,
     ReasoningTextDeltaNotification,
@@ -30,12 +33,14 @@ from treadle.protocol.item import (
     FindInPageWebSearchAction,
     OpenPageWebSearchAction,
     OtherWebSearchAction,
+    PlanThreadItem,
     ReasoningThreadItem,
     SearchWebSearchAction,
     ThreadItem,
     WebSearchAction,
     WebSearchThreadItem,
 )
+from treadle.store.records import AnyRecord
 
 _PHASES: Final = frozenset({"commentary", "partial_answer", "final_answer"})
 
@@ -43,8 +48,10 @@ _PHASES: Final = frozenset({"commentary", "partial_answer", "final_answer"})
 class ItemStream:
     """Follows one answer of the model and tells its messages, thoughts and searches as items."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, *, finds_plans: bool = False) -> None:
         self._turn = turn
+        self._finds_plans = finds_plans
+        self._splitters: dict[str, PlanSplitter] = {}
         self._texts: dict[str, list[str]] = {}
         self._summaries: dict[str, dict[int, list[str]]] = {}
         self._thoughts: dict[str, dict[int, list[str]]] = {}
@@ -58,26 +65,41 @@ class ItemStream:
                 self._on_reasoning(event)
             case ItemStarted():
                 self._on_started(event.item)
-            case ItemDone():
-                item = to_thread_item(event.item)
-                if item is not None:
-                    self._turn.complete_item(item)
             case Restarted():
                 self._on_restarted()
             case _:
                 pass
 
+    def finish(self, item: ModelItem, records: Sequence[AnyRecord]) -> bool:
+        """Tell a finished item, stored together with its records; false if it is not shown."""
+        shown = to_thread_item(item)
+        if shown is None:
+            return False
+        if self._finds_plans and isinstance(shown, AgentMessageThreadItem):
+            shown = self._without_plan(shown)
+        self._turn.complete_item(shown, records)
+        return True
+
     def abandon(self) -> None:
         """Complete what was cut off with what there is of it: nothing told is taken back."""
         for open_item in list(self._turn.open_items.values()):
             item = open_item.current()
-            if isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
+            if isinstance(item, AgentMessageThreadItem | ReasoningThreadItem | PlanThreadItem):
                 self._turn.complete_item(item)
 
     def _on_restarted(self) -> None:
         self.abandon()
-        for parts in (self._texts, self._summaries, self._thoughts):
+        for parts in (self._texts, self._summaries, self._thoughts, self._splitters):
             parts.clear()
+
+    def _without_plan(self, item: AgentMessageThreadItem) -> AgentMessageThreadItem:
+        """Tell the plan in a message as an item of its own; gives the rest of the message."""
+        for is_plan, text in self._splitter(item.id).finish():
+            self._tell_text(item.id, text, is_plan=is_plan)
+        said, plan = split(item.text)
+        if plan is not None:
+            self._turn.complete_item(PlanThreadItem(self._plan_id, plan))
+        return msgspec.structs.replace(item, text=said)
 
     def _on_started(self, item: ModelItem) -> None:
         shown = to_thread_item(item)
@@ -94,11 +116,40 @@ class ItemStream:
         turn, item_id = self._turn, event.item_id
         if item_id not in turn.open_items:
             self._on_started({"type": "message", "role": "assistant", "id": item_id})
+        if self._finds_plans:
+            for is_plan, text in self._splitter(item_id).feed(event.delta):
+                self._tell_text(item_id, text, is_plan=is_plan)
+            return
         self._texts.setdefault(item_id, []).append(event.delta)
         turn.log.tell(
             n.ITEM_AGENT_MESSAGE_DELTA,
             AgentMessageDeltaNotification(event.delta, item_id, turn.thread_id, turn.id),
         )
+
+    @property
+    def _plan_id(self) -> str:
+        return f"{self._turn.id}-plan"
+
+    def _splitter(self, item_id: str) -> PlanSplitter:
+        return self._splitters.setdefault(item_id, PlanSplitter())
+
+    def _tell_text(self, item_id: str, text: str, *, is_plan: bool) -> None:
+        """Tell a piece of a message, or of the plan inside it."""
+        turn, plan_id = self._turn, self._plan_id
+        if is_plan:
+            if plan_id not in turn.open_items:
+                self._texts[plan_id] = []
+                turn.start_item(PlanThreadItem(plan_id, ""), self._plan_so_far)
+            self._texts[plan_id].append(text)
+            delta = PlanDeltaNotification(text, plan_id, turn.thread_id, turn.id)
+            turn.log.tell(n.ITEM_PLAN_DELTA, delta)
+        else:
+            self._texts.setdefault(item_id, []).append(text)
+            piece = AgentMessageDeltaNotification(text, item_id, turn.thread_id, turn.id)
+            turn.log.tell(n.ITEM_AGENT_MESSAGE_DELTA, piece)
+
+    def _plan_so_far(self) -> PlanThreadItem:
+        return PlanThreadItem(self._plan_id, "".join(self._texts.get(self._plan_id, ())))
 
     def _on_reasoning(
         self, event: ReasoningSummaryDelta | ReasoningTextDelta | ReasoningPartAdded

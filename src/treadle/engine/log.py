@@ -7,7 +7,9 @@ them. A reader is a position in this log, so joining late, coming back and laggi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,11 +18,17 @@ from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.method import Notification
 from treadle.store.journal import Event, Journal
+from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
 
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_RECENT: Final = 8192
+# What is told to everybody is for those who listen now: nobody comes back for it.
+MAX_ANNOUNCED: Final = 2048
+MAX_RECENT_CHARACTERS: Final = 4 * 1024 * 1024
+# Reading a long journal must not keep other threads from running.
+BATCH: Final = 256
 
 DELTAS: Final = frozenset(
     method.method
@@ -41,6 +49,19 @@ DELTAS: Final = frozenset(
 )
 """What is told but not stored: the completed item holds it all."""
 
+_TURN_STARTED: Final = n.TURN_STARTED.method
+
+
+class LeftBehind(Exception):
+    """What a reader has not read yet is kept nowhere any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed(Event):
+    """An event of one thread that everybody is told, with its place in that thread."""
+
+    thread_seq: int
+
 
 class EventLog:
     """The numbered events of one thread, or of the server as a whole when there is no journal."""
@@ -56,41 +77,150 @@ class EventLog:
         self._clock = clock
         self._open_items = open_items
         self._recent: list[Event] = []
+        # The older half goes at once, so that it is seldom.
+        self._limit = 2 * (MAX_ANNOUNCED if journal is None else MAX_RECENT)
+        self._characters = 0
+        self._turn_seq = 0
         self.last_seq = journal.last_seq if journal is not None else 0
         self._watchers: set[Callable[[], None]] = set()
         self.on_event: Callable[[Event], None] | None = None
 
-    def tell(self, method: Notification[P], params: P, *, sync: bool = False) -> Event:
-        """Append one event; it is stored, if it is to be stored, before anybody sees it."""
-        self.last_seq += 1
-        event = Event(self.last_seq, self._clock(), method.method, params)
-        if self._journal is not None and method.method not in DELTAS:
-            self._journal.append((event,), sync=sync)
-        self._recent.append(event)
-        if len(self._recent) > 2 * MAX_RECENT:
-            del self._recent[:MAX_RECENT]
-        for wake in self._watchers:
-            wake()
-        if self.on_event is not None:
-            self.on_event(event)
+    def tell(
+        self,
+        method: Notification[P],
+        params: P,
+        *,
+        sync: bool = False,
+        records: Sequence[AnyRecord] = (),
+    ) -> Event:
+        """Append one event; it is stored, if it is to be stored, before anybody sees it.
+
+        With `records` that must not be stored without it, or it without them.
+        """
+        name = method.method
+        event = Event(self.last_seq + 1, self._clock(), name, params)
+        if name in DELTAS:
+            self._characters += len(getattr(params, "delta", ""))
+        elif self._journal is not None:
+            self._journal.append((*records, event), sync=sync)
+            if name == _TURN_STARTED:
+                self._forget_older_turns()
+        self._add(event)
         return event
+
+    def relay(self, event: Event) -> None:
+        """Append an event of another log."""
+        self._add(Relayed(self.last_seq + 1, event.at_ms, event.method, event.params, event.seq))
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call this whenever something was appended; the result ends it."""
         self._watchers.add(wake)
         return lambda: self._watchers.discard(wake)
 
-    def after(self, seq: int) -> Sequence[Event]:
-        """Everything that came later than a position.
+    @property
+    def watchers(self) -> int:
+        """How many are called when something is appended."""
+        return len(self._watchers)
 
-        Where deltas are no longer kept, items that are still open are told again as they are now.
-        """
+    def reader(self, after: int | None) -> Reader:
+        """Read what comes after a position; `None` is now, with the items that are under way."""
+        return Reader(self, after)
+
+    def recent(self, after: int) -> Sequence[Event] | None:
+        """Everything after a position, deltas too; `None` if they are not kept back to there."""
         first = self._recent[0].seq if self._recent else self.last_seq + 1
-        if seq + 1 >= first:
-            return self._recent[max(0, seq + 1 - first) :]
-        stored = self._journal.read(seq, first - 1) if self._journal is not None else ()
-        now = self._clock()
-        resumed = [
-            Event(first - 1, now, n.ITEM_STARTED.method, item) for item in self._open_items()
+        if after + 1 < first:
+            return None
+        return self._recent[after + 1 - first :]
+
+    def stored(self, after: int) -> Iterator[Event]:
+        """What is stored after a position.
+
+        Raises:
+            LeftBehind: nothing is stored.
+        """
+        if self._journal is None:
+            raise LeftBehind
+        return self._journal.read(after)
+
+    def under_way(self) -> Sequence[Event]:
+        """The open items as they stand, to be told again to whoever missed a part of them.
+
+        The last one has the number up to which they tell everything; the others have 0, for
+        whoever has not been told all of them has not got that far.
+        """
+        now, items = self._clock(), self._open_items()
+        last = len(items) - 1
+        return [
+            Event(self.last_seq if place == last else 0, now, n.ITEM_STARTED.method, item)
+            for place, item in enumerate(items)
         ]
-        return [*stored, *resumed, *self._recent]
+
+    def _add(self, event: Event) -> None:
+        self.last_seq = event.seq
+        self._recent.append(event)
+        if len(self._recent) > self._limit or self._characters > MAX_RECENT_CHARACTERS:
+            self._forget(len(self._recent) // 2)
+        for wake in self._watchers:
+            wake()
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _forget_older_turns(self) -> None:
+        """Keep the last turn only: who is further back than that reads what is stored."""
+        if self._recent:
+            self._forget(max(0, self._turn_seq - self._recent[0].seq))
+        self._turn_seq = self.last_seq + 1
+
+    def _forget(self, count: int) -> None:
+        if count:
+            del self._recent[:count]
+            self._characters = sum(
+                len(getattr(event.params, "delta", "")) for event in self._recent
+            )
+
+
+class Reader:
+    """Reads a log from a position on, each event once and in order.
+
+    Where deltas are no longer kept, it reads only what is stored, up to the present, and then
+    the open items as they stand: so their texts are whole, and go on with the next delta.
+    """
+
+    def __init__(self, log: EventLog, after: int | None) -> None:
+        self._log = log
+        self.position = log.last_seq if after is None else after
+        self._missed_deltas = after is None
+        self._stored: Iterator[Event] = iter(())
+
+    def read(self) -> Sequence[Event]:
+        """What comes next, or a part of it; nothing if there is nothing yet.
+
+        Raises:
+            LeftBehind: what comes next is kept nowhere.
+        """
+        if not self._missed_deltas:
+            recent = self._log.recent(self.position)
+            if recent is not None:
+                self.position = self._log.last_seq
+                return recent
+            self._missed_deltas = True
+        return self._read_stored() or self._rejoin()
+
+    def _read_stored(self) -> Sequence[Event]:
+        try:
+            batch = list(islice(self._stored, BATCH))
+            if not batch:
+                self._stored = self._log.stored(self.position)
+                batch = list(islice(self._stored, BATCH))
+        except ValueError as error:
+            # The journal is closed: nobody writes this thread here any more.
+            raise LeftBehind from error
+        if batch:
+            self.position = batch[-1].seq
+        return batch
+
+    def _rejoin(self) -> Sequence[Event]:
+        self._missed_deltas = False
+        self.position = self._log.last_seq
+        return self._log.under_way()

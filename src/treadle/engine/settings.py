@@ -45,6 +45,8 @@ class Settings:
     disabled_plugin_ids: tuple[str, ...] = ()
     tells_raw_events: bool = False
     config: JsonValue = None
+    # How requests to the model introduce the client that they are made for.
+    user_agent: str = ""
 
     def overridden_by(self, params: TurnStartParams) -> Settings:
         """These settings under what a turn asks for; what it leaves out stays."""

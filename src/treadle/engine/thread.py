@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
 from treadle.engine import instructions
+from treadle.engine.accounts import Accounts
 from treadle.engine.agent import Agent
-from treadle.engine.budget import Meter
-from treadle.engine.context import describe, turn_context
+from treadle.engine.compaction import compacted
+from treadle.engine.context import Told, added, describe, environments, told_by, turn_context
 from treadle.engine.docs import ProjectDocs, read_project_docs
 from treadle.engine.errors import (
     InvalidInput,
-    MessageConflict,
     NoActiveTurn,
     TurnNotSteerable,
     WrongTurn,
@@ -25,20 +25,25 @@ from treadle.engine.errors import (
 from treadle.engine.goal import Goals
 from treadle.engine.history import History
 from treadle.engine.input import message, to_model_items
+from treadle.engine.items import ItemStream
 from treadle.engine.log import EventLog
+from treadle.engine.messages import ClientMessages
 from treadle.engine.settings import Settings
-from treadle.engine.tools.registry import Toolbox
-from treadle.engine.turn import STATUS, Message, Turn, TurnKind
-from treadle.engine.usage import Ledger, breakdown
+from treadle.engine.surroundings import Loaded, Surroundings
+from treadle.engine.turn import Message, Turn, TurnKind
+from treadle.engine.usage import breakdown
 from treadle.model.base import Completed, Model, ModelItem
+from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.extension import Budget
-from treadle.protocol.goal import ThreadGoal
-from treadle.protocol.input import TextUserInput, UserInput
-from treadle.protocol.item import ItemStartedNotification
-from treadle.protocol.response_item import RawResponseItemCompletedNotification
+from treadle.protocol.error import WarningNotification
+from treadle.protocol.input import AdditionalContextEntry, TextUserInput
+from treadle.protocol.item import ItemStartedNotification, UserMessageThreadItem
+from treadle.protocol.response_item import (
+    RawResponseCompletedNotification,
+    RawResponseItemCompletedNotification,
+)
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
     IdleThreadStatus,
@@ -47,53 +52,14 @@ from treadle.protocol.status import (
 )
 from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.turn import Turn as TurnSnapshot
-from treadle.protocol.turn import TurnStartParams, TurnSteerParams
-from treadle.protocol.usage import ThreadTokenUsageUpdatedNotification
+from treadle.protocol.turn import (
+    TurnSettingsUpdateParams,
+    TurnStartParams,
+    TurnSteerParams,
+)
 from treadle.store.journal import Journal
-from treadle.store.records import ClientMessage, UsageRecord
-from treadle.store.thread import ThreadMeta, to_thread
-from treadle.support.clock import NowMs
+from treadle.store.thread import to_thread
 from treadle.support.ids import uuid7
-from treadle.support.tasks import Nursery
-
-
-class Surroundings(Protocol):
-    """What a thread needs of the server around it."""
-
-    clock: NowMs
-    tasks: Nursery
-    home: Path
-
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
-        """The model provider that these settings name, ready to be asked."""
-        ...
-
-    def tools(self, thread: Thread) -> Toolbox:
-        """The tools that a thread has."""
-        ...
-
-    def on_rate_limits(self, snapshot: JsonValue) -> None:
-        """Pass on what a provider said of its limits."""
-        ...
-
-    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
-        """Look after a thread whose turn is over."""
-        ...
-
-
-@dataclass(slots=True)
-class Loaded:
-    """What is known of a thread when it is loaded."""
-
-    meta: ThreadMeta
-    settings: Settings
-    history: Sequence[ModelItem] = ()
-    ledger: Ledger | None = None
-    client_messages: dict[str, ClientMessage] | None = None
-    budget: Budget | None = None
-    goal: ThreadGoal | None = None
-    # Whether the model was told of its surroundings before.
-    has_context: bool = False
 
 
 class Thread:
@@ -106,22 +72,21 @@ class Thread:
         self.journal = journal
         self.log = EventLog(journal, around.clock, open_items=self._open_items)
         self.history = History(journal, loaded.history)
-        self.ledger = loaded.ledger or Ledger()
+        self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
         self.turn: Turn | None = None
         self.goals = Goals(self.id, journal, self.log, around.clock, loaded.goal)
         self.tools = around.tools(self)
+        self.messages = ClientMessages(journal, loaded.client_messages)
         self._around = around
-        self._client_messages = loaded.client_messages or {}
-        self._told_context: tuple[object, ...] | None = None
-        self._has_context = loaded.has_context
-        self._meter = Meter(loaded.budget, "thread") if loaded.budget else None
-        self._turn_meter: Meter | None = None
-        self._turn_tokens = 0
+        self._told: Told | None = told_by(loaded.last) if loaded.last else None
+        self._has_context = bool(loaded.history)
+        self._warned_of: str | None = None
+        self._added: dict[str, AdditionalContextEntry] = {}
 
     # -- turns
 
-    def begin_turn(self, params: TurnStartParams) -> tuple[Turn, Callable[[], None] | None]:
+    def begin_turn(self, params: TurnStartParams) -> tuple[TurnSnapshot, Callable[[], None] | None]:
         """Accept input: for a new turn, or for the one that runs.
 
         Gives the turn, and what starts it once the client has had its answer.
@@ -130,21 +95,37 @@ class Thread:
             InvalidInput: the input cannot be used.
             MessageConflict: the message id was used for other content.
         """
-        known = self._known_turn(params.client_user_message_id, params.input)
+        known = self.messages.turn_of(params.client_user_message_id, params.input)
         if known is not None:
-            return known, None
+            return self._known_turn(known), None
         # Refuses what cannot be read before anything is promised.
-        said = _message(params)
-        self.update_settings(self.settings.overridden_by(params))
+        said = self._message(params)
         if self.turn is not None:
             self._check_steerable(self.turn)
+            self.update_settings(self.settings.overridden_by(params))
             self.turn.waiting.append(said)
-            self._note(said, self.turn)
-            return self.turn, None
+            self.messages.note(said, self.turn)
+            return self.turn.snapshot(), None
+        self.update_settings(self.settings.overridden_by(params))
         turn = self._new_turn("regular", params)
         turn.waiting = [said] if params.input else []
-        self._note(said, turn)
-        return turn, lambda: self._start(turn)
+        self.messages.note(said, turn)
+        return turn.snapshot(), lambda: self._start(turn)
+
+    def _message(self, params: TurnStartParams | TurnSteerParams) -> Message:
+        """What the user says, and before it what the client adds that was not told yet."""
+        items = to_model_items(params.input)
+        given = params.additional_context or {}
+        news = {name: entry for name, entry in given.items() if self._added.get(name) != entry}
+        if params.input:
+            self._added |= news
+        return Message(params.input, [*added(news), *items], params.client_user_message_id)
+
+    def _known_turn(self, turn_id: str) -> TurnSnapshot:
+        """The turn that took a message before, perhaps under another server."""
+        if self.turn is not None and self.turn.id == turn_id:
+            return self.turn.snapshot()
+        return self._around.past_turn(self, turn_id)
 
     def begin_compaction(self) -> Callable[[], None]:
         """Accept a compaction; gives what starts it.
@@ -157,7 +138,7 @@ class Thread:
         turn = self._new_turn("compact", None)
         return lambda: self._start(turn)
 
-    def steer(self, params: TurnSteerParams) -> Turn:
+    def steer(self, params: TurnSteerParams) -> str:
         """Give more input to the turn that runs; the model reads it after its current answer.
 
         Raises:
@@ -165,17 +146,32 @@ class Thread:
         """
         if not params.expected_turn_id:
             raise InvalidInput("expectedTurnId", "expectedTurnId must not be empty")
-        known = self._known_turn(params.client_user_message_id, params.input)
+        known = self.messages.turn_of(params.client_user_message_id, params.input)
         if known is not None:
             return known
         turn = self._active("steer", params.expected_turn_id)
         self._check_steerable(turn)
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
-        said = _message(params)
+        said = self._message(params)
         turn.waiting.append(said)
-        self._note(said, turn)
-        return turn
+        self.messages.note(said, turn)
+        return turn.id
+
+    def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
+        """Let the turn that runs go on under other settings; false if it does not run."""
+        turn = self.turn
+        if turn is None or turn.id != params.turn_id:
+            return False
+        turn.adjust(
+            model=params.model,
+            effort=params.effort,
+            summary=params.summary,
+            approvals_reviewer=params.approvals_reviewer,
+        )
+        if params.service_tier is not UNSET:
+            turn.changes["service_tier"] = params.service_tier
+        return True
 
     def interrupt(self, turn_id: str) -> Callable[[], None]:
         """Agree to stop the turn that runs; gives what stops it.
@@ -190,7 +186,7 @@ class Thread:
         if self.turn is None:
             raise NoActiveTurn(purpose)
         if self.turn.id != expected:
-            raise WrongTurn(expected, self.turn.id)
+            raise WrongTurn(purpose, expected, self.turn.id)
         return self.turn
 
     def _check_steerable(self, turn: Turn) -> None:
@@ -202,14 +198,19 @@ class Thread:
         if params is not None:
             turn.root_id = params.root_turn_id
             turn.output_schema = params.output_schema
+            turn.adjust(service_tier=params.service_tier_for_turn)
             turn.budget = params.budget
-        self._turn_meter = Meter(turn.budget, "turn") if turn.budget else None
         self.turn = turn
         return turn
 
     def _start(self, turn: Turn) -> None:
         agent = Agent(self, turn)
-        agent.begin()
+        self.accounts.open_turn(turn.budget)
+        try:
+            agent.begin()
+        except Exception:
+            self.turn = None  # what was never told to run must not keep others from running
+            raise
         turn.task = self._around.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
 
@@ -217,15 +218,20 @@ class Thread:
         if turn.task is not None:
             turn.task.cancel()
 
+    async def halt(self) -> None:
+        """Interrupt whatever runs, and wait until it has ended."""
+        while self.turn is not None:
+            turn = self.turn
+            self._stop(turn)
+            await turn.ended.wait()
+
     def turn_ended(self, turn: Turn) -> None:
         """Be ready for the next turn; while there is a goal, begin it."""
+        self.accounts.close_turn()
         self.turn = None
-        self._turn_meter = None
         self._around.on_turn_ended(self, turn)
         took = turn.snapshot().duration_ms or 0
-        used, self._turn_tokens = self._turn_tokens, 0
-        status = STATUS[turn.state]
-        if self.goals.after_turn(status, used, took // 1000, turn.id):
+        if self.goals.after_turn(turn, self.accounts.turn_tokens, took // 1000):
             self.pursue_goal()
 
     def pursue_goal(self) -> None:
@@ -237,71 +243,45 @@ class Thread:
         self.history.add(message("user", instructions.goal(goal.objective)))
         self._start(turn)
 
-    # -- idempotency
-
-    def _known_turn(self, client_id: str | None, content: list[UserInput]) -> Turn | None:
-        known = self._client_messages.get(client_id) if client_id is not None else None
-        if known is None or client_id is None:
-            return None
-        if known.digest != _digest(content):
-            raise MessageConflict(client_id)
-        if self.turn is not None and self.turn.id == known.turn_id:
-            return self.turn
-        # It ended before, perhaps under another server: the answer is the same turn.
-        past = Turn(known.turn_id, self.id, self.log, self._around.clock)
-        past.state = "completed"
-        return past
-
-    def _note(self, said: Message, turn: Turn) -> None:
-        if said.client_id is not None:
-            record = ClientMessage(said.client_id, _digest(said.content), turn.id, turn.kind)
-            self._client_messages[said.client_id] = record
-            self.journal.append([record], sync=True)
-
     # -- what the agent asks for
 
-    def model(self) -> tuple[Model, RetryPolicy]:
-        """The model to ask."""
-        return self._around.model(self.settings)
+    def settings_of(self, turn: Turn) -> Settings:
+        """What a turn runs under: the thread's settings and the turn's own changes."""
+        return replace(self.settings, **turn.changes) if turn.changes else self.settings
 
-    def meters(self, turn: Turn) -> list[Meter]:
-        """The budgets that a model request of this turn counts against."""
-        meters = (self._meter, self._turn_meter if turn is self.turn else None)
-        return [meter for meter in meters if meter is not None]
+    def model(self, turn: Turn) -> tuple[Model, RetryPolicy]:
+        """The model to ask."""
+        return self._around.model(self.settings_of(turn))
 
     def count(self, turn: Turn, completed: Completed) -> None:
-        """Enter a response into the ledger and tell the new totals."""
-        usage = completed.usage
+        """Enter a response into the books."""
         response_id = completed.response_id or uuid7()
-        if usage is None or not self.ledger.add(response_id, usage):
-            return
-        self._turn_tokens += self.ledger.last.total_tokens
-        self.ledger.context_window = self.settings.context_window
-        for meter in self.meters(turn):
-            meter.charge(self.ledger.last.total_tokens)
-        self.journal.append(
-            [
-                UsageRecord(
-                    turn.id,
-                    response_id,
-                    breakdown(usage),
-                    self.ledger.total,
-                    self.ledger.context_window,
-                )
-            ]
-        )
-        self.log.tell(
-            n.THREAD_TOKEN_USAGE_UPDATED,
-            ThreadTokenUsageUpdatedNotification(
-                thread_id=self.id, token_usage=self.ledger.to_protocol(), turn_id=turn.id
-            ),
-        )
+        if self.settings.tells_raw_events:
+            spent = breakdown(completed.usage) if completed.usage is not None else None
+            raw = RawResponseCompletedNotification(response_id, self.id, turn.id, spent)
+            self.log.tell(n.RAW_RESPONSE_COMPLETED, raw)
+        self.accounts.count(turn, completed, response_id, self.context_window)
+
+    @property
+    def context_window(self) -> int:
+        """How many tokens the model takes: as configured, or as is known of it."""
+        return self.settings.context_window or traits_of(self.settings.model).context_window
 
     def is_nearly_full(self) -> bool:
         """Whether the next request might not fit into the model's context."""
-        window = self.settings.context_window
-        limit = self.settings.auto_compact_limit or (window and window * 9 // 10)
-        return bool(limit) and self.ledger.last.total_tokens >= (limit or 0) and self._can_shrink()
+        limit = self.settings.auto_compact_limit or self.context_window * 9 // 10
+        return self.accounts.fill >= limit and self._can_shrink()
+
+    def overflowed(self) -> None:
+        """Note that the last request did not fit: the next one is made after a compaction."""
+        self.accounts.fill = self.context_window
+
+    def compact(self, notes: str) -> None:
+        """Go on from the model's own notes."""
+        items = compacted(self.history.items, self.context_items(), notes)
+        self.history.replace(items, notes)
+        self._added.clear()
+        self.accounts.fill = 0
 
     def _can_shrink(self) -> bool:
         return any(item.get("role") == "assistant" for item in self.history.items)
@@ -313,13 +293,34 @@ class Thread:
     def remember(self, turn: Turn, *items: ModelItem) -> None:
         """Add to the model's view; clients that asked for it are shown the raw items."""
         self.history.add(*items)
+        self._tell_raw(turn, items)
+
+    def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
+        """Take a finished item of the model: its view and the client's are stored as one."""
+        records = self.history.take(item)
+        if not stream.finish(item, records):
+            self.journal.append(records)
+        self._tell_raw(turn, (item,))
+
+    def hear(self, turn: Turn, said: Message) -> None:
+        """Take up what the user said: the model's view of it and the client's are stored as one.
+
+        A message of which only one was stored would be lost or doubled when it is sent again.
+        """
+        item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
+        self._tell_raw(turn, said.items)
+        self._note_preview(said)
+        turn.start_item(item)
+        turn.complete_item(item, self.history.take(*said.items))
+
+    def _tell_raw(self, turn: Turn, items: Sequence[ModelItem]) -> None:
         if self.settings.tells_raw_events:
             for item in items:
                 raw: JsonValue = item
                 params = RawResponseItemCompletedNotification(raw, self.id, turn.id)
                 self.log.tell(n.RAW_RESPONSE_ITEM_COMPLETED, params)
 
-    def said(self, message: Message) -> None:
+    def _note_preview(self, message: Message) -> None:
         """Note the user's first words: a list of threads shows them."""
         if self.meta.preview:
             return
@@ -329,13 +330,25 @@ class Thread:
 
     def tell_context(self, turn: Turn) -> None:
         """Store what the turn runs under; tell the model where it is, once and after a change."""
-        self.journal.append([turn_context(self.settings, turn)])
-        told = (self.settings.cwd, self.settings.sandbox, self.settings.approval_policy)
-        is_known = self._told_context == told or (self._told_context is None and self._has_context)
-        self._told_context = told
-        if not is_known:
+        context = turn_context(self.settings_of(turn), turn)
+        self.journal.append([context])
+        told, before = told_by(context), self._told
+        self._told = told
+        if before is not None and before.model != told.model:
+            switched = instructions.model_switch(before.model, told.model)
+            self.remember(turn, message("developer", switched))
+        is_known = before is None or before.surroundings == told.surroundings
+        if not (self._has_context and is_known):
             self._has_context = True
             self.remember(turn, *self.context_items())
+
+    def warn_of_model(self) -> None:
+        """Say once that a model is not known here: its limits are a guess."""
+        model = self.settings.model
+        if self._warned_of != model and traits_of(model) is UNKNOWN:
+            self._warned_of = model
+            text = f"Nothing is known of the model `{model}`; its limits are guessed."
+            self.log.tell(n.WARNING, WarningNotification(text, self.id))
 
     def context_items(self) -> list[ModelItem]:
         """The messages that describe the surroundings."""
@@ -363,22 +376,17 @@ class Thread:
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """The thread as clients see it."""
-        return to_thread(self.meta, self.status, turns or [])
+        thread = to_thread(self.meta, self.status, turns or [])
+        return msgspec.structs.replace(thread, environments=environments(self.settings))
 
-    def rewind(self, history: Sequence[ModelItem]) -> None:
+    def rewind(self, history: Sequence[ModelItem], turns: list[TurnSnapshot]) -> None:
         """Go on from an earlier view of the conversation."""
         self.history = History(self.journal, history)
-        self._told_context = None
+        self.messages.keep(turns)
+        self._added.clear()
+        self._told = None
         self._has_context = bool(history)
+        self.accounts.fill = 0
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
         return self.turn.open_item_events() if self.turn is not None else ()
-
-
-def _message(params: TurnStartParams | TurnSteerParams) -> Message:
-    items = to_model_items(params.input)
-    return Message(params.input, items, params.client_user_message_id)
-
-
-def _digest(content: list[UserInput]) -> str:
-    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from treadle.engine import instructions
+from treadle.engine.budget import Meter
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
-from treadle.engine.input import message
 from treadle.engine.log import EventLog
+from treadle.engine.recovery import end_left_behind, heard_messages
 from treadle.engine.settings import Settings
-from treadle.engine.thread import Loaded, Thread
+from treadle.engine.surroundings import Loaded
+from treadle.engine.thread import Thread
 from treadle.engine.tools.goal import goal_tools
 from treadle.engine.tools.plan import UpdatePlan
 from treadle.engine.tools.registry import Toolbox
-from treadle.engine.transcript import history_of, turns_of
+from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
 from treadle.engine.turn import Turn
 from treadle.engine.usage import Ledger
-from treadle.model.base import Model
+from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.error import TurnError
 from treadle.protocol.extension import Budget
 from treadle.protocol.method import Notification
-from treadle.protocol.status import NotLoadedThreadStatus, ThreadStatus
+from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.thread import Thread as ThreadSnapshot
-from treadle.protocol.thread_manage import ThreadClosedNotification
+from treadle.protocol.thread_manage import ThreadClosedNotification, ThreadRevertedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
-from treadle.protocol.turn import TurnCompletedNotification
 from treadle.store.journal import Entry, Event, Journal
 from treadle.store.records import HistoryItem, RolledBack
 from treadle.store.store import Store
@@ -45,7 +45,9 @@ P = TypeVar("P", bound=msgspec.Struct)
 MAX_IDLE: Final = 32
 """How many threads stay in memory that nobody listens to."""
 
-BROADCAST: Final = frozenset({n.THREAD_STATUS_CHANGED.method, n.THREAD_NAME_UPDATED.method})
+BROADCAST: Final = frozenset(
+    method.method for method in (n.THREAD_STATUS_CHANGED, n.THREAD_NAME_UPDATED, n.THREAD_REVERTED)
+)
 """What every client is told of every thread, subscribed or not."""
 
 
@@ -100,19 +102,21 @@ class Threads:
                 base_instructions=settings.base_instructions,
                 developer_instructions=settings.developer_instructions,
                 dynamic_tools=list(settings.dynamic_tools) or None,
+                extra={"budget": msgspec.to_builtins(budget)} if budget else None,
             )
         )
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
-        return self._keep(journal, Loaded(meta, settings, budget=budget))
+        return self._keep(
+            journal, Loaded(meta, settings, meter=Meter(budget, "thread") if budget else None)
+        )
 
     def load(self, journal: Journal, stored: StoredThread, settings: Settings) -> Thread:
         """Go on with a stored thread; a turn that its server left behind is ended."""
+        end_left_behind(journal, stored, self.clock())
         usage = stored.usage
         ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
         ledger.know(stored.response_ids)
-        if stored.running_turn is not None:
-            _end_left_behind(journal, stored, self.clock())
         return self._keep(
             journal,
             Loaded(
@@ -120,9 +124,10 @@ class Threads:
                 settings,
                 stored.history,
                 ledger,
-                stored.client_messages,
+                heard_messages(stored),
+                meter=_meter(stored),
                 goal=stored.goal,
-                has_context=bool(stored.history),
+                last=stored.settings,
             ),
         )
 
@@ -136,11 +141,18 @@ class Threads:
         last_turn_id: str | None = None,
         before_turn_id: str | None = None,
     ) -> tuple[Thread, list[TurnSnapshot]]:
-        """Copy a thread's history into a new one: whole, up to a turn, or before it."""
+        """Copy a thread's history into a new one: whole, up to a turn, or before it.
+
+        Raises:
+            TurnNotFound: it has no such turn.
+        """
         origin = source.meta
+        for turn_id in (last_turn_id, before_turn_id):
+            if turn_id is not None and turn_id not in {turn.id for turn in source.turns}:
+                raise TurnNotFound(turn_id)
 
         def describe_fork(meta: ThreadMeta) -> ThreadMeta:
-            copied = {"name": origin.name, "preview": origin.preview, "git_info": origin.git_info}
+            copied = {"name": origin.name, "preview": origin.preview}
             return describe(msgspec.structs.replace(meta, forked_from_id=origin.id, **copied))
 
         thread = self.start(settings, describe=describe_fork, ephemeral=ephemeral)
@@ -149,6 +161,17 @@ class Threads:
         )
         return self._begin_with(thread, entries)
 
+    def start_from(
+        self,
+        history: Sequence[ModelItem],
+        settings: Settings,
+        *,
+        describe: Callable[[ThreadMeta], ThreadMeta],
+    ) -> Thread:
+        """Begin a thread whose model remembers a conversation that took place elsewhere."""
+        thread = self.start(settings, describe=describe)
+        return self._begin_with(thread, [HistoryItem(item) for item in history])[0]
+
     def _begin_with(
         self, thread: Thread, entries: Sequence[Entry]
     ) -> tuple[Thread, list[TurnSnapshot]]:
@@ -156,7 +179,11 @@ class Threads:
         thread.journal.append(entries, sync=True)
         turns = turns_of(entry for entry in entries if isinstance(entry, Event))
         loaded = Loaded(
-            thread.meta, thread.settings, history_of(entries), has_context=bool(entries)
+            thread.meta,
+            thread.settings,
+            history_of(entries),
+            usage_of(entries),
+            last=settings_of(entries),
         )
         return self._keep(thread.journal, loaded), turns
 
@@ -168,16 +195,34 @@ class Threads:
         """
         if path:
             return self.store.read_path(path)
+        loaded = self._loaded.get(thread_id)
+        if loaded is not None and loaded.meta.ephemeral:
+            turns, history = self.turns(loaded), list(loaded.history.items)
+            # Where in the history each turn began is not kept: the whole comes after the turns.
+            views = [(history, 0) for _ in turns]
+            return StoredThread(loaded.meta, turns, history, views)
         return self.store.read(thread_id)
 
     def turns(self, thread: Thread) -> list[TurnSnapshot]:
         """The turns of a thread in memory, the running one included."""
         if thread.meta.ephemeral:
-            return turns_of(thread.journal.read(0))
-        turns = self.store.read(thread.id).turns
+            turns = turns_of(thread.journal.read(0))
+        else:
+            turns = self.store.read(thread.id).turns
         if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
             turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
         return turns
+
+    def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
+        """A turn that is over, without its items.
+
+        Raises:
+            TurnNotFound: it is gone.
+        """
+        turn = next((turn for turn in self.turns(thread) if turn.id == turn_id), None)
+        if turn is None:
+            raise TurnNotFound(turn_id)
+        return msgspec.structs.replace(turn, items=[], items_view="notLoaded")
 
     def roll_back(
         self, thread: Thread, *, num_turns: int | None = None, before_turn_id: str | None = None
@@ -197,9 +242,11 @@ class Threads:
             if before_turn_id not in ids:
                 raise TurnNotFound(before_turn_id)
         record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
-        thread.journal.append([record], sync=True)
+        # In one with the record: who comes back later hears of what is gone, whatever happens.
+        told = ThreadRevertedNotification(thread.id)
+        thread.log.tell(n.THREAD_REVERTED, told, records=[record], sync=True)
         stored = self.store.read(thread.id)
-        thread.rewind(stored.history)
+        thread.rewind(stored.history, stored.turns)
         return stored.turns
 
     def get(self, thread_id: str) -> Thread:
@@ -237,6 +284,12 @@ class Threads:
         """Let go of a thread that nobody listens to any more."""
         self.unload(thread)
         self.announce(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
+
+    def interrupt_turns(self) -> None:
+        """Stop every turn that runs."""
+        for thread in self._loaded.values():
+            if thread.turn is not None:
+                thread.interrupt(thread.turn.id)()
 
     async def close(self) -> None:
         """End every turn and let go of everything."""
@@ -302,6 +355,9 @@ class Threads:
             model=thread.settings.model,
             reasoning_effort=thread.settings.effort,
         )
+        if thread.id not in self._listeners:
+            # Later: the thread still has to note what the turn did to its goal.
+            asyncio.get_running_loop().call_soon(self._trim)
 
     # -- telling
 
@@ -312,8 +368,9 @@ class Threads:
     def snapshot(self, meta: ThreadMeta, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """A thread as clients see it, loaded or not."""
         thread = self._loaded.get(meta.id)
-        status: ThreadStatus = thread.status if thread is not None else NotLoadedThreadStatus()
-        return to_thread(meta, status, turns or [])
+        if thread is not None:
+            return thread.snapshot(turns)
+        return to_thread(meta, NotLoadedThreadStatus(), turns or [])
 
     def _keep(self, journal: Journal, loaded: Loaded) -> Thread:
         thread = Thread(journal, loaded, self)
@@ -323,25 +380,18 @@ class Threads:
 
     def _on_event(self, event: Event) -> None:
         if event.method in BROADCAST:
-            self.announcements.tell(n.SERVER_NOTIFICATIONS[event.method], event.params)
+            self.announcements.relay(event)
 
 
-def _end_left_behind(journal: Journal, stored: StoredThread, now_ms_: int) -> None:
-    """Give the turn that was running when its server died the end that it never had."""
-    turn = next((turn for turn in stored.turns if turn.id == stored.running_turn), None)
-    turn = turn or TurnSnapshot(id=str(stored.running_turn), items=[], status="inProgress")
-    ended = msgspec.structs.replace(
-        turn,
-        items=[],
-        items_view="notLoaded",
-        status="interrupted",
-        completed_at=now_ms_ // 1000,
-        error=TurnError("the server ended while this turn was running", codex_error_info="other"),
+def _meter(stored: StoredThread) -> Meter | None:
+    """What is used of the budget that the thread was begun with."""
+    given = (stored.meta.extra or {}).get("budget")
+    if given is None:
+        return None
+    return Meter(
+        msgspec.convert(given, Budget),
+        "thread",
+        tokens=stored.usage.total.total_tokens if stored.usage else 0,
+        requests=len(stored.response_ids),
+        seconds=sum(turn.duration_ms or 0 for turn in stored.turns) / 1000,
     )
-    note = message("user", instructions.RESTARTED)
-    params = TurnCompletedNotification(stored.meta.id, ended)
-    event = Event(journal.last_seq + 1, now_ms_, n.TURN_COMPLETED.method, params)
-    journal.append([HistoryItem(note), event], sync=True)
-    stored.history.append(note)
-    stored.running_turn = None
-    stored.turns = [ended if each.id == ended.id else each for each in stored.turns]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from treadle.engine.usage import Ledger
 from treadle.model.base import ModelItem
 from treadle.protocol.item import ItemCompletedNotification, ThreadItem
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event
-from treadle.store.records import Compacted, HistoryItem
+from treadle.store.records import Compacted, HistoryItem, TurnContext, UsageRecord
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
@@ -40,3 +41,20 @@ def history_of(entries: Iterable[Entry]) -> list[ModelItem]:
         elif isinstance(entry, Compacted):
             history = list(entry.replacement)
     return history
+
+
+def usage_of(entries: Sequence[Entry]) -> Ledger:
+    """What was used up to these entries; their responses are not counted again."""
+    records = [entry for entry in entries if isinstance(entry, UsageRecord)]
+    if not records:
+        return Ledger()
+    last = records[-1]
+    ledger = Ledger(last.total, last.usage, last.context_window)
+    ledger.know(record.response_id for record in records)
+    return ledger
+
+
+def settings_of(entries: Sequence[Entry]) -> TurnContext | None:
+    """What the last turn among these entries ran under."""
+    contexts = [entry for entry in entries if isinstance(entry, TurnContext)]
+    return contexts[-1] if contexts else None

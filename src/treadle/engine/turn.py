@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from treadle.engine.log import EventLog
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
 from treadle.protocol.error import TurnError
 from treadle.protocol.extension import Budget
 from treadle.protocol.input import UserInput
@@ -28,6 +29,7 @@ from treadle.protocol.turn import (
     TurnStartedNotification,
     TurnStatus,
 )
+from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
 
 TurnKind: TypeAlias = Literal["regular", "compact", "review", "shell"]
@@ -79,8 +81,10 @@ class Turn:
     clock: NowMs
     kind: TurnKind = "regular"
     root_id: str | None = None
-    output_schema: object = None
+    output_schema: JsonValue = None
     budget: Budget | None = None
+    # What this turn does otherwise than its thread.
+    changes: dict[str, JsonValue] = field(default_factory=dict)
     state: State = "accepted"
     error: TurnError | None = None
     started_at_ms: int | None = None
@@ -93,8 +97,12 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether its terminal event was told."""
+        """Whether it has ended, and said so if there was a way to."""
         return self.ended.is_set()
+
+    def adjust(self, **settings: JsonValue) -> None:
+        """Change settings for this turn alone; null changes nothing."""
+        self.changes |= {name: value for name, value in settings.items() if value is not None}
 
     def move(self, step: Step) -> None:
         """Take a step of the table.
@@ -131,8 +139,11 @@ class Turn:
         self.open_items[item.id] = OpenItem(now, current or (lambda: item))
         self.log.tell(n.ITEM_STARTED, self._started(item, now))
 
-    def complete_item(self, item: ThreadItem) -> None:
-        """Tell that an item is finished; one that was never started is started first."""
+    def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
+        """Tell that an item is finished; one that was never started is started first.
+
+        `records` are stored together with it, or not at all.
+        """
         if item.id not in self.open_items:
             self.start_item(item)
         del self.open_items[item.id]
@@ -146,6 +157,7 @@ class Turn:
                 thread_id=self.thread_id,
                 turn_id=self.id,
             ),
+            records=records,
         )
 
     def open_item_events(self) -> list[ItemStartedNotification]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from treadle.engine.errors import (
@@ -25,15 +28,13 @@ from treadle.store.journal import (
     ThreadNotFound,
 )
 
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
+
 _KINDS: dict[type[Exception], str] = {
-    ThreadNotLoaded: "threadNotFound",
     NoActiveTurn: "noActiveTurn",
     WrongTurn: "wrongTurn",
     MessageConflict: "messageConflict",
-    InvalidInput: "invalidParams",
     TurnNotFound: "turnNotFound",
-    ThreadNotFound: "threadNotFound",
-    ThreadLocked: "threadLocked",
     BadCursor: "invalidCursor",
     ConfigError: "invalidConfig",
 }
@@ -45,9 +46,13 @@ def translate(error: Exception) -> RpcError | None:
         case TurnNotSteerable():
             return _not_steerable(error)
         case ThreadNotFound():
-            return InvalidRequest(
-                f"no rollout found for thread id {error.thread}", kind="threadNotFound"
-            )
+            return unknown_thread("no rollout found for thread id", error.thread)
+        case ThreadNotLoaded():
+            return unknown_thread("thread not found", error.thread_id)
+        case InvalidInput():
+            return InvalidRequest(str(error), kind="invalidParams", path=error.path)
+        case ThreadLocked():
+            return InvalidRequest(str(error), kind="threadLocked", pid=error.pid, host=error.host)
         case ThreadCorrupt():
             return InternalError(str(error), kind="threadCorrupt", path=error.path)
         case EngineError() | StoreError() | ConfigError():
@@ -56,6 +61,18 @@ def translate(error: Exception) -> RpcError | None:
             return InternalError(f"{error.strerror or error}", kind="io")
         case _:
             return None
+
+
+def unknown_thread(words: str, thread: str) -> RpcError:
+    """The answer for a thread that is not there; `words` are those that clients know."""
+    if "/" in thread:
+        return InvalidRequest(f"no rollout found at {thread}", kind="threadNotFound", path="path")
+    if not _UUID.fullmatch(thread):
+        message = f"invalid thread id: {thread!r} is not a UUID"
+        return InvalidRequest(message, kind="invalidParams", path="threadId")
+    # Upstream puts a colon after some of its phrases and not after others.
+    mark = "" if words.endswith("id") else ":"
+    return InvalidRequest(f"{words}{mark} {thread}", kind="threadNotFound")
 
 
 def _not_steerable(error: TurnNotSteerable) -> RpcError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.engine.settings import Settings
-from treadle.model.base import Model
+from treadle.model.base import Model, ModelError
 from treadle.model.provider import ProviderConfig, build_model, nobody
 from treadle.model.retry import RetryPolicy
 from treadle.server.config_file import ConfigError
@@ -21,10 +21,13 @@ class ConfiguredModels:
         """The provider that these settings name.
 
         Raises:
-            ConfigError: there is none of this name, or its description is wrong.
+            ModelError: there is none of this name, or its description is wrong.
         """
         provider_id = settings.model_provider
-        config = self._find(settings)
+        try:
+            config = self._find(settings)
+        except ConfigError as error:
+            raise ModelError(str(error), info="badRequest") from error
         key = (provider_id, repr(config))
         if key not in self._models:
             credentials = self._configuration.credentials
@@ -33,7 +36,7 @@ class ConfiguredModels:
             try:
                 model = build_model(provider_id, config, environ=environ, credentials=login)
             except ValueError as error:
-                raise ConfigError(str(error)) from error
+                raise ModelError(str(error), info="badRequest") from error
             self._models[key] = (config, model)
         return self._models[key][1], config.retry_policy()
 

@@ -65,14 +65,16 @@ class Server:
         await listener.serve(self.attach)
 
     def finish(self) -> None:
-        """Take no more requests, answer those under way, and hang up on everybody."""
+        """Take no more requests, end the turns, tell it, and hang up on everybody."""
         self.is_finishing = True
+        self.threads.interrupt_turns()
         for session in self.sessions:
             if session.connection is not None:
-                session.connection.finish()
+                session.connection.finish(session.drain)
 
     async def close(self) -> None:
-        """End every turn and let go of everything; the turns are stored as interrupted."""
+        """Finish, and let go of everything; turns that ran are stored as interrupted."""
+        self.finish()
         await self.threads.close()
 
     def when_idle(self, action: Callable[[], object]) -> None:
@@ -85,6 +87,7 @@ class Server:
         `answered` is an `initialize` that the client has had its answer to.
         """
         if self.is_finishing:
+            await transport.close()
             return
         session = ClientSession(self)
         if answered is not None:

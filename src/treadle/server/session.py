@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from treadle.engine.log import LeftBehind, Relayed
 from treadle.engine.thread import Thread
-from treadle.engine.threads import BROADCAST
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.gate import gated
 from treadle.protocol.initialize import InitializeParams
 from treadle.protocol.method import Notification, Request
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
 from treadle.rpc.errors import AlreadyInitialized, ExperimentalApiRequired, NotInitialized
-from treadle.server.subscription import follow
+from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
 
 if TYPE_CHECKING:
@@ -23,6 +25,17 @@ if TYPE_CHECKING:
     from treadle.server.server import Server
 
 P = TypeVar("P", bound=msgspec.Struct)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A thread that the client hears, and the task that tells it."""
+
+    thread: Thread
+    subscription: Subscription
+    task: asyncio.Task[None]
 
 
 class ClientSession:
@@ -34,7 +47,10 @@ class ClientSession:
         self.client: InitializeParams | None = None
         self.is_experimental = False
         self._opted_out: frozenset[str] = frozenset()
-        self._subscriptions: dict[str, tuple[Thread, asyncio.Task[None]]] = {}
+        self._announcements: Subscription | None = None
+        self._followed: dict[str, Followed] = {}
+        # Threads heard no more, as long as something told while they were is still to be told.
+        self._left: dict[str, Subscription] = {}
 
     def initialize(self, params: InitializeParams) -> None:
         """Learn who the client is and what it can do."""
@@ -47,33 +63,45 @@ class ClientSession:
     def listen(self) -> None:
         """Hear what is told to everybody from now on."""
         log = self.server.threads.announcements
-        if self.connection is not None:
-            work = follow(log, log.last_seq, self._deliver_announcement)
-            self.connection.spawn(work, "announcements")
+        self._announcements = Subscription(log, log.last_seq, self._deliver_announcement)
+        self._spawn(self._announcements, "announcements")
 
-    def subscribe(self, thread: Thread, after: int) -> None:
-        """Hear what happens in a thread after a position; a second time changes nothing."""
-        if thread.id in self._subscriptions or self.connection is None:
+    def subscribe(self, thread: Thread, after: int | None) -> None:
+        """Hear what happens in a thread after a position, or from now on.
+
+        A second time changes nothing: the first one tells everything.
+        """
+        if thread.id in self._followed:
             return
-        work = follow(thread.log, after, self._deliver)
-        task = self.connection.spawn(work, f"follow {thread.id}")
+        subscription = Subscription(thread.log, after, self._deliver)
+        task = self._spawn(subscription, f"follow {thread.id}")
         if task is not None:
-            self._subscriptions[thread.id] = (thread, task)
+            self._followed[thread.id] = Followed(thread, subscription, task)
             self.server.threads.listen(thread)
 
     def unsubscribe(self, thread_id: str) -> bool:
         """Hear no more of a thread; false if it was not heard."""
-        thread, task = self._subscriptions.pop(thread_id, (None, None))
-        if thread is None or task is None:
+        followed = self._followed.pop(thread_id, None)
+        if followed is None:
             return False
-        task.cancel()
-        self.server.threads.unlisten(thread)
+        followed.task.cancel()
+        waits = self._announcements
+        if waits is not None and waits.position < waits.last_seq:
+            self._left[thread_id] = followed.subscription
+        self.server.threads.unlisten(followed.thread)
         return True
 
     def leave(self) -> None:
         """Hear no more of anything: the client is gone."""
-        for thread_id in list(self._subscriptions):
+        for thread_id in list(self._followed):
             self.unsubscribe(thread_id)
+
+    async def drain(self) -> None:
+        """Wait until the client was told how the turns ended that it heard, and all before."""
+        for followed in list(self._followed.values()):
+            if followed.thread.turn is not None:
+                await followed.thread.turn.ended.wait()
+            await followed.subscription.caught_up()
 
     def tell(self, method: Notification[P], params: P) -> None:
         """Tell the client at once, unless it does not want to know."""
@@ -85,19 +113,42 @@ class ClientSession:
         if self.connection is not None and self._wants(method):
             await self.connection.notify(method, params)
 
+    def _spawn(self, subscription: Subscription, name: str) -> asyncio.Task[None] | None:
+        if self.connection is None:
+            return None
+        return self.connection.spawn(self._follow(subscription), name)
+
+    async def _follow(self, subscription: Subscription) -> None:
+        try:
+            await subscription.follow()
+        except LeftBehind:
+            # It can come back and read everything anew; going on would hide that it missed some.
+            logger.warning("client left behind", extra={"position": subscription.position})
+            if self.connection is not None:
+                self.connection.finish()
+
     async def _deliver(self, event: Event) -> None:
         if self.connection is not None and self._wants(SERVER_NOTIFICATIONS[event.method]):
             post = self.connection.post
-            await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq)
+            await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq or None)
 
     async def _deliver_announcement(self, event: Event) -> None:
         if self.connection is None or not self._wants(SERVER_NOTIFICATIONS[event.method]):
             return
-        # A subscriber hears these from the thread itself, in their place among its other events.
-        thread_id = getattr(event.params, "thread_id", None)
-        if event.method in BROADCAST and thread_id in self._subscriptions:
+        if isinstance(event, Relayed) and self._hears(event):
             return
         await self.connection.post(event.method, event.params, at_ms=event.at_ms, seq=None)
+
+    def _hears(self, event: Relayed) -> bool:
+        """Whether the client hears this from the thread itself, in its place among the others."""
+        thread_id = getattr(event.params, "thread_id", "")
+        followed = self._followed.get(thread_id)
+        if followed is not None:
+            return event.thread_seq > followed.subscription.after
+        left = self._left.get(thread_id)
+        if self._announcements is not None and event.seq == self._announcements.last_seq:
+            self._left.clear()
+        return left is not None and left.after < event.thread_seq <= left.position
 
     def _wants(self, method: Notification[P]) -> bool:
         if self.client is None or method.method in self._opted_out:

@@ -39,12 +39,15 @@ _MODES: Final[dict[type, SandboxMode]] = {
 Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
 
-def start_settings(configuration: Configuration, params: ThreadStartParams) -> Settings:
-    """The settings of a new thread."""
+def start_settings(
+    configuration: Configuration, params: ThreadStartParams
+) -> tuple[Settings, EffectiveConfig]:
+    """The settings of a new thread, and the configuration that they come from."""
     cwd = working_folder(params.cwd)
-    settings = _configured(configuration.effective(cwd, params.config), cwd, params.config)
+    effective = configuration.effective(cwd, params.config)
+    settings = _configured(effective, cwd, params.config)
     settings = replace(settings, tells_raw_events=params.experimental_raw_events)
-    return _asked(configuration, settings, params)
+    return _asked(effective, settings, params), effective
 
 
 def stored_settings(
@@ -76,7 +79,7 @@ def stored_settings(
         developer_instructions=meta.developer_instructions or settings.developer_instructions,
         dynamic_tools=tuple(meta.dynamic_tools or ()),
     )
-    return _asked(configuration, settings, params)
+    return _asked(effective, settings, params)
 
 
 def working_folder(cwd: str | None) -> str:
@@ -146,7 +149,7 @@ def _as_before(settings: Settings, last: TurnContext) -> Settings:
     )
 
 
-def _asked(configuration: Configuration, settings: Settings, params: Asked) -> Settings:
+def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Settings:
     """The settings under what the request gives."""
     given: dict[str, JsonValue] = {
         "model": params.model,
@@ -158,7 +161,6 @@ def _asked(configuration: Configuration, settings: Settings, params: Asked) -> S
         "personality": getattr(params, "personality", None),
     }
     changed = {name: value for name, value in given.items() if value is not None}
-    effective = configuration.effective(settings.cwd, params.config)
     refuse_disallowed(
         effective.requirements,
         {

@@ -9,21 +9,53 @@ from treadle.engine.log import EventLog
 from treadle.store.journal import Event
 
 
-async def follow(log: EventLog, after: int, deliver: Callable[[Event], Awaitable[None]]) -> None:
-    """Deliver everything after a position, and go on for ever.
+class Subscription:
+    """Delivers a log to one client.
 
     A client that reads slowly makes only its own position lag: nothing waits for it, and nothing
     is dropped.
     """
-    wake = asyncio.Event()
-    unwatch = log.watch(wake.set)
-    position = after
-    try:
-        while True:
-            wake.clear()
-            for event in log.after(position):
-                await deliver(event)
-                position = event.seq
-            await wake.wait()
-    finally:
-        unwatch()
+
+    def __init__(
+        self, log: EventLog, after: int | None, deliver: Callable[[Event], Awaitable[None]]
+    ) -> None:
+        self.after = log.last_seq if after is None else after
+        self.position = self.after
+        self._log = log
+        self._reader = log.reader(after)
+        self._deliver = deliver
+        self._is_idle = asyncio.Event()
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event there is."""
+        return self._log.last_seq
+
+    async def follow(self) -> None:
+        """Deliver what comes, for ever.
+
+        Raises:
+            LeftBehind: the client read so slowly that what it has to hear next is gone.
+        """
+        wake = asyncio.Event()
+        unwatch = self._log.watch(wake.set)
+        deliver, read = self._deliver, self._reader.read
+        try:
+            while True:
+                wake.clear()
+                events = read()
+                for event in events:
+                    await deliver(event)
+                    self.position = event.seq or self.position
+                if not events:
+                    self.position = self._reader.position
+                    self._is_idle.set()
+                    await wake.wait()
+        finally:
+            unwatch()
+
+    async def caught_up(self) -> None:
+        """Wait until everything was delivered."""
+        while self.position < self._log.last_seq:
+            self._is_idle.clear()
+            await self._is_idle.wait()

@@ -43,7 +43,9 @@ class Nursery:
         """Cancel what runs and wait for it."""
         self._is_closed = True
         for task in self._tasks:
-            task.cancel()
+            # One that is being cancelled may be cleaning up: a second time would cut that short.
+            if not task.cancelling():
+                task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.errors import ThreadNotLoaded
 from treadle.engine.thread import Thread
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -21,6 +22,7 @@ from treadle.protocol.goal import (
 )
 from treadle.rpc.errors import InvalidRequest
 from treadle.server.session import ClientSession
+from treadle.store.journal import ThreadNotFound
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -46,7 +48,10 @@ def thread_goal_get(
     loaded = threads.find(params.thread_id)
     if loaded is not None:
         return ThreadGoalGetResponse(loaded.goals.current)
-    return ThreadGoalGetResponse(threads.store.read(params.thread_id).goal)
+    try:
+        return ThreadGoalGetResponse(threads.store.read(params.thread_id).goal)
+    except ThreadNotFound as error:
+        raise ThreadNotLoaded(params.thread_id) from error
 
 
 @router.request(THREAD_GOAL_CLEAR)

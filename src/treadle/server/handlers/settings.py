@@ -7,7 +7,6 @@ from functools import partial
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
-from treadle.protocol import notifications as n
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_REVERT,
@@ -16,13 +15,13 @@ from treadle.protocol.client_requests import (
 )
 from treadle.protocol.settings import ThreadSettingsUpdateParams, ThreadSettingsUpdateResponse
 from treadle.protocol.thread_manage import (
-    ThreadRevertedNotification,
     ThreadRevertParams,
     ThreadRevertResponse,
     ThreadRollbackParams,
     ThreadRollbackResponse,
 )
 from treadle.protocol.turn import TurnStartParams
+from treadle.server.handlers.history import backwards_cursors
 from treadle.server.session import ClientSession
 from treadle.server.settings import check_turn
 
@@ -66,6 +65,7 @@ def thread_rollback(
     if params.num_turns < 1:
         raise InvalidInput("numTurns", "numTurns must be >= 1")
     turns = threads.roll_back(thread, num_turns=params.num_turns)
+    ctx.after_reply(partial(thread.accounts.tell, thread.id, turns[-1].id if turns else ""))
     return ThreadRollbackResponse(thread.snapshot(turns))
 
 
@@ -74,7 +74,6 @@ def thread_revert(ctx: Context[ClientSession], params: ThreadRevertParams) -> Th
     """Drop a turn and all after it."""
     threads = ctx.session.server.threads
     thread = threads.get(params.thread_id)
-    threads.roll_back(thread, before_turn_id=params.before_turn_id)
-    told = ThreadRevertedNotification(thread.id)
-    ctx.after_reply(partial(threads.announce, n.THREAD_REVERTED, told))
-    return ThreadRevertResponse(thread.snapshot())
+    turns = threads.roll_back(thread, before_turn_id=params.before_turn_id)
+    turns_cursor, items_cursor = backwards_cursors(turns)
+    return ThreadRevertResponse(thread.snapshot(), items_cursor, turns_cursor)

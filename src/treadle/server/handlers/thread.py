@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.git import read_git_info
 from treadle.engine.settings import Settings
 from treadle.engine.thread import Thread
 from treadle.protocol import notifications as n
@@ -19,6 +21,7 @@ from treadle.protocol.client_requests import (
     THREAD_START,
 )
 from treadle.protocol.goal import ThreadGoalClearedNotification, ThreadGoalUpdatedNotification
+from treadle.protocol.status import ThreadStatusChangedNotification
 from treadle.protocol.thread import (
     ThreadForkParams,
     ThreadForkResponse,
@@ -31,7 +34,8 @@ from treadle.protocol.thread import (
 from treadle.protocol.turn import Turn
 from treadle.rpc.errors import InvalidRequest
 from treadle.server.handlers.config import tell_warnings
-from treadle.server.handshake import PROTOCOL_VERSION
+from treadle.server.handlers.history import backwards_cursors, turns_page
+from treadle.server.handshake import PROTOCOL_VERSION, describe
 from treadle.server.session import ClientSession
 from treadle.server.settings import start_settings, stored_settings
 from treadle.store.journal import Journal
@@ -44,10 +48,10 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> ThreadStartResponse:
     """Begin a thread and subscribe the client to it."""
     server = ctx.session.server
-    settings = start_settings(server.configuration, params)
-    tell_warnings(ctx.session, server.configuration.effective(settings.cwd, params.config))
+    settings, effective = start_settings(server.configuration, params)
+    tell_warnings(ctx.session, effective)
     thread = server.threads.start(
-        settings,
+        _for_client(ctx.session, settings),
         describe=partial(_describe, ctx.session, params),
         ephemeral=bool(params.ephemeral),
         budget=params.budget,
@@ -59,20 +63,81 @@ def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> Thre
 @router.request(THREAD_RESUME)
 def thread_resume(ctx: Context[ClientSession], params: ThreadResumeParams) -> ThreadResumeResponse:
     """Load a stored thread, or join one that is loaded, and subscribe the client to it."""
-    server = ctx.session.server
-    thread = server.threads.find(params.thread_id)
-    if thread is None:
-        journal, stored = _open(ctx.session, params)
-        settings = stored_settings(server.configuration, stored, params)
-        thread = server.threads.load(journal, stored, settings)
-        turns = stored.turns
+    threads = ctx.session.server.threads
+    thread = _find(ctx.session, params)
+    if thread is None and params.history:
+        thread = _from_history(ctx.session, params)
+        turns: list[Turn] = []
+    elif thread is None:
+        thread, turns = _load(ctx.session, params)
     else:
-        turns = server.threads.turns(thread)
-    wants_turns = not params.exclude_turns and params.after_seq is None
+        _check_cursor(params, thread.log.last_seq)
+        turns = threads.turns(thread)
     # Whoever names the last event it saw is told the rest; everybody else has it in the answer.
-    after = thread.log.last_seq if params.after_seq is None else params.after_seq
-    ctx.after_reply(partial(_join, ctx.session, thread, after))
-    return _session(thread, ThreadResumeResponse, turns if wants_turns else [])
+    ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
+    wants_turns = not params.exclude_turns and params.after_seq is None
+    answer = _session(thread, ThreadResumeResponse, turns if wants_turns else [])
+    turns_cursor, items_cursor = backwards_cursors(turns)
+    first = params.initial_turns_page
+    return msgspec.structs.replace(
+        answer,
+        collaboration_mode=thread.settings.mode(),
+        turns_backwards_cursor=turns_cursor,
+        items_backwards_cursor=items_cursor,
+        initial_turns_page=first
+        and turns_page(
+            turns, limit=first.limit, view=first.items_view, direction=first.sort_direction
+        ),
+    )
+
+
+def _find(session: ClientSession, params: ThreadResumeParams) -> Thread | None:
+    """The thread that is meant, if it is loaded."""
+    threads = session.server.threads
+    loaded = threads.find(params.thread_id)
+    if loaded is None and params.path and not params.history:
+        return threads.find(threads.store.read_path(params.path, turns=False).meta.id)
+    return loaded
+
+
+def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, list[Turn]]:
+    """Load a thread, and tell everybody that it is there."""
+    server = session.server
+    journal, stored = _open(session, params)
+    try:
+        _check_cursor(params, journal.last_seq)
+        settings = stored_settings(server.configuration, stored, params)
+    except Exception:
+        journal.close()
+        raise
+    thread = server.threads.load(journal, stored, _for_client(session, settings))
+    changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
+    server.threads.announce(n.THREAD_STATUS_CHANGED, changed)
+    return thread, stored.turns
+
+
+def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
+    """Begin a thread from a history that the client kept itself."""
+    server = session.server
+    asked = ThreadStartParams(
+        approval_policy=params.approval_policy,
+        approvals_reviewer=params.approvals_reviewer,
+        base_instructions=params.base_instructions,
+        config=params.config,
+        cwd=params.cwd,
+        developer_instructions=params.developer_instructions,
+        model=params.model,
+        model_provider=params.model_provider,
+        personality=params.personality,
+        sandbox=params.sandbox,
+        service_tier=params.service_tier,
+    )
+    items = msgspec.to_builtins(params.history or [])
+    return server.threads.start_from(
+        items,
+        _for_client(session, start_settings(server.configuration, asked)[0]),
+        describe=partial(_describe, session, asked),
+    )
 
 
 @router.request(THREAD_FORK)
@@ -83,7 +148,7 @@ def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> Thread
     settings = stored_settings(server.configuration, source, params)
     thread, turns = server.threads.fork(
         source,
-        settings,
+        _for_client(ctx.session, settings),
         describe=partial(_describe, ctx.session, params),
         ephemeral=params.ephemeral,
         last_turn_id=params.last_turn_id,
@@ -103,7 +168,21 @@ def _describe(
         originator=client.client_info.name if client else None,
         cli_version=PROTOCOL_VERSION,
         thread_source=params.thread_source,
+        git_info=read_git_info(meta.cwd),
     )
+
+
+def _for_client(session: ClientSession, settings: Settings) -> Settings:
+    """Let requests to the model introduce the client as it introduced itself."""
+    if session.client is None:
+        return settings
+    about = session.client.client_info
+    return replace(settings, user_agent=_user_agent(about.name, about.version))
+
+
+@lru_cache(maxsize=64)
+def _user_agent(name: str, version: str) -> str:
+    return describe(name, version)["userAgent"]
 
 
 def _introduce(session: ClientSession, thread: Thread) -> None:
@@ -113,7 +192,16 @@ def _introduce(session: ClientSession, thread: Thread) -> None:
     session.subscribe(thread, thread.log.last_seq)
 
 
-def _join(session: ClientSession, thread: Thread, after: int) -> None:
+def _check_cursor(params: ThreadResumeParams, last_seq: int) -> None:
+    if params.after_seq is not None and params.after_seq > last_seq:
+        raise InvalidRequest(
+            f"afterSeq {params.after_seq} is beyond the last event of thread {params.thread_id}",
+            kind="invalidCursor",
+            path="afterSeq",
+        )
+
+
+def _join(session: ClientSession, thread: Thread, after: int | None) -> None:
     session.subscribe(thread, after)
     goal = thread.goals.current
     if goal is not None:

@@ -54,8 +54,11 @@ from treadle.protocol.thread_manage import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
+from treadle.rpc.errors import InvalidRequest
+from treadle.server.errors import unknown_thread
 from treadle.server.keyset import page_of
 from treadle.server.session import ClientSession
+from treadle.store.journal import ThreadNotFound
 from treadle.store.thread import ThreadQuery
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -69,7 +72,10 @@ def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> Thread
     if loaded is not None:
         turns = threads.turns(loaded) if params.include_turns else []
         return ThreadReadResponse(loaded.snapshot(turns))
-    stored = threads.store.read(params.thread_id, turns=params.include_turns)
+    try:
+        stored = threads.store.read(params.thread_id, turns=params.include_turns)
+    except ThreadNotFound as error:
+        raise unknown_thread("thread not loaded", params.thread_id) from error
     return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
 
 
@@ -109,7 +115,7 @@ def thread_loaded_list(
 ) -> ThreadLoadedListResponse:
     """List the threads in memory."""
     ids = ctx.session.server.threads.loaded_ids()
-    page = page_of(ids, str, after=params.cursor, limit=params.limit)
+    page = page_of(ids, str, cursor=params.cursor, limit=params.limit, default=len(ids) or 1)
     return ThreadLoadedListResponse(data=page.data, next_cursor=page.next_cursor)
 
 
@@ -141,6 +147,8 @@ def thread_metadata_update(
 ) -> ThreadMetadataUpdateResponse:
     """Change what is stored about a thread's repository."""
     threads = ctx.session.server.threads
+    if params.project_id is not None or params.daybreak_enabled is not None:
+        raise InvalidRequest("this server has no projects", kind="unsupported", path="projectId")
     if params.git_info is None:
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
     loaded = threads.find(params.thread_id)
@@ -169,12 +177,12 @@ def _patched(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams) -> 
 
 
 @router.request(THREAD_ARCHIVE)
-def thread_archive(
+async def thread_archive(
     ctx: Context[ClientSession], params: ThreadArchiveParams
 ) -> ThreadArchiveResponse:
-    """Put a thread away."""
+    """Put a thread away; a turn that runs in it is interrupted."""
     threads = ctx.session.server.threads
-    _let_go(ctx, params.thread_id)
+    await _let_go(ctx, params.thread_id)
     threads.store.archive(params.thread_id)
     told = ThreadArchivedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_ARCHIVED, told))
@@ -187,18 +195,24 @@ def thread_unarchive(
 ) -> ThreadUnarchiveResponse:
     """Bring a thread back."""
     threads = ctx.session.server.threads
-    meta = threads.store.unarchive(params.thread_id)
+    try:
+        meta = threads.store.unarchive(params.thread_id)
+    except ThreadNotFound as error:
+        words = "no archived rollout found for thread id"
+        raise unknown_thread(words, params.thread_id) from error
     told = ThreadUnarchivedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_UNARCHIVED, told))
     return ThreadUnarchiveResponse(threads.snapshot(meta))
 
 
 @router.request(THREAD_DELETE)
-def thread_delete(ctx: Context[ClientSession], params: ThreadDeleteParams) -> ThreadDeleteResponse:
-    """Remove a thread for good."""
+async def thread_delete(
+    ctx: Context[ClientSession], params: ThreadDeleteParams
+) -> ThreadDeleteResponse:
+    """Remove a thread for good; a turn that runs in it is interrupted."""
     threads = ctx.session.server.threads
     loaded = threads.find(params.thread_id)
-    _let_go(ctx, params.thread_id)
+    await _let_go(ctx, params.thread_id)
     if loaded is None or not loaded.meta.ephemeral:
         threads.store.delete(params.thread_id)
     told = ThreadDeletedNotification(params.thread_id)
@@ -247,11 +261,13 @@ def thread_inject_items(
     return ThreadInjectItemsResponse()
 
 
-def _let_go(ctx: Context[ClientSession], thread_id: str) -> None:
+async def _let_go(ctx: Context[ClientSession], thread_id: str) -> None:
     """Unload a thread that is about to be moved or removed."""
     server = ctx.session.server
     thread = server.threads.find(thread_id)
-    if thread is not None:
-        server.threads.unload(thread)
-        for session in server.sessions:
-            session.unsubscribe(thread_id)
+    if thread is None:
+        return
+    await thread.halt()
+    server.threads.unload(thread)
+    for session in server.sessions:
+        session.unsubscribe(thread_id)

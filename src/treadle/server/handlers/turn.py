@@ -7,12 +7,15 @@ from treadle.connection.router import Router
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     TURN_INTERRUPT,
+    TURN_SETTINGS_UPDATE,
     TURN_START,
     TURN_STEER,
 )
 from treadle.protocol.turn import (
     TurnInterruptParams,
     TurnInterruptResponse,
+    TurnSettingsUpdateParams,
+    TurnSettingsUpdateResponse,
     TurnStartParams,
     TurnStartResponse,
     TurnSteerParams,
@@ -32,14 +35,23 @@ def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStar
     turn, start = thread.begin_turn(params)
     if start is not None:
         ctx.after_reply(start)
-    return TurnStartResponse(turn.snapshot())
+    return TurnStartResponse(turn)
 
 
 @router.request(TURN_STEER)
 def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
     """Give more input to the turn that runs."""
-    turn = ctx.session.server.threads.get(params.thread_id).steer(params)
-    return TurnSteerResponse(turn.id)
+    return TurnSteerResponse(ctx.session.server.threads.get(params.thread_id).steer(params))
+
+
+@router.request(TURN_SETTINGS_UPDATE)
+def turn_settings_update(
+    ctx: Context[ClientSession], params: TurnSettingsUpdateParams
+) -> TurnSettingsUpdateResponse:
+    """Let the turn that runs go on otherwise; later turns are not affected."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    is_applied = thread.adjust_turn(params)
+    return TurnSettingsUpdateResponse("applied" if is_applied else "targetUnavailable")
 
 
 @router.request(TURN_INTERRUPT)

@@ -1,0 +1,69 @@
+"""What a thread needs of the server around it, and what is known of it when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from treadle.engine.budget import Meter
+from treadle.engine.settings import Settings
+from treadle.engine.tools.registry import Toolbox
+from treadle.engine.turn import Turn
+from treadle.engine.usage import Ledger
+from treadle.model.base import Model, ModelItem
+from treadle.model.retry import RetryPolicy
+from treadle.protocol.base import JsonValue
+from treadle.protocol.goal import ThreadGoal
+from treadle.protocol.turn import Turn as TurnSnapshot
+from treadle.store.records import ClientMessage, TurnContext
+from treadle.store.thread import ThreadMeta
+from treadle.support.clock import NowMs
+from treadle.support.tasks import Nursery
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+
+
+class Surroundings(Protocol):
+    """What a thread needs of the server around it."""
+
+    clock: NowMs
+    tasks: Nursery
+    home: Path
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+        """The model provider that these settings name, ready to be asked."""
+        ...
+
+    def tools(self, thread: Thread) -> Toolbox:
+        """The tools that a thread has."""
+        ...
+
+    def on_rate_limits(self, snapshot: JsonValue) -> None:
+        """Pass on what a provider said of its limits."""
+        ...
+
+    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
+        """Look after a thread whose turn is over."""
+        ...
+
+    def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
+        """A turn of the thread that is over, without its items."""
+        ...
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What is known of a thread when it is loaded."""
+
+    meta: ThreadMeta
+    settings: Settings
+    history: Sequence[ModelItem] = ()
+    ledger: Ledger | None = None
+    client_messages: dict[str, ClientMessage] | None = None
+    meter: Meter | None = None
+    goal: ThreadGoal | None = None
+    # What the last turn ran under, as far as it is known.
+    last: TurnContext | None = None

@@ -1,0 +1,146 @@
+"""Thousands of turns and hundreds of clients leave nothing behind in a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scripted import client_of, over, playing
+from tests.harness.threads import Client, said
+from treadle.engine import log as log_module
+from treadle.engine.threads import MAX_IDLE
+from treadle.model.script import Response, Script, plan, says, usage, waits_for
+from treadle.server.server import Server
+from treadle.transport.websocket import WebSocketListener, connect_websocket
+
+ANSWER: Response = [says("It is done.", deltas=2), usage(7, 5)]
+SAME = Script(responses=[ANSWER], then="repeat")
+
+WARM_UP = 500
+TURNS = 1500
+# A turn stays in the model's view, with its two messages, their parts and ids.
+BLOCKS_PER_TURN = 30
+
+
+@pytest.fixture(autouse=True)
+def _few_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What everybody is told is kept up to a number, which is to be reached soon."""
+    monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 256)
+
+
+def blocks() -> int:
+    """How many pieces of memory Python holds now."""
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+def watchers(server: Server) -> int:
+    """How many wait for news of threads that are loaded."""
+    loaded = [server.threads.get(id_) for id_ in server.threads.loaded_ids()]
+    return sum(thread.log.watchers for thread in loaded)
+
+
+async def run_turns(client: Client, thread_id: str, count: int) -> None:
+    for _ in range(count):
+        await client.run(thread_id)
+        client.heard.clear()
+
+
+async def run_threads(client: Client, count: int) -> None:
+    """A turn each, in threads that are let go afterwards."""
+    for _ in range(count):
+        thread_id = await client.start()
+        await client.run(thread_id)
+        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.until("thread/closed")
+        client.heard.clear()
+
+
+async def test_many_turns_in_one_thread_cost_no_more_than_what_the_model_must_remember(
+    home: Path,
+) -> None:
+    async with playing(home, SAME) as server, client_of(server) as client:
+        thread_id = await client.start()
+        await run_turns(client, thread_id, WARM_UP)
+        tasks = len(asyncio.all_tasks())
+        before = blocks()
+        await run_turns(client, thread_id, TURNS)
+        assert (blocks() - before) / TURNS < BLOCKS_PER_TURN
+        assert len(asyncio.all_tasks()) == tasks
+        assert watchers(server) == 1
+
+
+async def test_many_threads_that_are_let_go_leave_nothing(home: Path) -> None:
+    async with playing(home, SAME) as server, client_of(server) as client:
+        await run_threads(client, 150)
+        tasks = len(asyncio.all_tasks())
+        before = blocks()
+        await run_threads(client, 300)
+        assert (blocks() - before) / 300 < 4
+        assert len(asyncio.all_tasks()) == tasks
+        assert server.threads.loaded_ids() == []
+
+
+async def test_threads_whose_turns_end_when_nobody_listens_are_let_go(home: Path) -> None:
+    """All but some, which may be asked for again soon."""
+    go_on = asyncio.Event()
+    script = Script(responses=[[waits_for(go_on), says("done")]], then="repeat")
+    async with playing(home, script) as server:
+        async with client_of(server) as client:
+            for _ in range(MAX_IDLE + 20):
+                await client.begin(await client.start())
+        assert len(server.threads.loaded_ids()) == MAX_IDLE + 20
+        go_on.set()
+        await settled_tasks(server)
+        assert len(server.threads.loaded_ids()) == MAX_IDLE
+        assert watchers(server) == 0
+
+
+async def test_many_clients_that_come_and_go_leave_nothing(home: Path) -> None:
+    """Each subscribes and leaves in the middle of what it asked for, some without a word."""
+    script = Script(responses=[[plan("go"), says("x")], ANSWER], then="repeat")
+    async with playing(home, script) as server, client_of(server) as keeper:
+        thread_id = await keeper.start()
+        listener = WebSocketListener("127.0.0.1", 0)
+        await listener.start()
+        url = "ws://{}:{}".format(*listener.address)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(listener))
+            before = await settled_tasks(server)
+            files = open_files()
+            for number in range(200):
+                async with over(await connect_websocket(url)) as client:
+                    await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
+                    if number % 3:
+                        params = {"threadId": thread_id, "input": [said("go")]}
+                        await client.ask("turn/start", params)
+            assert await settled_tasks(server) == before
+            assert len(server.sessions) == 1
+            assert watchers(server) == 1
+            assert server.threads.announcements.watchers == 1
+            assert open_files() == files
+            serving.cancel()
+
+
+def open_files() -> int:
+    """How many descriptors this process has, where the system tells."""
+    folder = Path("/proc/self/fd")
+    return sum(1 for _ in folder.iterdir()) if folder.exists() else 0
+
+
+async def settled_tasks(server: Server) -> int:
+    """How many tasks there are when all turns have ended and all who left are gone."""
+    while len(server.sessions) > 1 or is_busy(server):  # noqa: ASYNC110 - nobody tells it
+        await asyncio.sleep(0)
+    # Those who left have still to be waved off: a task or two that end by themselves.
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return len(asyncio.all_tasks())
+
+
+def is_busy(server: Server) -> bool:
+    return any(server.threads.get(id_).turn is not None for id_ in server.threads.loaded_ids())

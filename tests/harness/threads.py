@@ -1,0 +1,288 @@
+"""Clients that hold conversations, and a stage for them: a server, its home and its model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from tests.harness.lines import in_memory
+from tests.harness.model_server import ModelServer, model_server
+from tests.harness.peer import CLIENT, Peer
+from treadle.protocol.base import JsonValue
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.server import Server
+from treadle.transport.subprocess import spawn
+
+SECONDS = 30
+NOBODY = "00000000-0000-7000-8000-000000000000"
+"""A thread id that no thread has."""
+
+
+class Refused(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, error: JsonValue) -> None:
+        super().__init__(error["message"])
+        self.code: int = error["code"]
+        self.message: str = error["message"]
+        self.data: JsonValue = error.get("data")
+
+    @property
+    def kind(self) -> str | None:
+        """What programs know the error by."""
+        return self.data["kind"] if self.data else None
+
+
+class Client:
+    """Asks and listens; what arrives in between is kept until it is looked at."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.unread: list[JsonValue] = []
+        # Everything that arrived, in order; an answer as a document with the method it answers.
+        self.heard: list[JsonValue] = []
+        self._ids = count(1)
+
+    async def initialize(self, **capabilities: JsonValue) -> JsonValue:
+        """Shake hands as a client that wants everything."""
+        given = {"experimentalApi": True, **capabilities}
+        about = await self.ask("initialize", {"clientInfo": CLIENT, "capabilities": given})
+        await self.peer.send({"method": "initialized"})
+        return about
+
+    async def ask(self, method: str, params: JsonValue) -> JsonValue:
+        """Make a request and give its result.
+
+        Raises:
+            Refused: it was answered with an error.
+        """
+        id_ = next(self._ids)
+        await self.peer.send({"id": id_, "method": method, "params": params})
+        while (message := await self._receive()).get("id") != id_ or "method" in message:
+            self.unread.append(message)
+        message["answers"] = method
+        if "error" in message:
+            raise Refused(message["error"])
+        return message["result"]
+
+    async def refusal(self, method: str, params: JsonValue) -> Refused:
+        """Make a request that must be refused."""
+        try:
+            result = await self.ask(method, params)
+        except Refused as refused:
+            return refused
+        raise AssertionError(f"{method} was not refused: {result}")
+
+    async def until(
+        self, method: str, when: Callable[[JsonValue], bool] = lambda _params: True
+    ) -> list[JsonValue]:
+        """Everything that was told, up to and including the notification that is waited for."""
+        told: list[JsonValue] = []
+        async with asyncio.timeout(SECONDS):
+            while True:
+                message = self.unread.pop(0) if self.unread else await self._receive()
+                told.append(message)
+                if message.get("method") == method and when(message["params"]):
+                    return told
+
+    async def settled(self) -> list[JsonValue]:
+        """Everything that was told until now: an answer comes after all that went before it."""
+        await self.ask("thread/loaded/list", {})
+        told, self.unread = self.unread, []
+        return told
+
+    async def _receive(self) -> JsonValue:
+        message = await self.peer.receive()
+        self.heard.append(message)
+        return message
+
+    # -- the usual moves
+
+    async def start(self, **params: JsonValue) -> str:
+        """Begin a thread and give its id."""
+        answer = await self.ask("thread/start", params)
+        thread_id: str = answer["thread"]["id"]
+        await self.until("thread/started", lambda told: told["thread"]["id"] == thread_id)
+        return thread_id
+
+    async def begin(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
+        """Start a turn and give its id."""
+        asked = {"threadId": thread_id, "input": [said(text)], **params}
+        answer = await self.ask("turn/start", asked)
+        turn_id: str = answer["turn"]["id"]
+        return turn_id
+
+    async def run(self, thread_id: str, text: str = "hi", **params: JsonValue) -> list[JsonValue]:
+        """Run a turn to its end and give what was told of it."""
+        turn_id = await self.begin(thread_id, text, **params)
+        return await self.end_of(turn_id)
+
+    async def end_of(self, turn_id: str) -> list[JsonValue]:
+        """Wait for a turn to end and give what was told until then."""
+        return await self.until("turn/completed", lambda params: params["turn"]["id"] == turn_id)
+
+    async def read(self, thread_id: str) -> JsonValue:
+        """The thread with its turns."""
+        answer = await self.ask("thread/read", {"threadId": thread_id, "includeTurns": True})
+        return answer["thread"]
+
+
+def said(text: str) -> JsonValue:
+    """Text as input."""
+    return {"type": "text", "text": text}
+
+
+def words(thread: JsonValue) -> list[list[str]]:
+    """What a thread says, turn by turn: texts, or the type of what has none."""
+    return [[_word(item) for item in turn["items"]] for turn in thread["turns"]]
+
+
+def _word(item: JsonValue) -> str:
+    if item["type"] == "userMessage":
+        return "".join(part["text"] for part in item["content"] if part["type"] == "text")
+    text: str = item.get("text") or item["type"]
+    return text
+
+
+# -- how a conversation reads
+
+
+PROLOGUE = [
+    "thread/status/changed active",
+    "turn/started",
+    "item/started userMessage",
+    "item/completed userMessage",
+]
+ANSWER = ["item/started agentMessage", "item/completed agentMessage", "thread/tokenUsage/updated"]
+EPILOGUE = ["thread/status/changed idle", "turn/completed completed"]
+FAILURE = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
+# Told to everybody, and so not in a fixed place among the events of a thread.
+ASIDES = frozenset({"account/rateLimits/updated", "warning"})
+
+
+def outline(told: Sequence[JsonValue]) -> list[str]:
+    """The methods in order, with the type of an item or a status where there is one."""
+    return [line_of(message) for message in told if message.get("method") not in ASIDES]
+
+
+def line_of(message: JsonValue) -> str:
+    """One message in a few words."""
+    if "answers" in message:
+        return f"{message['answers']} -> {_outcome(message)}"
+    method, params = message["method"], message["params"]
+    if method in ("item/started", "item/completed"):
+        return f"{method} {params['item']['type']}"
+    if method == "thread/status/changed":
+        return f"{method} {params['status']['type']}"
+    if method == "turn/completed":
+        return f"{method} {params['turn']['status']}"
+    if method == "error":
+        return f"{method} willRetry={params['willRetry']}"
+    return str(method)
+
+
+def _outcome(answer: JsonValue) -> str:
+    return "ok" if "result" in answer else str(answer["error"]["message"])
+
+
+def params_of(told: Sequence[JsonValue], method: str) -> list[JsonValue]:
+    """What the notifications of this method say."""
+    return [message["params"] for message in told if message.get("method") == method]
+
+
+def keys(value: JsonValue, path: str = "") -> set[str]:
+    """Every path of keys in a document; list entries count as one."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            found |= {f"{path}.{name}"} | keys(inner, f"{path}.{name}")
+    elif isinstance(value, list):
+        for inner in value:
+            found |= keys(inner, f"{path}[]")
+    return found
+
+
+# -- where it takes place
+
+CONFIG = """\
+model = "mock-model"
+model_provider = "mock_provider"
+approval_policy = "never"
+sandbox_mode = "read-only"
+{more}
+[model_providers.mock_provider]
+name = "Mock"
+base_url = "{url}"
+wire_api = "responses"
+request_max_retries = {retries}
+stream_max_retries = {retries}
+"""
+
+
+class Stage:
+    """A server in this process with a model on the loopback; clients come and go."""
+
+    def __init__(self, home: Path, model: ModelServer, clients: AsyncExitStack) -> None:
+        self.home = home
+        self.model = model
+        self.workspace = home.parent / "workspace"
+        self._clients = clients
+        self.server = Server(configuration=Configuration(home))
+
+    async def client(self, **capabilities: JsonValue) -> Client:
+        """One more client, which has shaken hands."""
+        client = Client(await self._clients.enter_async_context(in_memory(self.server)))
+        await client.initialize(**capabilities)
+        return client
+
+    async def close(self) -> None:
+        """End the server."""
+        await self.server.close()
+
+    async def restart(self) -> None:
+        """End the server and start another one on the same home."""
+        await self.close()
+        self.server = Server(configuration=Configuration(self.home))
+
+    def configure(self, more: str = "", *, retries: int = 0) -> None:
+        """Write the configuration anew; it holds from now on."""
+        configure(self.home, self.model, more, retries=retries)
+
+
+def configure(home: Path, model: ModelServer, more: str = "", *, retries: int = 0) -> None:
+    """Write the configuration of a home whose model is this one."""
+    text = CONFIG.format(more=more, url=model.base_url, retries=retries)
+    (home / "config.toml").write_text(text, "utf-8")
+
+
+@asynccontextmanager
+async def staged(home: Path) -> AsyncIterator[Stage]:
+    """Set the stage, and clear it: clients leave first, then the server, then its model."""
+    async with model_server() as model:
+        configure(home, model)
+        async with AsyncExitStack() as stack:
+            clients = AsyncExitStack()
+            stage = Stage(home, model, clients)
+            stage.workspace.mkdir()
+            stack.push_async_callback(stage.close)
+            await stack.enter_async_context(clients)
+            yield stage
+
+
+@asynccontextmanager
+async def spawned(command: Sequence[str], home: Path) -> AsyncIterator[Client]:
+    """A client of a server in a process of its own, which sees nothing of this machine's user."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"}
+    env |= {"CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
+    transport = spawn(command, cwd=home, env=env)
+    try:
+        async with asyncio.timeout(SECONDS):
+            client = Client(Peer(transport))
+            await client.initialize()
+            yield client
+    finally:
+        await transport.close()
