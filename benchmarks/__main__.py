@@ -6,12 +6,31 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks.measures import MEASURES, Bench, Sizes
+from benchmarks.bench import Bench, Sizes
+from benchmarks.measures import MEASURES
 from benchmarks.programs import Program, Unavailable, find_newer, find_older, find_treadle
 from benchmarks.report import Row, table
 from benchmarks.servers import ServerFailed, homes
 
-QUICK = Sizes(starts=5, memories=2, loops=1, loop_requests=5_000, roundtrips=500)
+QUICK = Sizes(
+    starts=5,
+    memories=2,
+    loops=1,
+    loop_requests=5_000,
+    roundtrips=500,
+    rounds=1,
+    threads_started=10,
+    turns=15,
+    deltas=5_000,
+    threads_at_once=30,
+    threads_listed=100,
+    lists=3,
+    turns_read=30,
+    reads=1,
+    many_threads=3_000,
+    few_turns=200,
+    many_turns=800,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
+from benchmarks import history, turns
+from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, each
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import Server
@@ -35,44 +36,10 @@ OVERLOADED: Final = -32001
 TRANSPORTS: Final[Mapping[str, str | None]] = {"stdio": None, "WebSocket": "ws://127.0.0.1:0"}
 """What each is asked to listen on; nothing, where a user would not say it either."""
 
-Values: TypeAlias = Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much is measured."""
-
-    starts: int = 20
-    memories: int = 5
-    pipelined: int = 4_000
-    loops: int = 3
-    loop_requests: int = 20_000
-    loop_seconds: float = 1.0
-    roundtrips: int = 2_000
-    warm_up: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What is compared, where it lives and how thoroughly it is measured."""
-
-    programs: Sequence[Program]
-    homes: Path
-    sizes: Sizes
-
-    def turns(self, rounds: int) -> Iterator[Program]:
-        """Every program once per round: A, B, C, A, B, C."""
-        for _ in range(rounds):
-            yield from self.programs
-
-
-Measure: TypeAlias = Callable[[Bench], list[Row]]
-
 
 def start(bench: Bench) -> list[Row]:
     """From spawn to the answer to `initialize`, and to that of the request after it."""
-    firsts: dict[str, list[float]] = {program.name: [] for program in bench.programs}
-    seconds: dict[str, list[float]] = {program.name: [] for program in bench.programs}
+    firsts, seconds = bench.samples(), bench.samples()
     for program in bench.turns(1):
         # The first start makes the home and reads the program from disk: not what is measured.
         _time_start(program, bench.homes)
@@ -82,17 +49,16 @@ def start(bench: Bench) -> list[Row]:
         seconds[program.name].append(second * 1000)
     target = Target(at_most={NEWER: 0.35, OLDER: 1.0})
     return [
-        Row("start, median", Unit.MILLISECONDS, _each(median, firsts), target),
-        Row("start, min", Unit.MILLISECONDS, _each(min, firsts), target),
-        Row("ready, median", Unit.MILLISECONDS, _each(median, seconds)),
-        Row("ready, min", Unit.MILLISECONDS, _each(min, seconds)),
+        Row("start, median", Unit.MILLISECONDS, each(median, firsts), target),
+        Row("start, min", Unit.MILLISECONDS, each(min, firsts), target),
+        Row("ready, median", Unit.MILLISECONDS, each(median, seconds)),
+        Row("ready, min", Unit.MILLISECONDS, each(min, seconds)),
     ]
 
 
 def memory(bench: Bench) -> list[Row]:
     """Resident memory of a server that has answered two requests and has come to rest."""
-    rss: dict[str, list[float]] = {program.name: [] for program in bench.programs}
-    pss: dict[str, list[float]] = {program.name: [] for program in bench.programs}
+    rss, pss = bench.samples(), bench.samples()
     for program in bench.turns(bench.sizes.memories):
         with Server(program, bench.homes) as server, limited(server, ANSWER_SECONDS):
             wire = PipeWire(server)
@@ -102,8 +68,8 @@ def memory(bench: Bench) -> list[Row]:
             rss[program.name].append(resident.rss / 2**20)
             pss[program.name].append(resident.pss / 2**20)
     return [
-        Row("memory, RSS", Unit.MEBIBYTES, _each(median, rss), Target(at_most={NEWER: 0.35})),
-        Row("memory, PSS", Unit.MEBIBYTES, _each(median, pss)),
+        Row("memory, RSS", Unit.MEBIBYTES, each(median, rss), Target(at_most={NEWER: 0.35})),
+        Row("memory, PSS", Unit.MEBIBYTES, each(median, pss)),
     ]
 
 
@@ -161,6 +127,14 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "pipelined": pipelined,
     "loop": loop,
     "roundtrip": roundtrip,
+    "threads": turns.threads,
+    "turns": turns.turns,
+    "deltas": turns.deltas,
+    "crowd": turns.crowd,
+    "marathon": turns.marathon,
+    "lists": history.lists,
+    "pages": history.pages,
+    "reading": history.reading,
 }
 
 
@@ -171,11 +145,6 @@ class _Loop(NamedTuple):
 
 
 _Runs: TypeAlias = Mapping[str, list[_Loop]]
-_Reduce: TypeAlias = Callable[[Iterable[float]], float]
-
-
-def _each(reduce: _Reduce, samples: Mapping[str, list[float]]) -> Values:
-    return {name: reduce(numbers) for name, numbers in samples.items()}
 
 
 def _time_start(program: Program, homes: Path) -> tuple[float, float]:
@@ -203,7 +172,7 @@ def _pour_requests(wire: PipeWire, total: int) -> Counter[str]:
     return kinds
 
 
-def _best(runs: _Runs, reduce: _Reduce, number: Callable[[_Loop], float]) -> Values:
+def _best(runs: _Runs, reduce: Reduce, number: Callable[[_Loop], float]) -> Values:
     return {name: reduce(map(number, each)) for name, each in runs.items()}
 
 

@@ -18,15 +18,17 @@ class Unit(Enum):
     COUNT = "{:,.0f}"
     PER_SECOND = "{:,.0f}/s"
     PERCENT = "{:.0f} %"
+    TIMES = "{:.2f}x"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What Treadle's number has to be: factors of a reference's, or one number."""
+    """What Treadle's number has to be: factors of a reference's, one number, or at most one."""
 
     at_most: Mapping[str, float] = field(default_factory=dict)
     at_least: Mapping[str, float] = field(default_factory=dict)
     exactly: float | None = None
+    up_to: float | None = None
 
     def is_met(self, values: Mapping[str, float]) -> bool:
         """Whether the numbers are as they should be, as far as there are any to compare."""
@@ -35,6 +37,7 @@ class Target:
             all(own <= f * values[name] for name, f in self.at_most.items() if name in values)
             and all(own >= f * values[name] for name, f in self.at_least.items() if name in values)
             and self.exactly in (None, own)
+            and (self.up_to is None or own <= self.up_to)
         )
 
     def __str__(self) -> str:
@@ -42,12 +45,14 @@ class Target:
         parts += [f">= {factor:g}x {name}" for name, factor in self.at_least.items()]
         if self.exactly is not None:
             parts.append(f"{self.exactly:,g}")
+        if self.up_to is not None:
+            parts.append(f"<= {self.up_to:g}")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number per program."""
+    """One number per program, or for Treadle alone."""
 
     measure: str
     unit: Unit
@@ -72,14 +77,16 @@ def table(rows: Sequence[Row], references: Sequence[str]) -> str:
 
 def _cells(row: Row, references: Sequence[str]) -> list[str]:
     names = [TREADLE, *references]
-    numbers = [row.unit.value.format(row.values[name]) for name in names]
+    numbers = [
+        row.unit.value.format(row.values[name]) if name in row.values else "" for name in names
+    ]
     own = row.values[TREADLE]
-    ratios = [_ratio(own, row.values[name]) for name in references]
+    ratios = [_ratio(own, row.values.get(name)) for name in references]
     verdict = "" if row.target is None else "over" if row.is_missed else "ok"
     return [row.measure, *numbers, *ratios, str(row.target or ""), verdict]
 
 
-def _ratio(own: float, other: float) -> str:
+def _ratio(own: float, other: float | None) -> str:
     if not other:
         return ""
     ratio = own / other

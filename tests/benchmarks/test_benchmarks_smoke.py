@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.measures import MEASURES, Bench, Sizes
+from benchmarks.bench import Bench, Sizes
+from benchmarks.measures import MEASURES
+from benchmarks.mock_model import playing, spoken
 from benchmarks.programs import NEWER, OLDER, TREADLE, find_newer, find_treadle
 from benchmarks.report import Row, Target, Unit, table
-from benchmarks.servers import homes
+from benchmarks.rollouts import write_threads
+from benchmarks.servers import ServerFailed, homes
+from benchmarks.talk import WORK, talking, texts
 from benchmarks.wires import Tally
 
 TINY = Sizes(
@@ -23,6 +27,21 @@ TINY = Sizes(
     loop_seconds=0.0,
     roundtrips=20,
     warm_up=64,
+    rounds=1,
+    threads_started=2,
+    turns=2,
+    deltas=50,
+    threads_at_once=3,
+    deltas_at_once=5,
+    threads_listed=30,
+    lists=1,
+    turns_read=3,
+    reads=1,
+    few_threads=10,
+    many_threads=30,
+    pages=2,
+    few_turns=10,
+    many_turns=20,
 )
 NAMES = {
     "start": ["start, median", "start, min", "ready, median", "ready, min"],
@@ -42,7 +61,17 @@ NAMES = {
         "round trip on WebSocket, best",
         "  server's processor per request",
     ],
+    "threads": ["thread/start, median", "thread/start, min"],
+    "turns": ["plain turn, median", "plain turn, min", "  server's processor per turn"],
+    "deltas": ["50 deltas, best", "  server's processor per delta"],
+    "crowd": ["3 turns of 5 deltas at once, best", "  memory afterwards, RSS"],
+    "lists": ["thread/list of all 30, median", "  listed exactly once"],
+    "reading": ["resume 3 turns, median", "read 3 turns, median", "  read again, min"],
+    "pages": ["a page of 10 threads, best", "a page of 30 threads, best", "  growth"],
+    "marathon": ["memory after 10 turns, RSS", "memory after 20 turns, RSS", "  growth"],
 }
+ALONE = {"pages", "marathon"}
+"""Measures of Treadle by itself."""
 
 
 @pytest.fixture
@@ -56,7 +85,8 @@ def test_a_measure_reports_each_of_its_numbers_for_each_program(name: str, folde
     rows = MEASURES[name](Bench([find_treadle(), find_newer()], folder, TINY))
 
     assert [row.measure for row in rows] == NAMES[name]
-    assert all(list(row.values) == [TREADLE, NEWER] for row in rows)
+    programs = [TREADLE] if name in ALONE else [TREADLE, NEWER]
+    assert all(list(row.values) == programs for row in rows)
     assert NEWER in table(rows, [NEWER])
 
 
@@ -66,12 +96,38 @@ def test_requests_sent_at_once_are_all_answered(folder: Path) -> None:
     assert (answers.values, refusals.values) == ({TREADLE: 20}, {TREADLE: 0})
 
 
+def test_the_model_says_every_piece_once_and_in_order(folder: Path) -> None:
+    with playing() as url, talking(find_treadle(), folder, url) as talk:
+        ids = [talk.start_thread(), talk.start_thread()]
+        said = texts(talk.run_turns(ids, 12).line)
+
+    assert said == dict.fromkeys(ids, spoken(12))
+
+
+def test_a_refusal_ends_a_measure_with_its_reason(folder: Path) -> None:
+    with talking(find_treadle(), folder) as talk:
+        answer = talk.ask("thread/read", {"threadId": "nowhere"})
+
+    with pytest.raises(ServerFailed, match="refused: "):
+        answer.result()
+
+
+def test_threads_that_were_written_are_listed(folder: Path) -> None:
+    ids = write_threads(folder / TREADLE, 7, cwd=WORK)
+    with talking(find_treadle(), folder) as talk:
+        listed = talk.ask("thread/list", {"limit": 25}).result()["data"]
+
+    assert {thread["id"] for thread in listed} == ids
+
+
 def test_a_table_shows_ratios_and_verdicts() -> None:
     values = {TREADLE: 2.0, NEWER: 4.0}
     rows = [
         Row("a", Unit.MILLISECONDS, values, Target(at_most={NEWER: 0.35, OLDER: 1.0})),
         Row("b", Unit.PER_SECOND, {TREADLE: 4000, NEWER: 2000}, Target(at_least={NEWER: 1.0})),
         Row("c", Unit.COUNT, values),
+        Row("d", Unit.TIMES, {TREADLE: 1.5}, Target(up_to=2.0)),
+        Row("e", Unit.TIMES, {TREADLE: 2.5}, Target(up_to=2.0)),
     ]
 
     assert [
@@ -80,6 +136,8 @@ def test_a_table_shows_ratios_and_verdicts() -> None:
         ["", "a", "2.0 ms", "4.0 ms", "0.500x", "<= 0.35x 0.163.0, <= 1x 0.118.0", "over", ""],
         ["", "b", "4,000/s", "2,000/s", "2.00x", ">= 1x 0.163.0", "ok", ""],
         ["", "c", "2", "4", "0.500x", "", "", ""],
+        ["", "d", "1.50x", "", "", "<= 2", "ok", ""],
+        ["", "e", "2.50x", "", "", "<= 2", "over", ""],
     ]
 
 
@@ -100,7 +158,4 @@ def test_an_unknown_measure_is_refused_by_name(capsys: pytest.CaptureFixture[str
         main(["speed"])
 
     assert exit_.value.code == 2
-    assert (
-        "no measure 'speed'; there are start, memory, pipelined, loop, roundtrip"
-        in capsys.readouterr().err
-    )
+    assert f"no measure 'speed'; there are {', '.join(MEASURES)}" in capsys.readouterr().err

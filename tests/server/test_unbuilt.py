@@ -17,14 +17,16 @@ BUILT = set(
     """
     account/bedrock/checkGovCloudRequirements account/login/cancel account/login/start
     account/logout account/rateLimits/read account/read account/usage/read
-    account/workspaceMessages/read collaborationMode/list config/read configRequirements/read
-    experimentalFeature/enablement/set experimentalFeature/list getAuthStatus hooks/list
-    initialize mock/experimentalMethod model/list permissionProfile/list thread/archive
-    thread/compact/start thread/delete thread/fork thread/goal/clear thread/goal/get
-    thread/goal/set thread/inject_items thread/items/list thread/list thread/loaded/list
-    thread/metadata/update thread/name/set thread/read thread/resume thread/revert
-    thread/rollback thread/settings/update thread/start thread/turns/list thread/unarchive
-    thread/unsubscribe turn/interrupt turn/start turn/steer
+    account/workspaceMessages/read collaborationMode/list config/read
+    configRequirements/read experimentalFeature/enablement/set experimentalFeature/list
+    getAuthStatus hooks/list initialize mock/experimentalMethod model/list
+    permissionProfile/list thread/archive thread/compact/start thread/delete thread/fork
+    thread/goal/clear thread/goal/get thread/goal/set thread/inject_items thread/items/list
+    thread/items/read thread/list thread/loaded/list thread/metadata/update thread/name/set
+    thread/read thread/resume thread/revert thread/rollback thread/search
+    thread/searchOccurrences thread/settings/update thread/start thread/turns/list
+    thread/unarchive thread/unsubscribe turn/interrupt turn/settings/update turn/start
+    turn/steer
     """.split()
 )
 

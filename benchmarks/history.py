@@ -1,0 +1,138 @@
+"""Measures of stored threads: listing many of them, reading and resuming a long one."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.bench import Bench, each
+from benchmarks.mock_model import playing
+from benchmarks.programs import NEWER, OLDER, TREADLE, Program
+from benchmarks.report import Row, Target, Unit
+from benchmarks.rollouts import write_threads
+from benchmarks.servers import ServerFailed
+from benchmarks.talk import WORK, Talk, Timed, talking
+
+PAGE: Final = 25
+_INDEX_SECONDS: Final = 60.0
+
+
+def lists(bench: Bench) -> list[Row]:
+    """All pages of `thread/list`: how long they take, and which threads are on them."""
+    times, found = bench.samples(), bench.samples()
+    total = bench.sizes.threads_listed
+    folder = bench.homes / "lists"
+    # The same threads for each, under the same ids.
+    ids, *_ = [write_threads(folder / program.name, total, cwd=WORK) for program in bench.programs]
+    for program in bench.turns(bench.sizes.lists):
+        with talking(program, folder) as talk:
+            _wait_for_index(talk, total)
+            seconds, listed = _list_all(talk)
+        times[program.name].append(seconds * 1e3)
+        found[program.name].append(sum(listed[id_] == 1 for id_ in ids))
+    return [
+        Row(
+            f"thread/list of all {total:,}, median",
+            Unit.MILLISECONDS,
+            each(median, times),
+            Target(at_most={NEWER: 0.1, OLDER: 1.0}),
+        ),
+        Row("  listed exactly once", Unit.COUNT, each(min, found), Target(exactly=total)),
+    ]
+
+
+def pages(bench: Bench) -> list[Row]:
+    """One page of `thread/list` out of few threads and out of very many."""
+    sizes = bench.sizes
+    took = {total: _time_page(bench, total) for total in (sizes.few_threads, sizes.many_threads)}
+    rows = [
+        Row(f"a page of {total:,} threads, best", Unit.MILLISECONDS, {TREADLE: seconds * 1e3})
+        for total, seconds in took.items()
+    ]
+    ratio = took[sizes.many_threads] / took[sizes.few_threads]
+    return [*rows, Row("  growth", Unit.TIMES, {TREADLE: ratio}, Target(up_to=2.0))]
+
+
+def reading(bench: Bench) -> list[Row]:
+    """Reading and resuming a long thread, each on a server that has not seen it yet."""
+    resumed, read, again = bench.samples(), bench.samples(), bench.samples()
+    total = bench.sizes.turns_read
+    ids: dict[str, str] = {}
+    home = bench.homes / "reading"
+    with playing() as url:
+        for program in bench.programs:
+            with talking(program, home, url) as talk:
+                ids[program.name] = talk.start_thread()
+                for _ in range(total):
+                    talk.run_turns([ids[program.name]], 1)
+    for program in bench.turns(bench.sizes.reads):
+        thread_id = ids[program.name]
+        answers = _read(program, home, thread_id)
+        read[program.name].append(answers[0].seconds * 1e3)
+        again[program.name].append(min(answer.seconds for answer in answers[1:]) * 1e3)
+        answer = _resume(program, home, thread_id)
+        resumed[program.name].append(answer.seconds * 1e3)
+        for given in (answers[0], answer):
+            _check_turns(program, given, total)
+    to_read = Target(at_most={NEWER: 0.2, OLDER: 1.0})
+    to_resume = Target(at_most={NEWER: 0.4, OLDER: 1.0})
+    return [
+        Row(f"resume {total:,} turns, median", Unit.MILLISECONDS, each(median, resumed), to_resume),
+        Row(f"read {total:,} turns, median", Unit.MILLISECONDS, each(median, read), to_read),
+        Row("  read again, min", Unit.MILLISECONDS, each(min, again), to_read),
+    ]
+
+
+def _read(program: Program, home: Path, thread_id: str) -> list[Timed]:
+    with talking(program, home) as talk:
+        params = {"threadId": thread_id, "includeTurns": True}
+        return [talk.ask("thread/read", params) for _ in range(4)]
+
+
+def _resume(program: Program, home: Path, thread_id: str) -> Timed:
+    with talking(program, home) as talk:
+        return talk.ask("thread/resume", {"threadId": thread_id})
+
+
+def _check_turns(program: Program, answer: Timed, total: int) -> None:
+    turns = answer.result()["thread"]["turns"]
+    if len(turns) != total:
+        raise ServerFailed(f"{program.name} gave {len(turns)} of {total} turns")
+
+
+def _list_all(talk: Talk) -> tuple[float, Counter[str]]:
+    listed: Counter[str] = Counter()
+    seconds, cursor = 0.0, None
+    while True:
+        answer = talk.ask("thread/list", {"limit": PAGE, "cursor": cursor})
+        seconds += answer.seconds
+        result = answer.result()
+        listed.update(thread["id"] for thread in result["data"])
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            return seconds, listed
+
+
+def _wait_for_index(talk: Talk, total: int) -> None:
+    """List until all are there: 0.163.0 fills its database after the start."""
+    deadline = time.monotonic() + _INDEX_SECONDS
+    before = -1
+    while time.monotonic() < deadline:
+        _, listed = _list_all(talk)
+        if len(listed) in (total, before):
+            return
+        before = len(listed)
+        time.sleep(0.5)
+
+
+def _time_page(bench: Bench, total: int) -> float:
+    home = bench.homes / f"pages-{total}"
+    write_threads(home / TREADLE, total, cwd=WORK)
+    with talking(bench.treadle, home) as talk:
+        params = {"limit": PAGE}
+        # The first one makes the index.
+        talk.ask("thread/list", params)
+        return min(talk.ask("thread/list", params).seconds for _ in range(bench.sizes.pages))

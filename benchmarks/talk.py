@@ -1,0 +1,150 @@
+"""A client that holds conversations, and looks at what it was told only afterwards."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.mock_model import wish
+from benchmarks.programs import Program
+from benchmarks.servers import Server, ServerFailed
+from benchmarks.wires import PipeWire, Tally, ask, initialize, limited
+from treadle.protocol.base import JsonValue
+
+# A first look at 100,000 threads takes half a minute on a good day.
+TALK_SECONDS: Final = 300.0
+# Outside of any repository: what git costs is not measured.
+WORK: Final = tempfile.gettempdir()
+_CONFIG: Final = """\
+model = "mock-model"
+model_provider = "mock"
+approval_policy = "never"
+sandbox_mode = "read-only"
+
+[model_providers.mock]
+name = "mock"
+base_url = "{url}"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+requires_openai_auth = false
+"""
+
+
+class Timed(NamedTuple):
+    """An answer, still as bytes, and how long it took to come."""
+
+    line: bytes
+    seconds: float
+
+    def result(self) -> JsonValue:
+        """Read it.
+
+        Raises:
+            ServerFailed: it is a refusal.
+        """
+        message = json.loads(self.line)
+        if "result" not in message:
+            raise ServerFailed(f"refused: {message.get('error')}")
+        return message["result"]
+
+
+class Talk:
+    """One client of one server, over its stdin and stdout."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._wire = PipeWire(server)
+        self._pending = bytearray()
+        # So long that nothing else in a message looks like one of them.
+        self._ids = count(1_000_000_001)
+
+    def greet(self) -> None:
+        """Shake hands, and wait until the server is ready for more."""
+        initialize(self._wire)
+        ask(self._wire)
+
+    def ask(self, method: str, params: Mapping[str, object]) -> Timed:
+        """Send a request and wait for its answer; what comes before it is thrown away."""
+        id_ = next(self._ids)
+        data = self._frame(id_, method, params)
+        began = time.perf_counter()
+        self._wire.send(data)
+        mark = b'"id":%d' % id_
+        while True:
+            line = self._next_line()
+            if mark in line:
+                return Timed(line, time.perf_counter() - began)
+
+    def ask_for_thread(self) -> Timed:
+        """Begin a thread, with the answer and its time as the result."""
+        return self.ask("thread/start", {"cwd": WORK})
+
+    def start_thread(self) -> str:
+        """Begin a thread; gives its id."""
+        return str(self.ask_for_thread().result()["thread"]["id"])
+
+    def run_turns(self, thread_ids: Sequence[str], deltas: int) -> Timed:
+        """Begin a turn in each of these threads and wait until all have ended."""
+        text = [{"type": "text", "text": wish(deltas)}]
+        data = b"".join(
+            self._frame(next(self._ids), "turn/start", {"threadId": id_, "input": text})
+            for id_ in thread_ids
+        )
+        ended, said = Tally(b'"method":"turn/completed"'), bytearray()
+        began = time.perf_counter()
+        self._wire.send(data)
+        while ended.total < len(thread_ids):
+            chunk = self._receive()
+            ended.add(chunk)
+            said += chunk
+        took = time.perf_counter() - began
+        whole, _, self._pending = said.rpartition(b"\n")
+        return Timed(bytes(whole), took)
+
+    def _frame(self, id_: int, method: str, params: Mapping[str, object]) -> bytes:
+        return self._wire.frame(
+            json.dumps({"id": id_, "method": method, "params": params}).encode()
+        )
+
+    def _next_line(self) -> bytes:
+        looked = 0
+        while (end := self._pending.find(b"\n", looked)) < 0:
+            looked = len(self._pending)
+            self._pending += self._receive()
+        line = bytes(self._pending[:end])
+        del self._pending[: end + 1]
+        return line
+
+    def _receive(self) -> bytes:
+        chunk = self._wire.receive()
+        if not chunk:
+            raise EOFError
+        return chunk
+
+
+@contextmanager
+def talking(program: Program, home: Path, url: str = "") -> Iterator[Talk]:
+    """Run a server that asks the model at this address, and talk to it."""
+    (home / program.name).mkdir(parents=True, exist_ok=True)
+    (home / program.name / "config.toml").write_text(_CONFIG.format(url=url), "utf-8")
+    with Server(program, home) as server, limited(server, TALK_SECONDS):
+        talk = Talk(server)
+        talk.greet()
+        yield talk
+
+
+def texts(said: bytes) -> dict[str, str]:
+    """What each thread's model said, put together from the deltas as they came."""
+    parts: dict[str, list[str]] = {}
+    for line in said.splitlines():
+        if b'"item/agentMessage/delta"' in line:
+            params = json.loads(line)["params"]
+            parts.setdefault(params["threadId"], []).append(params["delta"])
+    return {thread_id: "".join(each) for thread_id, each in parts.items()}

@@ -1,0 +1,92 @@
+"""Several clients of one server: who is told what (upstream's own steps)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.model_server import says
+from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, words
+
+BROADCAST = ["thread/status/changed active", "thread/status/changed idle"]
+
+
+async def test_everybody_hears_of_a_thread_and_subscribers_of_its_turns(stage: Stage) -> None:
+    """Upstream: started, status and name go to all, turns and items to subscribers only."""
+    alice, bob = await stage.client(), await stage.client()
+    thread_id = await alice.start()
+    (started,) = await bob.until("thread/started")
+    told = await alice.run(thread_id, "one")
+    overheard = await bob.settled()
+
+    assert started["params"]["thread"]["id"] == thread_id
+    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert outline(overheard) == BROADCAST
+
+    joined = (await bob.ask("thread/resume", {"threadId": thread_id}))["thread"]
+    assert words(joined) == [["one", "done"]]
+    told = await alice.run(thread_id, "two")
+    heard = await bob.end_of(told[-1]["params"]["turn"]["id"])
+    heard = [each for each in heard if each["method"] != "thread/goal/cleared"]
+    assert outline(heard) == outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    turns = [each["params"].get("turnId") for each in told if "item/" in each["method"]]
+    assert turns == [each["params"].get("turnId") for each in heard if "item/" in each["method"]]
+
+
+async def test_a_name_goes_to_everybody_once(stage: Stage) -> None:
+    alice, bob, carol = [await stage.client() for _ in range(3)]
+    thread_id = await alice.start()
+    await bob.ask("thread/resume", {"threadId": thread_id})
+    await alice.ask("thread/name/set", {"threadId": thread_id, "name": "shared"})
+
+    for each in (alice, bob, carol):
+        await each.settled()
+        assert params_of(each.heard, "thread/name/updated") == [
+            {"threadId": thread_id, "threadName": "shared"}
+        ]
+
+
+async def test_who_unsubscribes_hears_no_more_while_others_do(stage: Stage) -> None:
+    alice, bob = await stage.client(), await stage.client()
+    thread_id = await alice.start()
+    await bob.ask("thread/resume", {"threadId": thread_id})
+    await bob.settled()
+
+    left = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
+    again = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
+    told = await bob.run(thread_id)
+    overheard = await alice.settled()
+
+    assert (left["status"], again["status"]) == ("unsubscribed", "notSubscribed")
+    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert outline(overheard) == BROADCAST
+
+
+async def test_a_turn_goes_on_when_its_client_hangs_up(stage: Stage) -> None:
+    """Turns belong to the server, not to a connection."""
+    alice, bob = await stage.client(), await stage.client()
+    thread_id = await alice.start()
+    turn_id = await alice.begin(thread_id, "carry on")
+    await alice.peer.transport.close()
+    await bob.ask("thread/resume", {"threadId": thread_id})
+    status = (await bob.read(thread_id))["turns"][0]["status"]
+    if status == "inProgress":
+        await bob.end_of(turn_id)
+
+    assert words(await bob.read(thread_id)) == [["carry on", "done"]]
+
+
+async def test_two_clients_that_start_at_once_share_one_turn(stage: Stage) -> None:
+    gate = asyncio.Event()
+    stage.model.plays(says("to both", "m1", [], gate))
+    alice, bob = await stage.client(), await stage.client()
+    thread_id = await alice.start()
+    await bob.ask("thread/resume", {"threadId": thread_id})
+    first = await alice.begin(thread_id, "from alice")
+    second = await bob.begin(thread_id, "from bob")
+    gate.set()
+    await alice.end_of(first)
+
+    thread = await alice.read(thread_id)
+    assert first == second
+    assert {"from alice", "from bob"} <= set(words(thread)[0])
+    assert len(thread["turns"]) == 1

@@ -1,0 +1,196 @@
+"""What becomes of a turn whose model fails: upstream's own steps, and what it leaves open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.model_server import (
+    Reply,
+    completed,
+    created,
+    done,
+    fails,
+    message,
+    refuses,
+    says,
+)
+from tests.harness.threads import (
+    ANSWER,
+    EPILOGUE,
+    FAILURE,
+    PROLOGUE,
+    Stage,
+    outline,
+    params_of,
+    words,
+)
+from treadle.protocol.base import JsonValue
+
+DISCONNECTED = {"responseStreamDisconnected": {"httpStatusCode": None}}
+INCOMPLETE: JsonValue = {
+    "type": "response.incomplete",
+    "response": {"id": "r", "incomplete_details": {"reason": "max_output_tokens"}},
+}
+CASES: list[tuple[Reply, JsonValue, str]] = [
+    (refuses(500, {"error": {"message": "boom"}}), "internalServerError", "boom"),
+    (refuses(400, {"error": {"message": "bad thing"}}), "badRequest", "bad thing"),
+    (
+        refuses(401, {"error": {"message": "no auth"}}),
+        {"httpConnectionFailed": {"httpStatusCode": 401}},
+        "unexpected status 401 Unauthorized: no auth, url: ",
+    ),
+    (
+        refuses(429, {"error": {"type": "usage_limit_reached", "message": "limit"}}),
+        "usageLimitExceeded",
+        "limit",
+    ),
+    (
+        refuses(429, {"error": {"message": "slow down"}}),
+        {"responseTooManyFailedAttempts": {"httpStatusCode": 429}},
+        "exceeded retry limit, last status: 429 Too Many Requests",
+    ),
+    (refuses(503, {"error": {"message": "overloaded"}}), "serverOverloaded", "overloaded"),
+    (
+        Reply([created()], is_cut=True),
+        DISCONNECTED,
+        "stream disconnected before completion: ",
+    ),
+    (fails("context_length_exceeded", "too long"), "contextWindowExceeded", "too long"),
+    (fails("insufficient_quota", "no money"), "usageLimitExceeded", "no money"),
+    (fails("server_error", "srv"), "internalServerError", "srv"),
+    (Reply([created(), INCOMPLETE]), "other", "max_output_tokens"),
+]
+
+
+@pytest.mark.parametrize(("reply", "info", "text"), CASES)
+async def test_a_failed_turn_says_why_three_times_and_the_thread_goes_on(
+    stage: Stage, reply: Reply, info: JsonValue, text: str
+) -> None:
+    """Upstream: status, `error` and `turn/completed` with one and the same error."""
+    client = await stage.client()
+    thread_id = await client.start()
+    stage.model.plays(reply)
+
+    told = await client.run(thread_id, "one")
+    status = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]["status"]
+    again = await client.run(thread_id, "two")
+
+    assert outline(told) == [*PROLOGUE, *FAILURE]
+    error = params_of(told, "error")[0]["error"]
+    assert error == told[-1]["params"]["turn"]["error"]
+    assert error["codexErrorInfo"] == info
+    assert text in error["message"]
+    assert status == {"type": "systemError"}
+    assert outline(again) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert words(await client.read(thread_id)) == [["one"], ["two", "done"]]
+
+
+async def test_a_stream_that_is_cut_twice_is_asked_for_a_third_time(stage: Stage) -> None:
+    """Upstream: `Reconnecting... n/max` with `willRetry`, then the answer."""
+    stage.configure(retries=2)
+    cut = Reply([created()], is_cut=True)
+    stage.model.plays(cut, cut, says("recovered", "m1"))
+    client = await stage.client()
+
+    told = await client.run(await client.start())
+
+    retry = "error willRetry=True"
+    assert outline(told) == [*PROLOGUE, retry, retry, *ANSWER, *EPILOGUE]
+    errors = [params["error"] for params in params_of(told, "error")]
+    assert [error["message"] for error in errors] == ["Reconnecting... 1/2", "Reconnecting... 2/2"]
+    assert [error["codexErrorInfo"] for error in errors] == [DISCONNECTED, DISCONNECTED]
+    assert errors[0]["additionalDetails"].startswith("stream disconnected before completion")
+    usage = params_of(told, "thread/tokenUsage/updated")
+    assert [each["tokenUsage"]["total"]["totalTokens"] for each in usage] == [15]
+
+
+async def test_a_stream_that_breaks_after_a_finished_item_goes_on_from_that_item(
+    stage: Stage,
+) -> None:
+    """Upstream: the item is kept and shown to the model, which is asked to go on."""
+    stage.configure(retries=1)
+    first = message("first", "m1")
+    stage.model.plays(Reply([created(), *first], is_cut=True), says("second", "m2"))
+    client = await stage.client()
+    thread_id = await client.start()
+
+    told = await client.run(thread_id)
+
+    assert outline(told) == [
+        *PROLOGUE,
+        *ANSWER[:2],
+        "error willRetry=True",
+        *ANSWER,
+        *EPILOGUE,
+    ]
+    assert stage.model.requests[1].talk() == [("user", "hi"), ("assistant", "first")]
+    assert words(await client.read(thread_id)) == [["hi", "first", "second"]]
+
+
+async def test_a_message_that_breaks_off_is_completed_as_far_as_it_came(stage: Stage) -> None:
+    """Ours: nothing that was told is taken back, though the model starts over."""
+    stage.configure(retries=1)
+    steps = message("never whole", "m1", ["never", " "])[:-1]
+    stage.model.plays(Reply([created(), *steps], is_cut=True), says("whole", "m2"))
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+
+    assert words(await client.read(thread_id)) == [["hi", "never ", "whole"]]
+    await client.run(thread_id, "next")
+    assert stage.model.requests[2].talk() == [
+        ("user", "hi"),
+        ("assistant", "whole"),
+        ("user", "next"),
+    ]
+
+
+async def test_a_call_that_was_made_before_the_stream_broke_is_not_left_open(
+    stage: Stage,
+) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "nope", "arguments": "{}"}
+    stage.model.plays(Reply([created(), done(call)], is_cut=True))
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await client.run(thread_id)
+    await client.run(thread_id, "next")
+
+    assert outline(told)[-3:] == FAILURE
+    assert stage.model.requests[1].outputs() == {"c1": "unsupported call: nope"}
+
+
+async def test_an_unknown_provider_fails_the_turn_with_its_name(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    (stage.home / "config.toml").write_text('model_provider = "openai"\n', "utf-8")
+
+    told = await client.run(thread_id)
+
+    assert outline(told)[-3:] == FAILURE
+    assert "`mock_provider` not found" in params_of(told, "error")[0]["error"]["message"]
+
+
+async def test_rate_limits_that_the_provider_reports_are_told_to_everybody(stage: Stage) -> None:
+    headers = {"x-codex-primary-used-percent": "12.5", "x-codex-primary-window-minutes": "300"}
+    steps = [created(), *message("ok", "m1"), completed()]
+    stage.model.plays(Reply(steps, headers=headers))
+    client, other = await stage.client(), await stage.client()
+    await client.run(await client.start())
+
+    for each in (client, other):
+        await each.settled()
+        told = params_of(each.heard, "account/rateLimits/updated")[-1]["rateLimits"]
+        assert told["primary"] == {"usedPercent": 12, "windowDurationMins": 300, "resetsAt": None}
+
+
+async def test_an_answer_of_another_model_is_told(stage: Stage) -> None:
+    steps = [created(), *message("ok", "m1"), completed()]
+    stage.model.plays(Reply(steps, headers={"openai-model": "mock-other"}))
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await client.run(thread_id)
+
+    rerouted = params_of(told, "model/rerouted")
+    assert [(each["fromModel"], each["toModel"]) for each in rerouted] == [
+        ("mock-model", "mock-other")
+    ]

@@ -1,0 +1,183 @@
+"""What turns run under: which overrides stay, who is told, and what the model is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.model_server import Reply, completed, created, message, says
+from tests.harness.threads import EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
+from treadle.protocol.base import JsonValue
+
+PLAN_MODE: JsonValue = {"mode": "plan", "settings": {"model": "mock-model"}}
+
+
+async def test_settings_can_be_changed_without_a_turn(stage: Stage) -> None:
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    change = {"threadId": thread_id, "model": "mock-2", "effort": "high", "summary": "concise"}
+
+    assert await client.ask("thread/settings/update", change) == {}
+    (told,) = await client.until("thread/settings/updated")
+    await client.ask("thread/settings/update", change)
+    await client.run(thread_id)
+
+    settings = told["params"]["threadSettings"]
+    assert (settings["model"], settings["effort"], settings["summary"]) == (
+        "mock-2",
+        "high",
+        "concise",
+    )
+    asked = stage.model.requests[0].body
+    assert (asked["model"], asked["reasoning"]) == (
+        "mock-2",
+        {"effort": "high", "summary": "concise"},
+    )
+    # What changes nothing is not told, and who does not follow the thread is not told at all.
+    assert len(params_of(client.heard, "thread/settings/updated")) == 1
+    await other.settled()
+    assert params_of(other.heard, "thread/settings/updated") == []
+
+
+async def test_what_a_turn_overrides_stays_and_is_told_after_the_answer(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    overrides: dict[str, JsonValue] = {
+        "model": "mock-2",
+        "approvalPolicy": "on-request",
+        "sandboxPolicy": {"type": "dangerFullAccess"},
+        "serviceTier": "fast",
+        "personality": "friendly",
+    }
+    told = await client.run(thread_id, **overrides)
+    await client.run(thread_id)
+
+    settings = params_of(told, "thread/settings/updated")[0]["threadSettings"]
+    assert {name: settings[name] for name in overrides} == overrides
+    assert outline(told)[0] == "thread/settings/updated"
+    first, second = (asked.body for asked in stage.model.requests)
+    assert (second["model"], second["service_tier"]) == (first["model"], first["service_tier"])
+    assert "without a sandbox" in first["input"][0]["content"][0]["text"]
+
+
+async def test_a_tier_for_one_turn_leaves_the_thread_s_own_alone(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(serviceTier="flex")
+    await client.run(thread_id, serviceTierForTurn="priority")
+    await client.run(thread_id)
+
+    tiers = [asked.body["service_tier"] for asked in stage.model.requests]
+    assert tiers == ["priority", "flex"]
+
+
+async def test_another_model_is_told_that_it_takes_over(stage: Stage) -> None:
+    """Upstream: a developer message `<model_switch>`."""
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+    await client.run(thread_id, model="mock-2")
+    await client.run(thread_id)
+
+    switches = [
+        sum(text.startswith("<model_switch>") for _, text in asked.said("developer"))
+        for asked in stage.model.requests
+    ]
+    assert switches == [0, 1, 1]
+
+
+async def test_overrides_of_the_configuration_reach_the_turns(stage: Stage) -> None:
+    client = await stage.client()
+    config = {"model": "mock-7", "model_reasoning_effort": "low", "model_context_window": 5000}
+    thread_id = await client.start(config=config)
+    told = await client.run(thread_id)
+
+    asked = stage.model.requests[0].body
+    assert (asked["model"], asked["reasoning"]) == ("mock-7", {"effort": "low"})
+    usage = params_of(told, "thread/tokenUsage/updated")[0]["tokenUsage"]
+    assert usage["modelContextWindow"] == 5000
+
+
+async def test_a_model_that_is_known_gets_its_usual_settings(stage: Stage) -> None:
+    """Upstream: effort and summary by default, verbosity only where it is understood."""
+    stage.configure('model_verbosity = "high"')
+    client = await stage.client()
+    told = await client.run(await client.start(model="gpt-5.5"))
+    await client.run(await client.start())
+
+    known, unknown = (asked.body for asked in stage.model.requests)
+    assert known["reasoning"] == {"effort": "medium", "summary": "auto"}
+    assert known["text"] == {"verbosity": "high"}
+    assert known["include"] == ["reasoning.encrypted_content"]
+    assert (unknown["reasoning"], "text" in unknown) == (None, False)
+    assert params_of(told, "warning") == []
+
+
+async def test_a_model_that_is_not_known_is_warned_of_once(stage: Stage) -> None:
+    """Upstream warns in every turn."""
+    client = await stage.client()
+    thread_id = await client.start()
+    first = await client.run(thread_id)
+    second = await client.run(thread_id)
+
+    assert "`mock-model`" in params_of(first, "warning")[0]["message"]
+    assert params_of(second, "warning") == []
+
+
+async def test_a_plan_in_plan_mode_is_an_item_of_its_own(stage: Stage) -> None:
+    """Upstream: the marks are not shown, whichever way the deltas cut them."""
+    text = "Intro\n<proposed_plan>\n- step 1\n- step 2\n</proposed_plan>\n"
+    deltas = ["Intro\n<prop", "osed_plan>\n- st", "ep 1\n", "- step 2\n</proposed_", "plan>\n"]
+    stage.model.plays(Reply([created(), *message(text, "m1", deltas), completed()]))
+    client = await stage.client()
+    thread_id = await client.start()
+    turn_id = await client.begin(thread_id, "plan it", collaborationMode=PLAN_MODE)
+    told = await client.end_of(turn_id)
+
+    assert outline(told) == [
+        "thread/settings/updated",
+        *PROLOGUE,
+        "item/started agentMessage",
+        "item/agentMessage/delta",
+        "item/started plan",
+        "item/plan/delta",
+        "item/plan/delta",
+        "item/plan/delta",
+        "item/completed plan",
+        "item/completed agentMessage",
+        "thread/tokenUsage/updated",
+        *EPILOGUE,
+    ]
+    plan, answer = (params["item"] for params in params_of(told, "item/completed")[1:])
+    assert plan == {"type": "plan", "id": f"{turn_id}-plan", "text": "- step 1\n- step 2\n"}
+    assert answer["text"] == "Intro\n"
+    told_deltas = [params["delta"] for params in params_of(told, "item/plan/delta")]
+    assert "".join(told_deltas) == plan["text"]
+    assert words(await client.read(thread_id)) == [["plan it", plan["text"], "Intro\n"]]
+    await client.run(thread_id, "go")
+    assert stage.model.requests[1].talk()[1] == ("assistant", text)
+    assert "plan mode" in stage.model.requests[0].said("developer")[0][1]
+
+
+async def test_outside_plan_mode_the_marks_are_text(stage: Stage) -> None:
+    text = "<proposed_plan>\nx\n</proposed_plan>"
+    stage.model.plays(Reply([created(), *message(text, "m1"), completed()]))
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+
+    assert words(await client.read(thread_id)) == [["hi", text]]
+
+
+async def test_a_second_start_changes_the_settings_of_later_requests(stage: Stage) -> None:
+    """It joins the turn that runs, with what it overrides."""
+    gate, client = asyncio.Event(), await stage.client()
+    stage.model.plays(says("done", "m1", [], gate))
+    thread_id = await client.start()
+    asked = {"threadId": thread_id, "input": [said("hi")], "model": "mock-2"}
+    first = (await client.ask("turn/start", asked))["turn"]["id"]
+    second = (await client.ask("turn/start", {**asked, "model": "mock-3"}))["turn"]["id"]
+    gate.set()
+    await client.end_of(first)
+    await client.run(thread_id, "later")
+
+    assert first == second
+    assert stage.model.requests[-1].body["model"] == "mock-3"

@@ -1,0 +1,339 @@
+"""The thread methods: upstream's own steps, with its words for what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.threads import NOBODY, Stage, keys, outline, params_of, said, words
+from treadle.protocol.base import JsonValue
+
+NO_ROLLOUT = f"no rollout found for thread id {NOBODY}"
+NOT_FOUND = f"thread not found: {NOBODY}"
+NOT_LOADED = f"thread not loaded: {NOBODY}"
+UNKNOWN: list[tuple[str, JsonValue, str]] = [
+    ("thread/read", {}, NOT_LOADED),
+    ("thread/turns/list", {}, NOT_LOADED),
+    ("turn/start", {"input": [said("x")]}, NOT_FOUND),
+    ("turn/interrupt", {"turnId": "x"}, NOT_FOUND),
+    ("turn/steer", {"input": [said("x")], "expectedTurnId": "x"}, NOT_FOUND),
+    ("turn/settings/update", {"turnId": "x"}, NOT_FOUND),
+    ("thread/compact/start", {}, NOT_FOUND),
+    ("thread/rollback", {"numTurns": 1}, NOT_FOUND),
+    ("thread/revert", {"beforeTurnId": "x"}, NOT_FOUND),
+    ("thread/settings/update", {"model": "x"}, NOT_FOUND),
+    ("thread/inject_items", {"items": []}, NOT_FOUND),
+    ("thread/goal/set", {"objective": "x"}, NOT_FOUND),
+    ("thread/goal/get", {}, NOT_FOUND),
+    ("thread/goal/clear", {}, NOT_FOUND),
+    ("thread/resume", {}, NO_ROLLOUT),
+    ("thread/fork", {}, NO_ROLLOUT),
+    ("thread/archive", {}, NO_ROLLOUT),
+    ("thread/delete", {}, NO_ROLLOUT),
+    ("thread/name/set", {"name": "n"}, NO_ROLLOUT),
+    ("thread/metadata/update", {"gitInfo": {"branch": "b"}}, NO_ROLLOUT),
+    ("thread/unarchive", {}, f"no archived rollout found for thread id {NOBODY}"),
+]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def is_there(path: str) -> bool:
+    """Whether a file is on the disk."""
+    return Path(path).is_file()
+
+
+@pytest.mark.parametrize(("method", "params", "text"), UNKNOWN, ids=[each[0] for each in UNKNOWN])
+async def test_a_thread_that_is_not_there_is_refused_in_upstream_s_words(
+    stage: Stage, method: str, params: JsonValue, text: str
+) -> None:
+    client = await stage.client()
+
+    unknown = await client.refusal(method, {"threadId": NOBODY, **params})
+    no_id = await client.refusal(method, {"threadId": "thr_1", **params})
+
+    assert (unknown.code, unknown.message, unknown.kind) == (-32600, text, "threadNotFound")
+    assert no_id.message == "invalid thread id: 'thr_1' is not a UUID"
+    assert (no_id.code, no_id.kind) == (-32600, "invalidParams")
+
+
+async def test_a_new_thread_is_there_at_once(stage: Stage) -> None:
+    """Upstream 0.163 stores it at once but lists it after its first message only."""
+    client = await stage.client()
+    answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
+    (told,) = await client.until("thread/started")
+    thread = answer["thread"]
+    id_ = {"threadId": thread["id"]}
+
+    assert told["params"]["thread"] == thread
+    assert is_there(thread["path"])
+    assert thread == (await client.ask("thread/read", id_))["thread"]
+    assert (await client.read(thread["id"]))["turns"] == []
+    assert (thread["preview"], thread["status"]) == ("", {"type": "idle"})
+    assert (thread["originator"], thread["source"]) == ("probe", "vscode")
+    here = {
+        "environmentId": "local",
+        "cwd": thread["cwd"],
+        "runtimeWorkspaceRoots": [thread["cwd"]],
+    }
+    assert thread["environments"] == [here]
+    resumed = (await client.ask("thread/resume", id_))["thread"]
+    assert resumed == thread
+    forked = (await client.ask("thread/fork", id_))["thread"]
+    assert (forked["forkedFromId"], forked["turns"]) == (thread["id"], [])
+    assert await client.ask("thread/archive", id_) == {}
+
+
+async def test_thread_start_answers_with_the_settings_in_force(stage: Stage) -> None:
+    client = await stage.client()
+    answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
+    answer.pop("thread")
+
+    assert answer == {
+        "model": "mock-model",
+        "modelProvider": "mock_provider",
+        "serviceTier": None,
+        "disabledPluginIds": [],
+        "cwd": str(stage.workspace),
+        "runtimeWorkspaceRoots": [str(stage.workspace)],
+        "instructionSources": [],
+        "approvalPolicy": "never",
+        "approvalsReviewer": "user",
+        "sandbox": {"type": "readOnly", "networkAccess": False},
+        "activePermissionProfile": None,
+        "reasoningEffort": None,
+        "multiAgentMode": "explicitRequestOnly",
+    }
+
+
+async def test_a_name_is_told_and_found_again(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+
+    assert await client.ask("thread/name/set", {"threadId": thread_id, "name": " My name "}) == {}
+    (told,) = await client.until("thread/name/updated")
+    blank = await client.refusal("thread/name/set", {"threadId": thread_id, "name": "  "})
+    await client.run(thread_id)
+
+    assert told["params"] == {"threadId": thread_id, "threadName": "My name"}
+    assert blank.message == "thread name must not be empty"
+    listed = (await client.ask("thread/list", {}))["data"]
+    assert [thread["name"] for thread in listed] == ["My name"]
+    await stage.restart()
+    assert (await (await stage.client()).read(thread_id))["name"] == "My name"
+
+
+async def test_git_facts_are_read_from_the_folder_and_can_be_patched(stage: Stage) -> None:
+    """Upstream: what is absent stays, what is null goes."""
+    git(stage.workspace, "init", "-q", "-b", "main")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git(stage.workspace, *who, "commit", "-q", "--allow-empty", "-m", "x")
+    git(stage.workspace, "remote", "add", "origin", "https://example.com/x.git")
+    sha = git(stage.workspace, "rev-parse", "HEAD")
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    found = {"sha": sha, "branch": "main", "originUrl": "https://example.com/x.git"}
+
+    async def update(**params: JsonValue) -> JsonValue:
+        answer = await client.ask("thread/metadata/update", {"threadId": thread_id, **params})
+        return answer["thread"]["gitInfo"]
+
+    assert (await client.read(thread_id))["gitInfo"] == found
+    assert await update(gitInfo={"branch": "feature/x"}) == {**found, "branch": "feature/x"}
+    assert await update(gitInfo={"sha": None, "originUrl": None}) == {
+        "sha": None,
+        "branch": "feature/x",
+        "originUrl": None,
+    }
+    assert await update(gitInfo={"branch": None}) is None
+
+
+async def test_a_metadata_update_that_says_nothing_is_refused(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+
+    async def refusal(**params: JsonValue) -> str:
+        asked = {"threadId": thread_id, **params}
+        return (await client.refusal("thread/metadata/update", asked)).message
+
+    assert await refusal() == "thread metadata update must include at least one field"
+    assert await refusal(gitInfo={}) == "gitInfo must include at least one field"
+    assert await refusal(gitInfo={"sha": " "}) == "gitInfo.sha must not be empty"
+    assert await refusal(projectId="p") == "this server has no projects"
+
+
+async def test_an_archived_thread_is_put_away_and_can_be_brought_back(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id, "keep me")
+    id_ = {"threadId": thread_id}
+
+    assert await client.ask("thread/archive", id_) == {}
+    told = await client.until("thread/archived")
+    assert outline(told) == ["thread/status/changed notLoaded", "thread/archived"]
+    again = await client.refusal("thread/archive", id_)
+    resume = await client.refusal("thread/resume", id_)
+    archived = (await client.ask("thread/list", {"archived": True}))["data"]
+    read = (await client.ask("thread/read", id_))["thread"]
+    assert again.message == f"no rollout found for thread id {thread_id}"
+    assert resume.message.startswith(f"session {thread_id} is archived.")
+    assert resume.kind == "threadArchived"
+    assert [(thread["id"], thread["preview"]) for thread in archived] == [(thread_id, "keep me")]
+    assert (await client.ask("thread/list", {}))["data"] == []
+    assert (read["status"], "archived_sessions" in read["path"]) == ({"type": "notLoaded"}, True)
+
+    back = (await client.ask("thread/unarchive", id_))["thread"]
+    await client.until("thread/unarchived")
+    twice = await client.refusal("thread/unarchive", id_)
+    assert (back["id"], back["status"]) == (thread_id, {"type": "notLoaded"})
+    assert twice.message == f"no archived rollout found for thread id {thread_id}"
+    await client.ask("thread/resume", id_)
+    assert words(await client.read(thread_id)) == [["keep me", "done"]]
+
+
+async def test_a_deleted_thread_is_gone(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    path = (await client.read(thread_id))["path"]
+
+    await client.ask("thread/delete", {"threadId": thread_id})
+    told = await client.until("thread/deleted")
+
+    assert outline(told) == ["thread/status/changed notLoaded", "thread/deleted"]
+    assert not is_there(path)
+    await client.refusal("thread/read", {"threadId": thread_id})
+
+
+async def test_the_last_subscriber_that_leaves_unloads_the_thread(stage: Stage) -> None:
+    """Upstream 0.118; 0.163 keeps it for a while."""
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start()
+    await other.ask("thread/resume", {"threadId": thread_id})
+
+    async def leave() -> list[str]:
+        answers = [
+            await each.ask("thread/unsubscribe", {"threadId": thread_id})
+            for each in (client, client, other)
+        ]
+        return [answer["status"] for answer in answers]
+
+    assert await leave() == ["unsubscribed", "notSubscribed", "unsubscribed"]
+    told = await client.until("thread/closed")
+    assert outline(told)[-2:] == ["thread/status/changed notLoaded", "thread/closed"]
+    assert (await client.ask("thread/loaded/list", {}))["data"] == []
+    after = await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    assert after == {"status": "notLoaded"}
+
+
+async def test_an_ephemeral_thread_leaves_nothing_behind(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(ephemeral=True)
+    await client.run(thread_id, "secret")
+    thread = await client.read(thread_id)
+
+    assert (thread["ephemeral"], thread["path"]) == (True, None)
+    assert words(thread) == [["secret", "done"]]
+    assert (await client.ask("thread/list", {}))["data"] == []
+    assert not list(stage.home.rglob("rollout-*"))
+    kept = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]
+    assert words(kept) == [["secret", "done"]]
+    await client.run(kept["id"], "go on")
+    assert [text for _, text in stage.model.requests[-1].talk()] == ["secret", "done", "go on"]
+
+
+async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None:
+    client = await stage.client()
+    ids = [await client.start(cwd=str(stage.workspace)) for _ in range(3)]
+    for number, id_ in enumerate(ids):
+        await client.run(id_, f"thread number {number}")
+
+    async def listed(**params: JsonValue) -> list[str]:
+        return [each["id"] for each in (await client.ask("thread/list", params))["data"]]
+
+    first = await client.ask("thread/list", {"limit": 2})
+    second = await client.ask("thread/list", {"limit": 2, "cursor": first["nextCursor"]})
+    paged = [each["id"] for page in (first, second) for each in page["data"]]
+    assert paged == ids[::-1]
+    assert second["nextCursor"] is None
+    assert await listed(sortDirection="asc") == ids
+    assert await listed(limit=0) == ids[-1:]
+    assert await listed(sortKey="updated_at", limit=1) == ids[-1:]
+    assert await listed(searchTerm="number 1") == ids[1:2]
+    assert await listed(sourceKinds=["exec"]) == []
+    assert await listed(modelProviders=["other"]) == []
+    assert await listed(cwd="/nowhere") == []
+    assert await listed(cwd=["/nowhere", str(stage.workspace)]) == ids[::-1]
+    bad = await client.refusal("thread/list", {"cursor": "garbage"})
+    assert (bad.message, bad.kind) == ("invalid cursor: garbage", "invalidCursor")
+    loaded = await client.ask("thread/loaded/list", {"limit": 2})
+    assert loaded == {"data": ids[:2], "nextCursor": ids[1]}
+    rest = await client.ask("thread/loaded/list", {"cursor": ids[1]})
+    assert rest == {"data": ids[2:], "nextCursor": None}
+
+
+async def test_items_can_be_injected_into_what_the_model_sees(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    told = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "psst"}]}
+
+    empty = await client.refusal("thread/inject_items", {"threadId": thread_id, "items": []})
+    await client.ask("thread/inject_items", {"threadId": thread_id, "items": [told]})
+    await client.run(thread_id, "hi")
+
+    assert empty.message == "items must not be empty"
+    assert stage.model.requests[0].talk() == [("user", "psst"), ("user", "hi")]
+    assert words(await client.read(thread_id)) == [["hi", "done"]]
+
+
+async def test_the_last_turns_can_be_dropped_by_number_or_by_name(stage: Stage) -> None:
+    """Upstream 0.118 has `thread/rollback`, 0.163 `thread/revert`; here are both."""
+    client = await stage.client()
+    thread_id = await client.start()
+    for text in ("one", "two", "three"):
+        await client.run(thread_id, text)
+    id_ = {"threadId": thread_id}
+
+    none = await client.refusal("thread/rollback", {**id_, "numTurns": 0})
+    left = (await client.ask("thread/rollback", {**id_, "numTurns": 1}))["thread"]
+    usage = await client.until("thread/tokenUsage/updated")
+    assert none.message == "numTurns must be >= 1"
+    assert words(left) == [["one", "done"], ["two", "done"]]
+    assert usage[-1]["params"]["turnId"] == left["turns"][-1]["id"]
+
+    second = left["turns"][1]["id"]
+    unknown = await client.refusal("thread/revert", {**id_, "beforeTurnId": "nope"})
+    answer = await client.ask("thread/revert", {**id_, "beforeTurnId": second})
+    await client.until("thread/reverted")
+    assert (unknown.message, unknown.kind) == ("turn not found: nope", "turnNotFound")
+    page = await client.ask("thread/turns/list", {**id_, "cursor": answer["turnsBackwardsCursor"]})
+    assert [turn["id"] for turn in page["data"]] == [left["turns"][0]["id"]]
+    await client.run(thread_id, "four")
+    assert [text for _, text in stage.model.requests[-1].talk()] == ["one", "done", "four"]
+    assert words(await client.read(thread_id)) == [["one", "done"], ["four", "done"]]
+    await client.ask("thread/rollback", {**id_, "numTurns": 99})
+    assert (await client.read(thread_id))["turns"] == []
+
+
+async def test_every_thread_has_the_same_keys_wherever_it_is_shown(stage: Stage) -> None:
+    client = await stage.client()
+    answer = await client.ask("thread/start", {})
+    started = params_of(await client.until("thread/started"), "thread/started")[0]["thread"]
+    thread_id = answer["thread"]["id"]
+    await client.run(thread_id)
+    shown = [
+        started,
+        answer["thread"],
+        (await client.ask("thread/list", {}))["data"][0],
+        (await client.ask("thread/read", {"threadId": thread_id}))["thread"],
+        (await client.ask("thread/resume", {"threadId": thread_id, "excludeTurns": True}))[
+            "thread"
+        ],
+    ]
+
+    assert [keys(thread) for thread in shown] == [keys(shown[0])] * len(shown)

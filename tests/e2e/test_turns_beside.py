@@ -1,0 +1,134 @@
+"""What goes on beside a turn: opt-outs, raw events, skills, several calls, several threads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.model_server import Reply, completed, created, done, says
+from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
+
+
+async def test_what_a_client_opted_out_of_is_not_told(stage: Stage) -> None:
+    """Upstream: exact names; unknown ones are ignored."""
+    opted = ["thread/started", "item/agentMessage/delta", "account/rateLimits/updated", "nope/x"]
+    client = await stage.client(optOutNotificationMethods=opted)
+    stage.model.plays(says("hello", "m1", ["hel", "lo"]))
+    answer = await client.ask("thread/start", {})
+    told = await client.run(answer["thread"]["id"])
+
+    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert not {message["method"] for message in told} & set(opted)
+
+
+async def test_raw_events_are_told_to_threads_that_asked_for_them(stage: Stage) -> None:
+    """Upstream 0.163: what the model is sent and what it sends, exactly."""
+    client = await stage.client()
+    thread_id = await client.start(experimentalRawEvents=True)
+    told = await client.run(thread_id, "raw")
+
+    raw = "rawResponseItem/completed"
+    assert outline(told) == [
+        *PROLOGUE[:2],
+        raw,
+        raw,
+        raw,
+        *PROLOGUE[2:],
+        *ANSWER[:2],
+        raw,
+        "rawResponse/completed",
+        "thread/tokenUsage/updated",
+        *EPILOGUE,
+    ]
+    items = [params["item"] for params in params_of(told, raw)]
+    assert [item["role"] for item in items] == ["developer", "user", "user", "assistant"]
+    assert params_of(told, "rawResponse/completed")[0]["usage"]["totalTokens"] == 15
+
+
+async def test_a_skill_is_read_to_the_model_before_the_message_that_names_it(
+    stage: Stage,
+) -> None:
+    skill = stage.workspace / "SKILL.md"
+    skill.write_text("Do it well.", "utf-8")
+    client = await stage.client()
+    input_ = [{"type": "skill", "name": "well", "path": str(skill)}, said("use $well")]
+    await client.run(await client.start(), input=input_)
+
+    talk = stage.model.requests[0].talk()
+    assert [role for role, _ in talk] == ["user", "user"]
+    assert "Do it well." in talk[0][1]
+    assert talk[1] == ("user", "use $well")
+
+
+async def test_what_a_client_adds_is_told_to_the_model_when_it_changes(stage: Stage) -> None:
+    """Upstream 0.163: its own words as developer, those of others in the user's name."""
+    client = await stage.client()
+    thread_id = await client.start()
+    first = {
+        "one": {"kind": "application", "value": "A"},
+        "two": {"kind": "untrusted", "value": "B"},
+    }
+    await client.run(thread_id, "x", additionalContext=first)
+    await client.run(thread_id, "y", additionalContext=first)
+    changed = {"one": {"kind": "application", "value": "C"}}
+    await client.run(thread_id, "z", additionalContext=changed)
+
+    assert stage.model.requests[2].said()[2:] == [
+        ("developer", "<one>A</one>"),
+        ("user", "<external_two>B</external_two>"),
+        ("user", "x"),
+        ("assistant", "done"),
+        ("user", "y"),
+        ("assistant", "done"),
+        ("developer", "<one>C</one>"),
+        ("user", "z"),
+    ]
+    assert words(await client.read(thread_id)) == [["x", "done"], ["y", "done"], ["z", "done"]]
+
+
+async def test_two_calls_in_one_answer_are_both_carried_out(stage: Stage) -> None:
+    """Upstream: both outputs go back in the order of the calls."""
+    plan = '{"plan": []}'
+    both = [
+        done({"type": "function_call", "call_id": id_, "name": "update_plan", "arguments": plan})
+        for id_ in ("c1", "c2")
+    ]
+    stage.model.plays(Reply([created(), *both, completed()]), says("ok", "m2"))
+    client = await stage.client()
+    await client.run(await client.start())
+
+    kinds = [item["type"] for item in stage.model.requests[1].body["input"]][3:]
+    assert kinds == [
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+    ]
+    assert list(stage.model.requests[1].outputs()) == ["c1", "c2"]
+
+
+async def test_an_input_that_cannot_be_read_is_refused_and_leaves_the_thread_idle(
+    stage: Stage,
+) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    input_ = [{"type": "localImage", "path": "/no/such.png"}]
+    refused = await client.refusal("turn/start", {"threadId": thread_id, "input": input_})
+
+    assert (refused.code, refused.kind) == (-32600, "invalidParams")
+    assert refused.data["path"] == "input[0].path"
+    assert outline(await client.run(thread_id))[-1] == "turn/completed completed"
+
+
+async def test_turns_of_different_threads_run_at_the_same_time(stage: Stage) -> None:
+    gate = asyncio.Event()
+    stage.model.plays(says("slow", "m1", ["s"], gate), says("fast", "m2"))
+    client = await stage.client()
+    slow, fast = await client.start(), await client.start()
+    first = await client.begin(slow)
+    await stage.model.asked(1)
+
+    told = await client.run(fast)
+    gate.set()
+
+    assert told[-1]["params"]["turn"]["items"][0]["text"] == "fast"
+    assert (await client.end_of(first))[-1]["params"]["turn"]["status"] == "completed"

@@ -1,0 +1,198 @@
+"""A turn ends once and says so once, whatever goes wrong in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from treadle.engine.settings import Settings
+from treadle.engine.thread import Thread
+from treadle.engine.threads import Threads
+from treadle.engine.tools.registry import Output, Toolbox, ToolCall
+from treadle.engine.turn import Turn
+from treadle.model.base import Model, ModelRequest, ModelTool
+from treadle.model.retry import RetryPolicy
+from treadle.model.script import AnyStep, Response
+from treadle.model.scripted import ScriptedModel, calls, says, waits_for
+from treadle.protocol.input import TextUserInput
+from treadle.protocol.turn import (
+    TurnCompletedNotification,
+    TurnStartedNotification,
+    TurnStartParams,
+)
+from treadle.store.store import Store
+
+SECONDS = 10
+
+
+class OneModel:
+    """Gives every thread the same model."""
+
+    def __init__(self) -> None:
+        self.script: Callable[[ModelRequest], Response] = lambda _request: "done"
+        self._model = ScriptedModel(self._play)
+
+    def _play(self, request: ModelRequest) -> Response:
+        return self.script(request)
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002 - the contract's
+        """The model."""
+        return self._model, RetryPolicy(request_max_retries=0, stream_max_retries=0)
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class Explosive:
+    """A tool that breaks in a way that nobody foresaw."""
+
+    name = "explode"
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        return {"type": "function", "name": self.name, "parameters": {}}
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+        """Break."""
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def models() -> OneModel:
+    """A model whose script a test may change."""
+    return OneModel()
+
+
+@pytest.fixture
+async def threads(home: Path, models: OneModel) -> AsyncIterator[Threads]:
+    """The threads of a fresh home."""
+    threads = Threads(Store(home), models, home=home)
+    yield threads
+    await threads.close()
+
+
+def begin(threads: Threads) -> Thread:
+    """A new thread."""
+    settings = Settings(model="scripted", model_provider="scripted", cwd="/")
+    return threads.start(settings, describe=lambda meta: meta)
+
+
+def start(thread: Thread) -> Turn:
+    """Start a turn and give it."""
+    asked = TurnStartParams(input=[TextUserInput(text="hi")], thread_id=thread.id)
+    _, run = thread.begin_turn(asked)
+    assert run is not None
+    assert thread.turn is not None
+    turn = thread.turn
+    run()
+    return turn
+
+
+async def ended(thread: Thread, turn: Turn) -> list[str]:
+    """Wait for the end of a turn and give all the ends that were told of it."""
+    async with asyncio.timeout(SECONDS):
+        await turn.ended.wait()
+    assert thread.turn is None
+    events = list(thread.journal.read(0))
+    begun = [each for each in events if isinstance(each.params, TurnStartedNotification)]
+    assert len(begun) == 1
+    return [
+        each.params.turn.status
+        for each in events
+        if isinstance(each.params, TurnCompletedNotification)
+    ]
+
+
+async def test_a_model_that_raises_what_it_should_not_fails_the_turn(
+    threads: Threads, models: OneModel
+) -> None:
+    def broken(_request: ModelRequest) -> Response:
+        raise ZeroDivisionError
+
+    models.script = broken
+    thread = begin(threads)
+    turn = start(thread)
+
+    assert await ended(thread, turn) == ["failed"]
+    assert turn.error is not None
+    assert turn.error.message == "internal error"
+
+
+async def test_a_model_that_breaks_in_the_middle_fails_the_turn(
+    threads: Threads, models: OneModel
+) -> None:
+    nonsense = cast("AnyStep", object())  # no step at all: what a bug in a model would do
+    models.script = lambda _request: [says("hi"), nonsense]
+    thread = begin(threads)
+
+    assert await ended(thread, start(thread)) == ["failed"]
+
+
+async def test_a_tool_that_breaks_is_an_answer_to_the_model(
+    threads: Threads, models: OneModel
+) -> None:
+    thread = begin(threads)
+    thread.tools = Toolbox([Explosive()])
+    heard: list[object] = []
+
+    def script(request: ModelRequest) -> Response:
+        heard.extend(item.get("output") for item in request.input if "output" in item)
+        return "sorry" if heard else calls("explode")
+
+    models.script = script
+
+    assert await ended(thread, start(thread)) == ["completed"]
+    assert heard == ["the tool explode failed"]
+
+
+async def test_a_turn_that_is_cancelled_before_its_first_step_is_interrupted(
+    threads: Threads,
+) -> None:
+    thread = begin(threads)
+    turn = start(thread)
+    thread.interrupt(turn.id)()
+    thread.interrupt(turn.id)()
+
+    assert await ended(thread, turn) == ["interrupted"]
+
+
+async def test_closing_everything_ends_the_turns_that_run(
+    threads: Threads, models: OneModel
+) -> None:
+    models.script = lambda _request: [says("part"), waits_for(asyncio.Event())]
+    thread = begin(threads)
+    turn = start(thread)
+    await threads.close()
+
+    assert turn.state == "interrupted"
+    assert turn.is_over
+
+
+async def test_a_thread_whose_journal_fails_does_not_stay_busy(
+    threads: Threads, models: OneModel
+) -> None:
+    """A full disk costs the turn, not the thread."""
+    gate = asyncio.Event()
+    models.script = lambda _request: [waits_for(gate), "lost"]
+    thread = begin(threads)
+    turn = start(thread)
+    thread.journal.close()
+    gate.set()
+    assert turn.task is not None
+    async with asyncio.timeout(SECONDS):
+        await asyncio.wait([turn.task])
+
+    assert thread.turn is None
+
+
+async def test_steps_that_a_turn_cannot_take_are_refused(threads: Threads) -> None:
+    thread = begin(threads)
+    turn = start(thread)
+    await ended(thread, turn)
+
+    with pytest.raises(LookupError, match="completed cannot interrupt"):
+        turn.end("interrupt", None)
