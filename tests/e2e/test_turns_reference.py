@@ -280,7 +280,31 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> list[JsonValue]:
 
         scene = Scene(client, model, str(cwd), reopen)
         await scenario.steps(scene)
-        return [each for each in scene.client.heard if each.get("method") not in LEFT_OUT]
+        heard = [each for each in scene.client.heard if each.get("method") not in LEFT_OUT]
+        return replies_first(heard) if kind == "reference" else heard
+
+
+def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
+    """Put the answer to turn/start before the turn's events: upstream's may overtake it."""
+    settled: list[JsonValue] = []
+    answered: set[str] = set()
+    for message in heard:
+        turn = (message.get("result") or {}).get("turn")
+        place = len(settled)
+        # A second start that joins the turn is answered with the same id, in its own place.
+        if turn is not None and turn["id"] not in answered:
+            answered.add(turn["id"])
+            told = [i for i, each in enumerate(settled) if _turn_of(each) == turn["id"]]
+            place = min(told, default=place)
+            if told and settled[place - 1].get("method") == "thread/status/changed":
+                place -= 1
+        settled.insert(place, message)
+    return settled
+
+
+def _turn_of(message: JsonValue) -> JsonValue:
+    params = message.get("params") or {}
+    return params.get("turnId") or (params.get("turn") or {}).get("id")
 
 
 def lines(heard: Sequence[JsonValue]) -> list[str]:

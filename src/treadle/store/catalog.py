@@ -84,7 +84,8 @@ class Catalog:
 
     def list(self, query: ThreadQuery) -> ThreadPage:
         """Give a page, after a look at what other programs did."""
-        if not query.use_state_db_only:
+        # Once per walk through the pages: what appears meanwhile is for the next walk.
+        if not query.use_state_db_only and query.cursor is None:
             self.scanner.refresh(self._held)
         page = self.index.page(query)
         if not query.use_state_db_only:

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ RACY_NS: Final = 50_000_000
 RECENT: Final = 32
 FEW: Final = 256
 BATCH: Final = 100
+# The archive and the last days, where nearly everything happens.
+RECENT_FOLDERS: Final = 4
 # Looking at the others may take this part of the time at most.
 SHARE: Final = 0.05
 # A file that begins in itself must not keep us for ever.
@@ -52,13 +55,15 @@ class Scanner:
     def refresh(self, held: Collection[str] = ()) -> None:
         """Find what others changed; `held` are the threads that only we write."""
         self.read_names()
-        self._folders()
         if not self._is_swept:
+            self._folders()
             self._sweep(held)
             return
+        self._look_into(islice(self._days(), RECENT_FOLDERS))
         self._check(self._recent(), held)
         begun = time.monotonic()
         if begun >= self._next_look:
+            self._folders()
             self._check(self._next_few(), held)
             now = time.monotonic()
             self._next_look = now + (now - begun) / SHARE
@@ -244,27 +249,33 @@ class Scanner:
         return files
 
     def _folders(self) -> None:
+        self._look_into(self._days())
         with self._database.lock:
-            known = dict(
-                self._database.connection.execute("select path, mtime_ns from folders").fetchall()
-            )
-        for folder in self._days():
-            try:
-                mtime_ns = Path(folder).stat().st_mtime_ns
-            except FileNotFoundError:
-                continue
-            if known.pop(folder, None) != mtime_ns:
-                self._folder(folder, mtime_ns)
-        for folder in known:
-            if not Path(folder).is_dir():
+            known = self._database.connection.execute("select path from folders").fetchall()
+        for (folder,) in known:
+            if not os.path.isdir(folder):  # noqa: PTH112 - years of folders, each time
                 self._folder(folder, None)
 
+    def _look_into(self, folders: Iterable[str]) -> None:
+        """List the folders that have changed since they were listed last."""
+        for folder in folders:
+            try:
+                mtime_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 - years of folders, each time
+            except FileNotFoundError:
+                continue
+            with self._database.lock:
+                known = self._database.connection.execute(
+                    "select mtime_ns from folders where path = ?", (folder,)
+                ).fetchone()
+            if known != (mtime_ns,):
+                self._folder(folder, mtime_ns)
+
     def _days(self) -> Iterator[str]:
+        """Give the folders that hold rollouts: the archive, then the days, the newest first."""
         yield str(self._home / ARCHIVED)
-        level = [str(self._home / SESSIONS)]
-        for _ in range(3):
-            level = [inner.path for outer in level for inner in _subfolders(outer)]
-        yield from level
+        for year in _newest_first(str(self._home / SESSIONS)):
+            for month in _newest_first(year):
+                yield from _newest_first(month)
 
     def _folder(self, folder: str, mtime_ns: int | None) -> None:
         if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
@@ -305,11 +316,12 @@ class Scanner:
                 )
 
 
-def _subfolders(folder: str) -> list[os.DirEntry[str]]:
+def _newest_first(folder: str) -> list[str]:
+    """Give the folders in a folder; their names are numbers of one length."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.is_dir()]
-    except FileNotFoundError:
+            return sorted((entry.path for entry in entries if entry.is_dir()), reverse=True)
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

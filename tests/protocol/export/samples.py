@@ -22,7 +22,11 @@ def all_structs() -> dict[str, type[Struct]]:
             yield from below(struct)
 
     definitions = read_vocabulary(experimental=True).definitions
-    return {struct.__name__: struct for struct in below(Struct) if struct.__name__ in definitions}
+    return {
+        struct.__name__: struct
+        for struct in below(Struct)
+        if struct.__name__ in definitions and struct.__module__.startswith("treadle.protocol.")
+    }
 
 
 def least(struct: type[Struct]) -> JsonValue:
