@@ -252,7 +252,7 @@ SCENARIOS: dict[str, Scenario] = {
     "joined": Scenario(joined, ["+ item/completed agentMessage"]),
     # 0.118 tells it, and clients of that age wait for it.
     "compacted": Scenario(compacted, ["+ thread/compacted"]),
-    "planned": Scenario(planned, ["+ turn/start -> ok", "- turn/start -> ok"]),
+    "planned": Scenario(planned),
     "pursued": Scenario(pursued),
     # The thread stays loaded here.
     "reverted": Scenario(
@@ -284,6 +284,9 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> list[JsonValue]:
         return replies_first(heard) if kind == "reference" else heard
 
 
+_AT_THE_START = ("thread/status/changed", "thread/settings/updated")
+
+
 def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
     """Put the answer to turn/start before the turn's events: upstream's may overtake it."""
     settled: list[JsonValue] = []
@@ -296,7 +299,7 @@ def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
             answered.add(turn["id"])
             told = [i for i, each in enumerate(settled) if _turn_of(each) == turn["id"]]
             place = min(told, default=place)
-            if told and settled[place - 1].get("method") == "thread/status/changed":
+            while place and settled[place - 1].get("method") in _AT_THE_START:
                 place -= 1
         settled.insert(place, message)
     return settled
