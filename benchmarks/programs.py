@@ -17,7 +17,7 @@ OLDER: Final = "0.118.0"
 
 _OLDER_PACKAGE: Final = f"@openai/codex@{OLDER}-linux-x64"
 _OLDER_MEMBER: Final = "package/vendor/x86_64-unknown-linux-musl/codex/codex"
-_FETCH_SECONDS: Final = 300
+_FETCH_SECONDS: Final = 180
 
 
 class Unavailable(Exception):
@@ -74,7 +74,10 @@ def find_older() -> Program:
 
 def _fetch_older(path: Path) -> None:
     folder = path.parent
-    command = ["npm", "pack", "--silent", "--pack-destination", str(folder), _OLDER_PACKAGE]
+    # Without a registry npm would wait for minutes, several times over.
+    patience = ["--fetch-retries=1", "--fetch-timeout=60000"]
+    place = ["--pack-destination", str(folder)]
+    command = ["npm", "pack", "--silent", *patience, *place, _OLDER_PACKAGE]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_SECONDS)
         archive = next(folder.glob("*.tgz"))
