@@ -7,7 +7,7 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -56,7 +56,7 @@ def start(options: ServerOptions, early: Early | None) -> int:
         raise StartError(error) from error
     if url == "stdio://" and (sys.stdin is None or sys.stdout is None):
         return 0  # started with a closed descriptor: nobody can ask, or nobody can hear
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(_run(options, url, early, overrides))
     return 0
 
@@ -83,15 +83,30 @@ def _refuse_url(url: str, reason: str) -> NoReturn:
 
 async def _run(options: ServerOptions, url: str, early: Early | None, overrides: Overrides) -> None:
     server = Server(configuration=Configuration(Path(home_folder()), overrides))
+    close: Callable[[], None] | None = None
     try:
-        serve = await _open(server, options, url, early)
+        _on_signals(_cancel_this_task())
+        serve, close = await _open(server, options, url, early)
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(serve, name=url)
-            stopping = partial(_stop, server, work)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, stopping)
+            _on_signals(partial(_stop, server, work))
     finally:
+        # Also when a signal came before the first step of serving, which then never runs.
+        if close is not None:
+            close()
         await server.close()
+
+
+def _on_signals(action: Callable[[], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, action)
+
+
+def _cancel_this_task() -> Callable[[], object]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("not in a task")
+    return task.cancel
 
 
 def _overrides(options: ServerOptions) -> Overrides:
@@ -111,18 +126,21 @@ def _stop(server: Server, work: asyncio.Task[None]) -> None:
 
 async def _open(
     server: Server, options: ServerOptions, url: str, early: Early | None
-) -> Coroutine[None, None, None]:
-    """Claim what the server listens on, and give the work of serving it."""
+) -> tuple[Coroutine[None, None, None], Callable[[], None] | None]:
+    """Claim what the server listens on; give the work of serving it, and what lets go of it."""
     if url == "stdio://":
         from treadle.transport.stdio import stdio
 
         early = early or Early(None, b"")
-        return server.attach(stdio(early.unread), answered=early.answered)
+        return server.attach(stdio(early.unread), answered=early.answered), None
     if url == "off":
-        return _wait_for_ever()
+        return _wait_for_ever(), None
+    listener: WebSocketListener | UnixListener
     if url.startswith("ws:"):
-        return server.serve(await _listen_websocket(parse_listen(url), options))
-    return server.serve(await _listen_unix(url.removeprefix("unix://")))
+        listener = await _listen_websocket(parse_listen(url), options)
+    else:
+        listener = await _listen_unix(url.removeprefix("unix://"))
+    return server.serve(listener), listener.close
 
 
 async def _listen_websocket(address: WebSocketAddress, options: ServerOptions) -> WebSocketListener:
