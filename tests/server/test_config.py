@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -120,6 +121,7 @@ async def test_layers_are_told_only_on_request(home: Path) -> None:
 
 async def test_a_broken_configuration_is_an_error_that_names_the_key(home: Path) -> None:
     async with serving(configuration(home, 'approval_policy = "bogus"')) as peer:
+        await told(peer, 1)
         error = await refusal(peer, "config/read", {})
 
     assert error["code"] == -32603
@@ -259,6 +261,7 @@ class TestHooks:
 
     async def test_a_folder_whose_configuration_is_broken_says_so(self, home: Path) -> None:
         async with serving(configuration(home, "model = [")) as peer:
+            await told(peer, 1)
             (entry,) = await self.entries(peer, home)
 
         assert [error["path"] for error in entry["errors"]] == [str(home / "config.toml")]
@@ -275,3 +278,14 @@ async def test_the_collaboration_modes_are_plan_and_default(home: Path) -> None:
             {"name": "Default", "mode": "default", "model": None, "reasoning_effort": None},
         ]
     }
+
+
+async def test_a_configuration_that_cannot_be_used_is_told_right_after_the_handshake(
+    home: Path,
+) -> None:
+    """Upstream starts with defaults and says so; nobody should have to guess."""
+    async with running(configuration(home, "model = [")) as server, client_of(server) as peer:
+        (message,) = await told(peer, 1)
+
+    assert message["method"] == "configWarning"
+    assert str(home / "config.toml") in json.dumps(message["params"])

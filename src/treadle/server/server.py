@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,10 +12,12 @@ from treadle.connection.connection import Connection
 from treadle.connection.router import Router
 from treadle.engine.threads import Models, Threads
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
+from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.rpc import envelope
 from treadle.rpc.params import decode_params
 from treadle.server import handlers
+from treadle.server.config_file import ConfigError
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.errors import translate
 from treadle.server.handshake import home_folder
@@ -55,6 +57,14 @@ class Server:
         self.sessions: set[ClientSession] = set()
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
+
+    def warnings(self) -> Sequence[ConfigWarningNotification]:
+        """What every client should know: that the configuration cannot be used, if so."""
+        try:
+            self.configuration.effective()
+        except ConfigError:
+            return self.configuration.lenient().warnings
+        return ()
 
     def unbuilt_methods(self) -> list[str]:
         """The methods of the protocol that this server knows and cannot do yet."""

@@ -15,7 +15,7 @@ from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.gate import gated
 from treadle.protocol.initialize import InitializeParams
 from treadle.protocol.method import Notification, Request
-from treadle.protocol.notifications import SERVER_NOTIFICATIONS
+from treadle.protocol.notifications import CONFIG_WARNING, SERVER_NOTIFICATIONS
 from treadle.rpc.errors import AlreadyInitialized, ExperimentalApiRequired, NotInitialized
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
@@ -61,7 +61,9 @@ class ClientSession:
             self._opted_out = frozenset(capabilities.opt_out_notification_methods or ())
 
     def listen(self) -> None:
-        """Hear what is told to everybody from now on."""
+        """Hear what is told to everybody from now on, and first what is wrong with the server."""
+        for warning in self.server.warnings():
+            self.tell(CONFIG_WARNING, warning)
         log = self.server.threads.announcements
         self._announcements = Subscription(log, log.last_seq, self._deliver_announcement)
         self._spawn(self._announcements, "announcements")
