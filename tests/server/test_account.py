@@ -68,6 +68,7 @@ class TestAccount:
     ) -> None:
         """Clients end if this fails, and nobody could repair the file from within them."""
         async with serving(configuration(home, "model = [")) as peer:
+            await told(peer, 1)
             assert await result(peer, "account/read", {}) == account(None, required=False)
 
 
