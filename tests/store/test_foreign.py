@@ -34,7 +34,6 @@ from treadle.protocol.item import (
     FileChangeThreadItem,
     FileUpdateChange,
     McpToolCallThreadItem,
-    OpenPageWebSearchAction,
     PlanThreadItem,
     ReadCommandAction,
     ReasoningThreadItem,
@@ -47,6 +46,7 @@ from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.protocol.source import SessionSourceDetail
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import ThreadTokenUsage, TokenUsageBreakdown
+from treadle.protocol.web_search import OpenPageWebSearchAction
 from treadle.store.records import TurnContext
 from treadle.store.store import Store
 from treadle.store.thread import ThreadMeta, ThreadQuery

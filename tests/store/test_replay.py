@@ -29,7 +29,6 @@ from treadle.protocol.item import (
     McpToolCallThreadItem,
     PlanThreadItem,
     ReasoningThreadItem,
-    SearchWebSearchAction,
     ThreadItem,
     UnknownCommandAction,
     UpdatePatchChangeKind,
@@ -39,6 +38,7 @@ from treadle.protocol.item import (
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.protocol.tool import FunctionDynamicToolSpec
 from treadle.protocol.usage import ThreadTokenUsage
+from treadle.protocol.web_search import SearchWebSearchAction
 from treadle.store.records import (
     AskAnswered,
     AskOpened,

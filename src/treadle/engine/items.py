@@ -30,15 +30,17 @@ from treadle.protocol.delta import (
 )
 from treadle.protocol.item import (
     AgentMessageThreadItem,
+    PlanThreadItem,
+    ReasoningThreadItem,
+    ThreadItem,
+    WebSearchThreadItem,
+)
+from treadle.protocol.web_search import (
     FindInPageWebSearchAction,
     OpenPageWebSearchAction,
     OtherWebSearchAction,
-    PlanThreadItem,
-    ReasoningThreadItem,
     SearchWebSearchAction,
-    ThreadItem,
     WebSearchAction,
-    WebSearchThreadItem,
 )
 from treadle.store.records import AnyRecord
 

@@ -13,7 +13,6 @@ from treadle.protocol.base import (
     JsonValue,
     LegacyAppPathString,
     SnakeValue,
-    Sparse,
     UInt64,
     Value,
 )
@@ -34,6 +33,7 @@ from treadle.protocol.tool import (
     DynamicToolCallOutputContentItem,
     DynamicToolCallStatus,
 )
+from treadle.protocol.web_search import WebSearchAction
 
 AgentMessageDelivery = Literal["async"]
 
@@ -323,38 +323,6 @@ class UserMessageThreadItem(Value, tag="userMessage", frozen=True):
     content: list[UserInput]
     id: str
     client_id: str | None = None
-
-
-class FindInPageWebSearchAction(Sparse, tag="findInPage", frozen=True):
-    """The agent looked for a phrase in a web page."""
-
-    pattern: str | None = None
-    url: str | None = None
-
-
-class OpenPageWebSearchAction(Sparse, tag="openPage", frozen=True):
-    """The agent opened a web page."""
-
-    url: str | None = None
-
-
-class OtherWebSearchAction(Sparse, tag="other", frozen=True):
-    """The agent did something else with its search tool."""
-
-
-class SearchWebSearchAction(Sparse, tag="search", frozen=True):
-    """The agent searched the web."""
-
-    queries: list[str] | None = None
-    query: str | None = None
-
-
-WebSearchAction = (
-    SearchWebSearchAction
-    | OpenPageWebSearchAction
-    | FindInPageWebSearchAction
-    | OtherWebSearchAction
-)
 
 
 class WebSearchThreadItem(Value, tag="webSearch", frozen=True):

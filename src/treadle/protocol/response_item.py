@@ -8,6 +8,7 @@ from treadle.protocol.base import JsonValue, SnakeSparse, SnakeValue, Sparse, UI
 from treadle.protocol.input import ImageDetail
 from treadle.protocol.model import ReasoningEffort
 from treadle.protocol.usage import TokenUsageBreakdown
+from treadle.protocol.web_search import ResponsesApiWebSearchAction
 
 
 class InputTextAgentMessageInputContent(Sparse, tag="input_text", frozen=True):
@@ -346,38 +347,6 @@ class ToolSearchOutputResponseItem(SnakeSparse, tag="tool_search_output", frozen
     call_id: str | None = None
     id: str | None = None
     internal_chat_message_metadata_passthrough: InternalChatMessageMetadataPassthrough | None = None
-
-
-class FindInPageResponsesApiWebSearchAction(Sparse, tag="find_in_page", frozen=True):
-    """Look for a phrase in a web page."""
-
-    pattern: str | None = None
-    url: str | None = None
-
-
-class OpenPageResponsesApiWebSearchAction(Sparse, tag="open_page", frozen=True):
-    """Open a web page."""
-
-    url: str | None = None
-
-
-class OtherResponsesApiWebSearchAction(Sparse, tag="other", frozen=True):
-    """A use of web search of a kind not known here."""
-
-
-class SearchResponsesApiWebSearchAction(Sparse, tag="search", frozen=True):
-    """Search the web."""
-
-    queries: list[str] | None = None
-    query: str | None = None
-
-
-ResponsesApiWebSearchAction = (
-    SearchResponsesApiWebSearchAction
-    | OpenPageResponsesApiWebSearchAction
-    | FindInPageResponsesApiWebSearchAction
-    | OtherResponsesApiWebSearchAction
-)
 
 
 class WebSearchCallResponseItem(SnakeSparse, tag="web_search_call", frozen=True):
