@@ -18,7 +18,6 @@ from tests.server.serving import (
     serving,
     told,
 )
-from treadle.model.provider import ProviderConfig
 from treadle.protocol.base import JsonValue
 from treadle.server.credentials import Credentials
 
@@ -215,29 +214,10 @@ async def test_older_clients_ask_for_the_status(home: Path) -> None:
 
 
 class TestCredentials:
-    @pytest.mark.parametrize(
-        ("provider", "token"),
-        [
-            ({}, None),
-            ({"env_key": "MY_KEY"}, "env-mine"),
-            ({"env_key": "MY_KEY", "experimental_bearer_token": "t"}, "env-mine"),
-            ({"env_key": "EMPTY", "experimental_bearer_token": "t"}, "t"),
-            ({"env_key": "EMPTY"}, None),
-            ({"requires_openai_auth": True}, "env-openai"),
-            (ProviderConfig(env_key="MY_KEY"), "env-mine"),
-            (ProviderConfig(requires_openai_auth=True), "env-openai"),
-        ],
-    )
-    def test_a_provider_gets_its_own_key_and_no_other(
-        self, home: Path, provider: JsonValue, token: str | None
-    ) -> None:
-        assert Credentials(home, ENVIRON).bearer_token(provider) == token
-
     async def test_a_login_outweighs_the_environment(self, home: Path) -> None:
         credentials = Credentials(home, ENVIRON)
         credentials.sign_in("logged-in")
 
-        assert credentials.bearer_token({"requires_openai_auth": True}) == "logged-in"
         login = await credentials.login()
         assert login is not None
         assert login.token == "logged-in"

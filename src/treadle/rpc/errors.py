@@ -8,7 +8,6 @@
     │   ├── AlreadyInitialized
     │   └── ExperimentalApiRequired
     ├── NotImplementedYet    -32601  in the table, not built
-    ├── InvalidOptions       -32602  options that contradict each other
     ├── InternalError        -32603  i/o failed, or our own fault
     └── Overloaded           -32001  try again later
 
@@ -119,13 +118,6 @@ class NotImplementedYet(_Kind):
 
     def __init__(self, method: str) -> None:
         super().__init__(f"{method} is not implemented by this server", method=method)
-
-
-class InvalidOptions(_Kind):
-    """Options that exclude each other, or a payload that is not what it claims to be."""
-
-    CODE = -32602
-    KIND = "invalidOptions"
 
 
 class InternalError(_Kind):

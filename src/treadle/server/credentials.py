@@ -9,33 +9,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal
 
 from treadle.model.provider import Bearer
-from treadle.protocol.base import JsonValue
-
-ProviderTable: TypeAlias = Mapping[str, JsonValue]
 
 OPENAI_KEY: Final = "OPENAI_API_KEY"
-
-
-class ProviderLike(Protocol):
-    """The parts of a provider's configuration that say which key is its own."""
-
-    @property
-    def env_key(self) -> str | None:
-        """The environment variable that holds the key."""
-        ...
-
-    @property
-    def experimental_bearer_token(self) -> str | None:
-        """A key that stands in the configuration itself."""
-        ...
-
-    @property
-    def requires_openai_auth(self) -> bool | None:
-        """Whether the provider takes the key that the user signed in with."""
-        ...
 
 
 class Credentials:
@@ -59,15 +37,6 @@ class Credentials:
     def auth_mode(self) -> Literal["apikey"] | None:
         """How the server is signed in with OpenAI."""
         return None if self.api_key is None else "apikey"
-
-    def bearer_token(self, provider: ProviderTable | ProviderLike) -> str | None:
-        """The token to send to a provider; null if it wants none, or none is known."""
-        env_key = _get(provider, "env_key")
-        if env_key and (key := self._environ.get(env_key)):
-            return key
-        if token := _get(provider, "experimental_bearer_token"):
-            return str(token)
-        return self.api_key if _get(provider, "requires_openai_auth") else None
 
     async def login(self) -> Bearer | None:
         """The login that a provider of OpenAI is asked with, as the model layer wants it."""
@@ -129,7 +98,3 @@ def _read_key(path: Path) -> str | None:
         return None
     key = document.get(OPENAI_KEY) if isinstance(document, dict) else None
     return key if isinstance(key, str) and key else None
-
-
-def _get(provider: ProviderTable | ProviderLike, name: str) -> JsonValue:
-    return provider.get(name) if isinstance(provider, Mapping) else getattr(provider, name)
