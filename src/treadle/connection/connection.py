@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from itertools import count
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from treadle.connection.context import S
 from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
@@ -26,6 +27,8 @@ from treadle.transport.base import Transport, TransportError
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+Answering: TypeAlias = Coroutine[None, None, R]
 
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
@@ -48,7 +51,9 @@ class Connection(Generic[S]):
         session: S,
         *,
         stamp: NowMs | None = None,
+        ids: Iterator[int] | None = None,
         on_start: Callable[[], None] | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self.session: Final = session
@@ -63,8 +68,12 @@ class Connection(Generic[S]):
             spawn=self._spawn,
             max_in_flight=max_in_flight,
         )
-        # Ids restart at 0 per connection: upstream clients assume it.
-        self._next_id = 0
+        # A client hears every notification, also those that no table knows.
+        self._on_notice = on_notice or self._dispatcher.on_notice
+        # And it has this one line, which keeps no other from running.
+        self._is_alone = on_notice is not None
+        # A server numbers its questions for all clients at once, so that they agree on the ids.
+        self._ids = ids or count()
         self._open: dict[Id, asyncio.Future[Answer]] = {}
         self._tasks = asyncio.TaskGroup()
         self._handlers: set[asyncio.Task[None]] = set()
@@ -125,15 +134,25 @@ class Connection(Generic[S]):
             RpcError: the peer refused.
             ConnectionLost: it hung up first.
         """
+        await self._outbound.room()
+        return await self.ask(method, params, id_=id_)
+
+    def ask(self, method: Request[P, R], params: P, *, id_: Id | None = None) -> Answering[R]:
+        """Put a question at once, in its place among the notifications; await the answer later.
+
+        Raises:
+            ConnectionLost: the peer hung up.
+        """
         if self._is_lost:
             raise ConnectionLost(f"{self.peer} hung up")
-        if id_ is None:
-            id_, self._next_id = self._next_id, self._next_id + 1
+        id_ = next(self._ids) if id_ is None else id_
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[id_] = answer
+        self._outbound.put(envelope.encode_call(id_, method.method, params))
+        return self._answer(method, id_, answer)
+
+    async def _answer(self, method: Request[P, R], id_: Id, answer: asyncio.Future[Answer]) -> R:
         try:
-            await self._outbound.room()
-            self._outbound.put(envelope.encode_call(id_, method.method, params))
             return method.result_decoder.decode((await answer).result)
         finally:
             self._open.pop(id_, None)
@@ -149,9 +168,13 @@ class Connection(Generic[S]):
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
 
+    async def room(self) -> None:
+        """Wait until the peer has read enough to be sent more."""
+        await self._outbound.room()
+
     async def post(self, method: str, params: object, *, at_ms: int, seq: int | None) -> None:
         """Tell the peer something that happened before, with the time and place it had."""
-        if not self._outbound.has_room:
+        if not self._outbound.has_room:  # asked here too: this runs once for every delta
             await self._outbound.room()
         self._outbound.put(envelope.encode_notice(method, params, at_ms, seq))
 
@@ -174,7 +197,8 @@ class Connection(Generic[S]):
                 for frame in frames:
                     self._take(envelope.decode(frame))
                 # Frames that were already buffered must not keep other connections from running.
-                await asyncio.sleep(0)
+                if not self._is_alone:
+                    await asyncio.sleep(0)
         except TransportError as error:
             logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
 
@@ -219,7 +243,7 @@ class Connection(Generic[S]):
             case Call():
                 self._dispatcher.on_call(message)
             case Notice():
-                self._dispatcher.on_notice(message)
+                self._on_notice(message)
             case Answer():
                 self._settle_one(message.id, message)
             case Failure():

@@ -31,10 +31,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notification."""
+    """A notification; `seq` is its place among the events of its thread, where the peer counts."""
 
     method: str
     params: Raw | None
+    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class _Envelope(msgspec.Struct):
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: JsonValue = UNSET  # any shape counts: a refusal that we cannot read is still one
+    seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
 
 
 class _CallOut(msgspec.Struct, omit_defaults=True):
@@ -112,7 +114,9 @@ def decode(frame: Frame) -> Message:
     id_, method, params = envelope.id, envelope.method, envelope.params
     if method is not UNSET:
         raw = None if params is UNSET or params == _NULL else params
-        return Notice(method, raw) if id_ is UNSET else Call(id_, method, raw)
+        if id_ is not UNSET:
+            return Call(id_, method, raw)
+        return Notice(method, raw, envelope.seq if type(envelope.seq) is int else None)
     if id_ is UNSET:
         return Malformed("neither a method nor an id")
     result, error = envelope.result, envelope.error

@@ -7,6 +7,7 @@
     │   ├── NotInitialized
     │   ├── AlreadyInitialized
     │   └── ExperimentalApiRequired
+    ├── InvalidOptions       -32602  options that exclude each other
     ├── NotImplementedYet    -32601  in the table, not built
     ├── InternalError        -32603  i/o failed, or our own fault
     └── Overloaded           -32001  try again later
@@ -108,6 +109,13 @@ class ExperimentalApiRequired(InvalidRequest):
 
     def __init__(self, descriptor: str) -> None:
         super().__init__(f"{descriptor} requires experimentalApi capability", descriptor=descriptor)
+
+
+class InvalidOptions(_Kind):
+    """The options of a command exclude each other, or one of them is impossible."""
+
+    CODE = -32602
+    KIND = "invalidParams"
 
 
 class NotImplementedYet(_Kind):
