@@ -1,0 +1,93 @@
+"""The way to confine commands on this machine, chosen once by trying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Literal, Protocol
+
+from treadle.sandbox.child import Child, Descriptors
+from treadle.sandbox.policy import Confinement
+
+BackendName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
+
+
+class SandboxUnavailable(Exception):
+    """A command should be confined, and that cannot be done; says why, and what would help."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(f"{reason}; {fix}")
+        self.reason = reason
+        self.fix = fix
+
+
+class Backend(Protocol):
+    """One way to confine commands."""
+
+    @property
+    def name(self) -> BackendName:
+        """What it is called."""
+        ...
+
+    async def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        fds: Descriptors,
+    ) -> Child:
+        """Start a command, confined.
+
+        Raises:
+            SandboxUnavailable: this confinement is more than it can do.
+            OSError: the kernel refuses.
+        """
+        ...
+
+
+_chosen: list[Backend] = []
+
+
+@contextmanager
+def using(backend: Backend) -> Iterator[None]:
+    """Confine with this backend for a while, whatever works best here."""
+    before = _chosen[:]
+    _chosen[:] = [backend]
+    try:
+        yield
+    finally:
+        _chosen[:] = before
+
+
+async def prepare() -> None:
+    """Do ahead of time what the first command would wait for; says nothing of what is missing."""
+    from treadle.sandbox.launch import HAS_KEEPER, start_keeper
+
+    if HAS_KEEPER:
+        start_keeper()
+    with suppress(SandboxUnavailable):
+        await find_backend()
+
+
+async def find_backend() -> Backend:
+    """The best that works here; none that works is looked for again the next time.
+
+    Raises:
+        SandboxUnavailable: nothing works.
+    """
+    if not _chosen:
+        from treadle.sandbox.probe import findings
+
+        causes = []
+        async for finding in findings():
+            if finding.backend is not None:
+                _chosen.append(finding.backend)
+                break
+            causes.append(finding)
+        else:
+            reason = "; ".join(f"{cause.name}: {cause.reason}" for cause in causes)
+            fix = next((cause.fix for cause in causes if cause.fix), "")
+            raise SandboxUnavailable(f"no sandbox works here ({reason})", fix)
+    return _chosen[0]

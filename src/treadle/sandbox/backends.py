@@ -1,0 +1,114 @@
+"""The ways to confine commands: namespaces, Landlock, Seatbelt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from treadle.sandbox import bubblewrap, landlock, seatbelt
+from treadle.sandbox.backend import BackendName, SandboxUnavailable
+from treadle.sandbox.child import Child, Descriptors
+from treadle.sandbox.keeping import Confined
+from treadle.sandbox.launch import launch_direct, launch_kept
+from treadle.sandbox.policy import Confinement
+
+_FIX_LINK: Final = "put a folder in its place, or let the command run without a sandbox"
+_ALL: Final = bubblewrap.Flavour()
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """Namespaces around each command, made by the program of this name."""
+
+    program: str
+    flavour: bubblewrap.Flavour = _ALL
+    name: BackendName = "bubblewrap"
+
+    async def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        fds: Descriptors,
+    ) -> Child:
+        """Start a command in namespaces of its own."""
+        try:
+            wrapped = bubblewrap.wrap(
+                argv,
+                program_path=self.program,
+                flavour=self.flavour,
+                cwd=cwd,
+                env=env,
+                confinement=confinement,
+                has_terminal=fds.is_terminal,
+            )
+        except bubblewrap.Unprotectable as error:
+            raise SandboxUnavailable(str(error), _FIX_LINK) from error
+        try:
+            child = await launch_kept(
+                wrapped.argv,
+                cwd="/",
+                env=bubblewrap.outer_environment(env),
+                # The terminal is for the command, not for bubblewrap.
+                fds=replace(fds, is_terminal=False),
+                inherited=[wrapped.filter_fd],
+                placeholders=wrapped.placeholders,
+                ends=True,
+            )
+        except BaseException:
+            for placeholder in wrapped.placeholders:
+                placeholder.release()
+            raise
+        finally:
+            os.close(wrapped.filter_fd)
+        for placeholder in wrapped.placeholders:
+            placeholder.hand_over()
+        return child
+
+
+@dataclass(frozen=True, slots=True)
+class Landlock:
+    """Rules that a command cannot shed, under a guard that cannot be fled."""
+
+    name: BackendName = "landlock"
+
+    async def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        fds: Descriptors,
+    ) -> Child:
+        """Start a command that puts the rules on before it runs."""
+        ruleset = landlock.ruleset(confinement)
+        try:
+            confined = Confined(ruleset, landlock.filter_program(confinement))
+            return await launch_kept(argv, cwd=cwd, env=env, fds=fds, confined=confined, ends=True)
+        finally:
+            os.close(ruleset)
+
+
+@dataclass(frozen=True, slots=True)
+class Seatbelt:
+    """The sandbox of macOS."""
+
+    name: BackendName = "seatbelt"
+
+    async def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        fds: Descriptors,
+    ) -> Child:
+        """Start a command under a profile made for it."""
+        wrapped = seatbelt.arguments(argv, confinement)
+        return launch_direct(wrapped, cwd=cwd, env=env, fds=fds)

@@ -1,0 +1,212 @@
+"""Confinement by bubblewrap: a mount, process, IPC and network namespace around each command.
+
+Everything is mounted read-only, then what may be written is opened, then what stays closed inside
+that is closed again, outermost first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from treadle.sandbox.paths import between, find_program, is_out_of_reach, is_within
+from treadle.sandbox.placeholders import Placeholder, take
+from treadle.sandbox.policy import Confinement
+from treadle.sandbox.seccomp import program
+
+PROGRAM: Final = "bwrap"
+FILTER_FD: Final = 3
+# Makes the terminal the command's own, apart from bubblewrap: Ctrl-C is for the command alone.
+_OWN_TERMINAL: Final = ("setsid", "--ctty")
+# These would have the loader run code of the command's choice in bubblewrap, before it confines.
+_LOADER: Final = "LD_"
+
+
+class Unprotectable(Exception):
+    """A path that has to stay read-only cannot be kept so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """Which of its namespaces bubblewrap can make on this machine."""
+
+    has_proc: bool = True
+    has_user: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A command inside bubblewrap, its filter, and the names that it holds."""
+
+    argv: list[str]
+    # To be inherited as FILTER_FD, and closed here after the command was started.
+    filter_fd: int
+    placeholders: list[Placeholder]
+
+
+def wrap(
+    argv: Sequence[str],
+    *,
+    program_path: str,
+    flavour: Flavour,
+    cwd: str,
+    env: Mapping[str, str],
+    confinement: Confinement,
+    has_terminal: bool,
+) -> Wrapped:
+    """Put a command into a sandbox.
+
+    Raises:
+        Unprotectable: a link stands where a protected folder would have to be mounted.
+        OSError: no descriptor is left for the filter.
+    """
+    held: list[Placeholder] = []
+    try:
+        mounts = list(_mounts(confinement, held))
+        filter_fd = _filter(network=confinement.network)
+    except BaseException:
+        for placeholder in held:
+            placeholder.release()
+        raise
+    inner = [*_own_terminal(), *argv] if has_terminal else argv
+    options = [
+        *_namespaces(flavour, network=confinement.network),
+        *_system(confinement, flavour),
+        *mounts,
+        *(
+            word
+            for name in env
+            if name.startswith(_LOADER)
+            for word in ("--setenv", name, env[name])
+        ),
+        *("--seccomp", str(FILTER_FD), "--chdir", cwd, "--"),
+    ]
+    return Wrapped([program_path, *options, *inner], filter_fd, held)
+
+
+@cache
+def _own_terminal() -> tuple[str, ...]:
+    program = find_program(_OWN_TERMINAL[0], cwd="/", path="/usr/bin:/bin:/usr/sbin:/sbin")
+    return (program, *_OWN_TERMINAL[1:]) if program else ()
+
+
+def outer_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment for bubblewrap itself, which hands it on; the rest comes by arguments."""
+    return {name: value for name, value in env.items() if not name.startswith(_LOADER)}
+
+
+def _namespaces(flavour: Flavour, *, network: bool) -> Iterator[str]:
+    yield from ("--new-session", "--die-with-parent", "--unshare-pid", "--unshare-ipc")
+    if flavour.has_user:
+        yield "--unshare-user"
+    if not network:
+        yield "--unshare-net"
+    yield from ("--cap-drop", "ALL")
+
+
+def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
+    if confinement.readable is None:
+        whole = any(root.path == "/" for root in confinement.writable)
+        yield from ("--bind" if whole else "--ro-bind", "/", "/")
+    else:
+        yield from ("--tmpfs", "/")
+        for path in sorted(confinement.readable):
+            yield from ("--ro-bind-try", path, path)
+    yield from ("--dev", "/dev")
+    if flavour.has_proc:
+        yield from ("--proc", "/proc")
+        # To the kernel a root without any privilege is still the owner of its settings.
+        for path in ("/proc/sys", "/proc/sysrq-trigger"):
+            yield from ("--ro-bind-try", path, path)
+    elif any(root.path == "/" for root in confinement.writable):
+        yield from ("--ro-bind", "/proc", "/proc")
+
+
+def _mounts(confinement: Confinement, held: list[Placeholder]) -> Iterator[str]:
+    """What is opened and closed, each path after those that it is in."""
+    roots = [
+        root
+        for root in confinement.writable
+        if root.path == "/" or (Path(root.path).exists() and _can_guard(root.path))
+    ]
+    tops = [root.path for root in roots]
+    rules = dict.fromkeys((path for path in tops if path != "/"), "open")
+    for path in (path for root in roots for path in root.read_only):
+        if any(is_within(path, top) for top in tops) and _is_there(path, held):
+            rules[path] = "close"
+    rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
+    anchors = [anchor for path in rules for anchor in _anchors(path, tops)]
+    rules = dict.fromkeys(anchors, "open") | rules
+    for path in sorted(rules, key=lambda path: path.count("/")):
+        yield from _mount(path, rules[path])
+
+
+def _anchors(path: str, tops: list[str]) -> Iterator[str]:
+    """The folders above a mount that could be renamed, so that another could take its place."""
+    for top in tops:
+        if path != top and is_within(path, top):
+            yield from between(top, path)
+
+
+def _mount(path: str, rule: str) -> tuple[str, ...]:
+    if rule == "open":
+        return ("--bind", path, path)
+    if rule == "close":
+        return ("--ro-bind", path, path)
+    if Path(path).is_dir():
+        return ("--perms", "000", "--tmpfs", path, "--remount-ro", path)
+    return ("--ro-bind", "/dev/null", path)
+
+
+def _can_guard(root: str) -> bool:
+    """Whether placeholders can be made in a root, or else nobody can make anything there.
+
+    The owner of a folder that is read-only may change that from inside; such a root stays closed.
+    """
+    if os.access(root, os.W_OK):
+        return True
+    found = Path(root).stat()
+    return not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid()
+
+
+def _is_there(path: str, held: list[Placeholder]) -> bool:
+    """Whether there is something to be mounted over, after making it if need be."""
+    try:
+        placeholder = take(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    except OSError as error:
+        if not Path(path).exists():
+            return False
+        raise Unprotectable(f"{path} cannot be kept read-only: {error.strerror}") from error
+    if placeholder is not None:
+        held.append(placeholder)
+    elif Path(path).is_symlink():
+        return _is_settled(path)
+    return True
+
+
+def _is_settled(link: str) -> bool:
+    """False for a link that a command could not replace anyway."""
+    if is_out_of_reach(link):
+        return False
+    raise Unprotectable(f"{link} is a link, which a command could replace by a folder of its own")
+
+
+def _filter(*, network: bool) -> int:
+    """The seccomp program in a pipe, as bubblewrap reads it; far smaller than what a pipe holds."""
+    reader, writer = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, reader)
+        try:
+            os.write(writer, program(network=network))
+        finally:
+            os.close(writer)
+        stack.pop_all()
+    return reader

@@ -1,0 +1,27 @@
+"""What a launched process is to the one that launched it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """The descriptors that a command gets as its stdin, stdout and stderr."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    # All three are one terminal, which is to be the command's own.
+    is_terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A running command: how it ends, and how to end it."""
+
+    pid: int
+    exited: asyncio.Future[int]
+    kill: Callable[[], None]

@@ -1,0 +1,290 @@
+"""A program of its own that starts commands which no namespace holds together, and ends them.
+
+The server hands it commands over a socket. For each it forks a guard, which adopts whatever the
+command leaves behind: nothing that a command starts can get away from its guard, neither by a new
+session nor by a double fork. The guard ends all of it when the server says so by closing the
+command's line, which is also what happens when the server dies, however it dies.
+
+It is run by its path with as little of Python as possible, and imports nothing of this package.
+"""
+
+# The other side of its messages is keeping.py. No pathlib and no subprocess: they cost more to
+# import than all the rest, and the first command waits for it.
+# ruff: noqa: PTH106, PTH123, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import termios
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+_PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
+_LANDLOCK_RESTRICT_SELF = 446
+_SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
+_HIGH, _DESCRIPTORS, _MOST_FDS = 512, 2**31 - 1, 250
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Fork a guard for each command that comes, until the server hangs up."""
+    os.setsid()
+    os.chdir("/")
+    os.closerange(3, _DESCRIPTORS)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    server = socket.socket(fileno=0)
+    while True:
+        data, fds, _flags, _address = socket.recv_fds(server, 1, _MOST_FDS)
+        if not data:
+            return
+        try:
+            if os.fork() == 0:
+                server.close()
+                try:
+                    _Guard(fds).run()
+                finally:
+                    os._exit(0)
+        except OSError as error:
+            # No more processes: one command cannot be started, the keeper goes on.
+            os.write(fds[0], f"failed {error.errno} fork\n".encode())
+        for fd in fds:
+            os.close(fd)
+
+
+class _Guard:
+    """Starts one command, tells how it ended, and ends what it leaves behind."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self._line = socket.socket(fileno=fds[0])
+        with open(fds[1], "rb") as order:
+            order.seek(0)
+            fields = order.read().split(b"\0")
+        self._options, self._cwd, self._filter = fields[0].decode().split(), fields[1], fields[2]
+        words, names = 5 + int(fields[3]), int(fields[4])
+        self._argv, self._env = fields[5:words], fields[words + names :]
+        self._streams, rest = fds[2:5], fds[5:]
+        # Names that are taken until the command has ended, each with the lock on it.
+        self._taken = list(zip(fields[words : words + names], rest, strict=False))
+        # A Landlock ruleset to put on, or else for the command to inherit.
+        self._extra = rest[names:]
+        self._wakeups, self._writer = os.pipe()
+
+    def run(self) -> None:
+        os.set_blocking(self._wakeups, False)
+        os.set_blocking(self._writer, False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        _control(_PR_SET_CHILD_SUBREAPER, 1)
+        pid = self._start()
+        if pid is None:
+            return
+        for fd in (*self._streams, *self._extra):
+            os.close(fd)
+        self._watch(pid)
+
+    def _start(self) -> int | None:
+        """Fork the command; `None` if it could not be started, which was told."""
+        reader, writer = os.pipe()
+        guard = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            self._become(writer, guard)
+        os.close(writer)
+        with open(reader, "rb") as failure:
+            message = failure.read()
+        if message:
+            os.waitpid(pid, 0)
+            self._release()
+            self._tell("failed", message.decode())
+            return None
+        self._tell("started", pid)
+        return pid
+
+    def _become(self, failure: int, guard: int) -> NoReturn:
+        """Turn into the command; what goes wrong before that is told over a pipe."""
+        stage = "start"
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os.setsid()
+            if "terminal" in self._options:
+                fcntl.ioctl(self._streams[0], termios.TIOCSCTTY, 0)
+            for target, fd in enumerate(self._streams):
+                os.dup2(fd, target)
+            stage = "cwd"
+            os.chdir(self._cwd)
+            stage = "confine"
+            if "confined" in self._options:
+                _confine(self._extra.pop(), self._filter)
+            _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != guard:
+                os._exit(1)
+            failure = self._close_others(failure)
+            stage = "exec"
+            env = dict(entry.split(b"=", 1) for entry in self._env)
+            os.execvpe(self._argv[0], self._argv, env)  # noqa: S606 - no shell is the point
+        except OSError as error:
+            os.write(failure, f"{error.errno} {stage}".encode())
+        finally:
+            os._exit(127)
+
+    def _close_others(self, failure: int) -> int:
+        """Close all but stdio and what is inherited; what came over a socket would stay open."""
+        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, _HIGH) for fd in (failure, *self._extra)]
+        os.closerange(3, _HIGH)
+        os.set_inheritable(kept[0], False)
+        for target, fd in enumerate(kept[1:], start=3):
+            os.dup2(fd, target)
+            os.close(fd)
+        os.closerange(kept[-1] + 1, _DESCRIPTORS)
+        return kept[0]
+
+    def _watch(self, pid: int) -> None:
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        poll.register(self._wakeups, select.POLLIN)
+        while True:
+            code, has_more = _reap(pid)
+            is_last = code is not None and "ends" in self._options
+            if is_last and has_more:
+                for descendant in _descendants():
+                    _signal(descendant)
+            if code is not None:
+                # What was signalled runs no more; its end need not be waited for.
+                self._release()
+                self._tell("exited", code)
+            if not has_more:
+                return
+            if is_last or self._line.fileno() in dict(poll.poll()):
+                break
+            self._drain()
+        _signal(-pid)
+        code = self._sweep(pid)
+        self._release()
+        self._tell("exited", code)
+
+    def _release(self) -> None:
+        """Give up names; the last of their users removes the folders that stand for them."""
+        while self._taken:
+            path, fd = self._taken.pop()
+            with contextlib.suppress(OSError):
+                # Refused while others hold it; a folder in which somebody put something stays.
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.rmdir(path)
+            os.close(fd)
+
+    def _sweep(self, pid: int) -> int:
+        """Kill every descendant until there is none; gives the exit code of the command.
+
+        A set-user-id program may refuse to go, so this ends at some time.
+        """
+        found = 128 + signal.SIGKILL
+        deadline = time.monotonic() + _SWEEP_SECONDS
+        while time.monotonic() < deadline:
+            for descendant in _descendants():
+                _signal(descendant)
+            code, has_more = _reap(pid)
+            found = found if code is None else code
+            if not has_more:
+                break
+            # The next one to end wakes us; one that was born meanwhile is found by looking again.
+            select.select([self._wakeups], [], [], _LOOK_SECONDS)
+            self._drain()
+        return found
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeups, 4096)
+
+    def _tell(self, word: str, value: object) -> None:
+        with contextlib.suppress(OSError):
+            self._line.send(f"{word} {value}\n".encode())
+
+
+def _reap(pid: int) -> tuple[int | None, bool]:
+    """Collect what has ended: the command's exit code if it was among them, and if more runs."""
+    code = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code, False
+        if ended == 0:
+            return code, True
+        if ended == pid:
+            code = _exit_code(status)
+
+
+def _descendants() -> list[int]:
+    found = _children(os.getpid())
+    for pid in found:
+        found += _children(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process; a kernel that keeps no list of them is asked about everybody."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+        return found
+    return [child for child, parent in _parents() if parent == pid]
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Every process and its parent."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name of a program may hold anything, so count from its end.
+                found.append((int(name), int(file.read().rsplit(b")", 1)[1].split()[1])))
+    return found
+
+
+def _confine(ruleset: int, steps: bytes) -> None:
+    # Root keeps no privilege over the coming exec; others have none, and are told so.
+    for capability in range(_CAPABILITIES):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _control(_PR_SET_NO_NEW_PRIVS, 1)
+    if _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+        raise OSError(ctypes.get_errno(), "landlock_restrict_self")
+    program = ctypes.create_string_buffer(bytes.fromhex(steps.decode()))
+    pointed = struct.pack("HP", len(program) // 8, ctypes.addressof(program))
+    if _libc.prctl(_PR_SET_SECCOMP, 2, pointed, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def _control(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _signal(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    main()

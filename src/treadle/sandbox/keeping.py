@@ -1,0 +1,193 @@
+"""The server's side of the keeper: hands it commands and hears how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from treadle.sandbox.child import Child, Descriptors
+from treadle.sandbox.placeholders import Placeholder
+
+_SCRIPT: Final = Path(__file__).with_name("keeper.py")
+_LOST: Final = 137
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """What a command puts on itself before it runs: a Landlock ruleset and a seccomp program."""
+
+    ruleset: int
+    program: bytes
+
+
+class KeeperGone(ConnectionError):
+    """The keeper ended before it had started the command."""
+
+
+class Keeper:
+    """A keeper process; it ends with this one."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Held as a number: it stays open until this process ends, which is no leak to warn of.
+        self._fd = ours.detach()
+        with theirs:
+            arguments = [sys.executable, "-I", "-S", str(_SCRIPT)]
+            # stdout belongs to the protocol; what goes wrong in there is for the logs.
+            actions = [
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            ]
+            self._pid = os.posix_spawn(sys.executable, arguments, {}, file_actions=actions)
+
+    async def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        fds: Descriptors,
+        confined: Confined | None = None,
+        inherited: Sequence[int] = (),
+        placeholders: Sequence[Placeholder] = (),
+        ends: bool = False,
+    ) -> Child:
+        """Start a command under a guard; what it inherits is numbered from 3 on.
+
+        The guard releases the placeholders at its end, also if this process is gone by then.
+        If it `ends`, whatever it leaves behind ends with it, as in a namespace of its own.
+
+        Raises:
+            KeeperGone: there is no keeper any more, and the command was not started.
+            OSError: the command or its folder is not there or may not be used.
+        """
+        options = {"terminal": fds.is_terminal, "confined": confined is not None, "ends": ends}
+        chosen = " ".join(name for name, is_on in options.items() if is_on)
+        names = [holder.path for holder in placeholders]
+        head = [chosen, cwd, confined.program.hex() if confined else ""]
+        counts = [str(len(argv)), str(len(names))]
+        entries = [f"{name}={value}" for name, value in env.items()]
+        taken = [holder.fd for holder in placeholders]
+        extra = [*inherited, *([confined.ruleset] if confined else [])]
+        line = self._send(
+            _joined([*head, *counts, *argv, *names, *entries]),
+            [fds.stdin, fds.stdout, fds.stderr, *taken, *extra],
+            {"cwd": cwd, "exec": argv[0]},
+        )
+        try:
+            pid = await line.started
+        except BaseException:
+            line.hang_up()
+            raise
+        return Child(pid, line.exited, line.hang_up)
+
+    def _send(self, order: bytes, fds: Sequence[int], places: Mapping[str, str]) -> _Line:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        line = _Line(ours.detach(), places)
+        try:
+            with theirs, _memory(order) as memory, _borrowed(self._fd) as keeper:
+                socket.send_fds(keeper, [b"!"], [theirs.fileno(), memory, *fds])
+        except BrokenPipeError as error:
+            line.close()
+            raise KeeperGone(str(error)) from error
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def close(self) -> None:
+        """Let it go; commands that run stay under their guards."""
+        os.close(self._fd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+class _Line:
+    """What a guard says about one command."""
+
+    def __init__(self, fd: int, places: Mapping[str, str]) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        # What to name when the step of this name fails.
+        self._places = places
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+        self._text = b""
+        self.started: asyncio.Future[int] = self._loop.create_future()
+        self.exited: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_reader(fd, self._read)
+
+    def hang_up(self) -> None:
+        """Have the guard end everything; it still tells how the command ended."""
+        if self._is_open:
+            with contextlib.suppress(OSError), _borrowed(self._fd) as line:
+                line.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._fd, 4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        *lines, self._text = (self._text + chunk).split(b"\n")
+        for line in lines:
+            self._hear(line.decode())
+        if not chunk:
+            self.close()
+            if not self.started.done():
+                self.started.set_exception(KeeperGone("the keeper of commands is gone"))
+            if not self.exited.done():
+                self.exited.set_result(_LOST)
+
+    def _hear(self, line: str) -> None:
+        word, value, *rest = line.split()
+        if word == "started" and not self.started.done():
+            self.started.set_result(int(value))
+        elif word == "exited" and not self.exited.done():
+            self.exited.set_result(int(value))
+        elif word == "failed" and not self.started.done():
+            number = int(value)
+            place = self._places.get(rest[0], rest[0])
+            self.started.set_exception(OSError(number, os.strerror(number), place))
+
+
+def _joined(words: list[str]) -> bytes:
+    encoded = [os.fsencode(word) for word in words]
+    if any(b"\0" in word for word in encoded):
+        raise ValueError("embedded null byte")
+    return b"\0".join(encoded)
+
+
+@contextlib.contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """A socket as an object, for as long as a call takes."""
+    borrowed = socket.socket(fileno=fd)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+@contextlib.contextmanager
+def _memory(data: bytes) -> Iterator[int]:
+    fd = os.memfd_create("command")
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(data)
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,76 @@
+"""Questions about paths that policies and backends ask."""
+
+# Paths are text here: they end up in the arguments of other programs.
+# ruff: noqa: PTH113, PTH118, PTH119, PTH120, PTH207
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+_MATCHES: Final = 10_000
+_POINTER: Final = "gitdir:"
+
+
+def real(path: str, name: str | None = None) -> str:
+    """A path without links; with a name, the folder is resolved and the name kept as it is."""
+    resolved = os.path.realpath(path)
+    return resolved if name is None else os.path.join(resolved, os.path.basename(name))
+
+
+def find_program(name: str, *, cwd: str, path: str) -> str | None:
+    """Where a program is, looked for as a command started in a folder would be."""
+    folders = [""] if "/" in name else path.split(os.pathsep)
+    for folder in folders:
+        place = os.path.join(cwd, folder, name)
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
+    return None
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder or below it; both are absolute and without `..`."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def is_out_of_reach(path: str) -> bool:
+    """Whether the user can neither change nor replace it: somebody else's, in a sticky folder."""
+    try:
+        found, parent = os.lstat(path), os.lstat(os.path.dirname(path))
+    except OSError:
+        return False
+    is_ours = os.geteuid() in (found.st_uid, parent.st_uid)
+    is_open = not stat.S_ISLNK(found.st_mode) and os.access(path, os.W_OK)
+    return bool(parent.st_mode & stat.S_ISVTX) and not is_ours and not is_open
+
+
+def between(folder: str, path: str) -> Iterator[str]:
+    """The folders on the way from a folder to a path below it, both left out."""
+    inner = path[len(folder.rstrip("/")) + 1 :].split("/")[:-1]
+    for name in inner:
+        folder = os.path.join(folder, name)
+        yield folder
+
+
+def matches(pattern: str) -> list[str]:
+    """What a pattern fits now; a sandbox is made of places, not of patterns."""
+    return list(islice(glob.iglob(pattern, recursive=True, include_hidden=True), _MATCHES))
+
+
+def git_folders(root: str) -> list[str]:
+    """Where the repository really is when `.git` is a file that points to it."""
+    try:
+        text = Path(root, ".git").read_text("utf-8", "replace")
+        if not text.startswith(_POINTER):
+            return []
+        folder = real(os.path.join(root, text[len(_POINTER) :].strip()))
+        common = Path(folder, "commondir")
+        shared = [common.read_text("utf-8", "replace").strip()] if common.is_file() else []
+    except OSError:
+        return []
+    return [folder, *(real(os.path.join(folder, path)) for path in shared)]

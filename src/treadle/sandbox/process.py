@@ -1,0 +1,298 @@
+"""A command as a process: its output as it comes, its input, its end.
+
+Whatever the command started ends with it when it is killed, and when this process dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, Self
+
+from treadle.sandbox.child import Child, Descriptors
+from treadle.sandbox.launch import launch
+from treadle.sandbox.policy import Confinement
+
+OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
+
+CHUNK: Final = 256 * 1024
+# How long output is waited for after the end of a command whose children still hold its pipes.
+LINGER_SECONDS: Final = 0.2
+
+
+class Process:
+    """A command that runs, confined or not."""
+
+    def __init__(self, child: Child, readers: list[_Reader], stdin: _Writer | None) -> None:
+        self.pid: Final = child.pid
+        self._child = child
+        self._readers = readers
+        self._stdin = stdin
+        self._terminal = readers[0].fd if len(readers) == 1 else None
+        self._linger: asyncio.TimerHandle | None = None
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for reader in readers:
+            reader.start(self._on_change)
+        child.exited.add_done_callback(self._on_exit)
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        on_output: OnOutput,
+        size: tuple[int, int] | None = None,
+        has_stdin: bool = False,
+    ) -> Self:
+        """Run a command; with a size of rows and columns, on a terminal of its own.
+
+        Raises:
+            SandboxUnavailable: it should be confined and nothing here can do that.
+            OSError: the command or its folder is not there or may not be used.
+        """
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            if size is None:
+                descriptors, readers, stdin = _pipes(ours, theirs, on_output, has_stdin=has_stdin)
+            else:
+                descriptors, readers, stdin = _terminal(ours, theirs, on_output, size)
+            child = await launch(argv, cwd=cwd, env=env, confinement=confinement, fds=descriptors)
+            ours.pop_all()
+        return cls(child, readers, stdin)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, 128 and the number for a signal; `None` while it runs."""
+        return self._child.exited.result() if self._child.exited.done() else None
+
+    async def wait(self) -> int:
+        """Wait for the end of the command and of its output; gives the exit code."""
+        await asyncio.shield(self._finished)
+        return self._child.exited.result()
+
+    async def write(self, data: bytes) -> None:
+        """Write to the command's input, as fast as it reads.
+
+        Raises:
+            OSError: it has no input, or does not read it any more.
+        """
+        if self._stdin is None:
+            raise OSError(errno.EBADF, "the command has no input")
+        await self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        """End the command's input; on a terminal, that is what Ctrl-D does."""
+        if self._stdin is not None:
+            self._stdin.end()
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Give the terminal a new size.
+
+        Raises:
+            OSError: the command has no terminal, or has ended.
+        """
+        if self._terminal is None or self._finished.done():
+            raise OSError(errno.ENOTTY, "the command has no terminal")
+        _set_size(self._terminal, rows, cols)
+
+    def pause(self) -> None:
+        """Stop reading output, so that the command waits when its pipe is full."""
+        for reader in self._readers:
+            reader.pause()
+
+    def resume(self) -> None:
+        """Read output again."""
+        for reader in self._readers:
+            reader.resume()
+
+    def kill(self) -> None:
+        """End the command and all that it started, at once."""
+        self._child.kill()
+        # What was printed before is still delivered; a caller that paused wants no more of it.
+        self.resume()
+
+    def _on_exit(self, _exited: asyncio.Future[int]) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+        for reader in self._readers:
+            reader.resume()
+            reader.drain()
+        loop = asyncio.get_running_loop()
+        self._linger = loop.call_later(LINGER_SECONDS, self._abandon)
+        self._on_change()
+
+    def _abandon(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def _on_change(self) -> None:
+        is_over = self._child.exited.done() and all(reader.is_closed for reader in self._readers)
+        if is_over and not self._finished.done():
+            if self._linger is not None:
+                self._linger.cancel()
+            if self._stdin is not None:
+                self._stdin.close()
+            self._finished.set_result(None)
+
+
+class _Reader:
+    """Reads a descriptor whenever something is there, a chunk at a time."""
+
+    def __init__(self, fd: int, deliver: Callable[[bytes], None]) -> None:
+        os.set_blocking(fd, False)
+        self.fd: Final = fd
+        self.is_closed = False
+        self._deliver = deliver
+        self._is_paused = False
+        self._tell: Callable[[], None] = lambda: None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._loop.add_reader(self.fd, self._read)
+
+    def pause(self) -> None:
+        if not self.is_closed and not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self.fd)
+
+    def resume(self) -> None:
+        if not self.is_closed and self._is_paused:
+            self._is_paused = False
+            self._loop.add_reader(self.fd, self._read)
+
+    def drain(self) -> None:
+        """Read what is there now: at most what a pipe holds."""
+        while not self.is_closed and self._read():
+            pass
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._loop.remove_reader(self.fd)
+        os.close(self.fd)
+        self._tell()
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""  # a terminal that nobody holds any more gives EIO instead of an end
+        if chunk:
+            self._deliver(chunk)
+        else:
+            self.close()
+        return bool(chunk)
+
+
+class _Writer:
+    """Writes to a descriptor without blocking."""
+
+    def __init__(self, fd: int, *, is_terminal: bool) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._is_terminal = is_terminal
+        self._is_closed = False
+        self._room: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def write(self, data: bytes) -> None:
+        async with self._turn:
+            view = memoryview(data)
+            while view:
+                if self._is_closed:
+                    raise BrokenPipeError(errno.EPIPE, "the command does not read its input")
+                try:
+                    view = view[os.write(self._fd, view) :]
+                except BlockingIOError:
+                    await self._has_room()
+
+    def end(self) -> None:
+        if not self._is_terminal:
+            self.close()
+        elif not self._is_closed:
+            with contextlib.suppress(OSError):
+                os.write(self._fd, b"\x04")
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        asyncio.get_running_loop().remove_writer(self._fd)
+        os.close(self._fd)
+
+    async def _has_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._room = loop.create_future()
+        loop.add_writer(self._fd, self._room.set_result, None)
+        try:
+            await self._room
+        finally:
+            if not self._is_closed:
+                loop.remove_writer(self._fd)
+
+
+_Ends = tuple[Descriptors, list[_Reader], _Writer | None]
+
+
+def _pipes(
+    ours: contextlib.ExitStack,
+    theirs: contextlib.ExitStack,
+    on_output: OnOutput,
+    *,
+    has_stdin: bool,
+) -> _Ends:
+    out_reader, out = os.pipe()
+    ours.callback(os.close, out_reader)
+    theirs.callback(os.close, out)
+    err_reader, err = os.pipe()
+    ours.callback(os.close, err_reader)
+    theirs.callback(os.close, err)
+    writer = None
+    if has_stdin:
+        inp, in_writer = os.pipe()
+        ours.callback(os.close, in_writer)
+        writer = _Writer(in_writer, is_terminal=False)
+    else:
+        inp = os.open(os.devnull, os.O_RDONLY)
+    theirs.callback(os.close, inp)
+    readers = [
+        _Reader(out_reader, lambda chunk: on_output("stdout", chunk)),
+        _Reader(err_reader, lambda chunk: on_output("stderr", chunk)),
+    ]
+    return Descriptors(inp, out, err), readers, writer
+
+
+def _terminal(
+    ours: contextlib.ExitStack,
+    theirs: contextlib.ExitStack,
+    on_output: OnOutput,
+    size: tuple[int, int],
+) -> _Ends:
+    master, slave = os.openpty()
+    ours.callback(os.close, master)
+    theirs.callback(os.close, slave)
+    _set_size(slave, *size)
+    # Reading and writing end at different times.
+    twin = os.dup(master)
+    ours.callback(os.close, twin)
+    reader = _Reader(master, lambda chunk: on_output("stdout", chunk))
+    fds = Descriptors(slave, slave, slave, is_terminal=True)
+    return fds, [reader], _Writer(twin, is_terminal=True)
+
+
+def _set_size(fd: int, rows: int, cols: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

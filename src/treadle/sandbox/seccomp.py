@@ -1,0 +1,161 @@
+"""System calls that a confined command may not make, as a seccomp program.
+
+The program is plain bytes in the kernel's format: bubblewrap takes it by a descriptor, the keeper
+installs it itself. It closes what namespaces and Landlock leave open: sockets by their path in the
+file system, other kernel interfaces to files and sockets, and ways to make namespaces.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from functools import cache
+from typing import Final, NamedTuple
+
+# Offsets in `struct seccomp_data`; the argument is the lower half of its 64 bits.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+
+_X32: Final = 0x40000000
+_AF_UNIX, _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 0xF, 1, 5
+_NEW_NAMESPACE: Final = 0x7E020000
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+# Name, number on x86_64, number on machines with the common table; -1: not there.
+_CALLS: Final = """
+accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280,
+chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203,
+delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452,
+fchown 93 55, fchownat 260 54, finit_module 313 273, fremovexattr 199 16, fsconfig 431 431,
+fsetxattr 190 7, fsmount 432 432, fsopen 430 430, fspick 433 433, futimesat 261 -1,
+init_module 175 105, io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425,
+ioctl 16 29, ioperm 173 -1, iopl 172 -1, kexec_file_load 320 294, kexec_load 246 104,
+keyctl 250 219, lchown 94 -1, listen 50 201, lremovexattr 198 15, lsetxattr 189 6, mount 165 40,
+mount_setattr 442 442, move_mount 429 429, mq_open 240 180, msgget 68 186,
+name_to_handle_at 303 264, open_by_handle_at 304 265, open_tree 428 428, open_tree_attr 467 467,
+perf_event_open 298 241, pidfd_getfd 438 438, pivot_root 155 41, prlimit64 302 261,
+process_vm_readv 310 270, process_vm_writev 311 271, ptrace 101 117, quotactl 179 60,
+quotactl_fd 443 443, reboot 169 142, removexattr 197 14, removexattrat 466 466,
+request_key 249 218, semget 64 190, setdomainname 171 162, sethostname 170 161, setns 308 268,
+setxattr 188 5, setxattrat 463 463, shmat 30 196, shmget 29 194, socket 41 198, socketpair 53 199,
+swapoff 168 225, swapon 167 224, syslog 103 116, truncate 76 45, umount2 166 39, unshare 272 97,
+userfaultfd 323 282, utime 132 -1, utimensat 280 88, utimes 235 -1, vhangup 153 58
+"""
+_MACHINES: Final = {
+    "x86_64": (0xC000003E, 0),
+    "aarch64": (0xC00000B7, 1),
+    "riscv64": (0xC00000F3, 1),
+}
+
+_ALWAYS: Final = """
+acct add_key bpf chroot delete_module fanotify_init finit_module fsconfig fsmount fsopen fspick
+init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kexec_file_load kexec_load
+keyctl mount mount_setattr move_mount name_to_handle_at open_by_handle_at open_tree open_tree_attr
+perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev ptrace quotactl
+quotactl_fd reboot request_key setdomainname sethostname setns swapoff swapon syslog umount2
+userfaultfd vhangup
+""".split()
+_NETWORK: Final = "accept accept4 bind connect listen".split()
+ATTRIBUTES: Final = """
+fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
+""".split()
+"""Calls that change a file's extended attributes, which Landlock does not look at."""
+QUEUES: Final = "mq_open msgget semget shmat shmget".split()
+"""Calls to memory, queues and semaphores that are shared by name with all processes of a user."""
+MODES: Final = """
+chmod chown fchmod fchmodat fchmodat2 fchown fchownat futimesat lchown utime utimensat utimes
+""".split()
+"""Calls that change a file's owner, mode or times, which Landlock does not look at."""
+
+
+class UnknownMachine(Exception):
+    """The numbers of system calls on this kind of machine are not known here."""
+
+
+class _Step(NamedTuple):
+    code: int
+    value: int
+    if_true: int = 0
+    if_false: int = 0
+
+
+@cache
+def program(*, network: bool, also: tuple[str, ...] = (), machine: str = "") -> bytes:
+    """The filter for a command, with or without the network; `also` names more calls to refuse.
+
+    Raises:
+        UnknownMachine: there is no table of calls for this machine.
+    """
+    machine = machine or os.uname().machine
+    if machine not in _MACHINES:
+        raise UnknownMachine(f"no table of system calls for {machine}")
+    architecture, column = _MACHINES[machine]
+    numbers = {words[0]: int(words[1 + column]) for words in map(str.split, _CALLS.split(","))}
+    steps = [
+        _Step(_LOAD, _ARCHITECTURE),
+        _Step(_EQUAL, architecture, if_true=1),
+        _refuse(),
+        _Step(_LOAD, _NUMBER),
+    ]
+    if machine == "x86_64":
+        steps += [_Step(_AT_LEAST, _X32, if_false=1), _refuse()]
+    refused = [*_ALWAYS, *also, *([] if network else _NETWORK)]
+    bodies = {name: [_refuse()] for name in refused} | _conditional(network=network)
+    for name, body in bodies.items():
+        if numbers[name] >= 0:
+            steps += [_Step(_EQUAL, numbers[name], if_false=len(body)), *body]
+    steps.append(_Step(_RETURN, _ALLOW))
+    return b"".join(
+        struct.pack("=HBBI", step.code, step.if_true, step.if_false, step.value) for step in steps
+    )
+
+
+def _conditional(*, network: bool) -> dict[str, list[_Step]]:
+    """Calls that are refused for some of their arguments."""
+    allow = _Step(_RETURN, _ALLOW)
+    namespaces = [
+        _argument(0),
+        _Step(_ANY_BIT, _NEW_NAMESPACE, if_false=1),
+        _refuse(),
+        allow,
+    ]
+    bodies = {
+        "clone": namespaces,
+        "unshare": namespaces,
+        # Its flags are in memory, where a filter cannot look; C libraries fall back to clone.
+        "clone3": [_refuse(errno.ENOSYS)],
+        # A limit that is set for somebody else ends him as well as a signal would.
+        "prlimit64": [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow],
+        # Typing into a terminal from inside would let a command speak for its user.
+        "ioctl": [
+            _argument(1),
+            _Step(_EQUAL, _TIOCSTI, if_true=1),
+            _Step(_EQUAL, _TIOCLINUX, if_false=1),
+            _refuse(),
+            allow,
+        ],
+    }
+    if network:
+        return bodies
+    # A datagram socket reaches any other by its path, also without connect.
+    local = [
+        _argument(0),
+        _Step(_EQUAL, _AF_UNIX, if_false=4),
+        _argument(1),
+        _Step(_AND, _SOCK_TYPE_MASK),
+        _Step(_EQUAL, _SOCK_STREAM, if_true=2),
+        _Step(_EQUAL, _SOCK_SEQPACKET, if_true=1),
+        _refuse(),
+        allow,
+    ]
+    return bodies | {"socket": local, "socketpair": local}
+
+
+def _argument(index: int) -> _Step:
+    return _Step(_LOAD, _ARGUMENTS + 8 * index)
+
+
+def _refuse(number: int = errno.EPERM) -> _Step:
+    return _Step(_RETURN, _ERRNO | number)

@@ -1,0 +1,141 @@
+"""Runs commands in sandboxes and looks at what they changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.policy import Confinement, confine
+from treadle.sandbox.process import Process
+
+SECONDS = 30.0
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+
+@dataclass
+class Output:
+    """What a command printed."""
+
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    grew: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __call__(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        (self.stdout if stream == "stdout" else self.stderr).extend(data)
+        self.grew.set()
+
+    @property
+    def text(self) -> str:
+        """Its stdout."""
+        return self.stdout.decode()
+
+    async def until(self, word: str) -> None:
+        """Wait until it has printed a word."""
+        async with asyncio.timeout(SECONDS):
+            while word.encode() not in self.stdout:
+                self.grew.clear()
+                await self.grew.wait()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+async def start(
+    argv: Sequence[str],
+    confinement: Confinement,
+    *,
+    cwd: Path | None = None,
+    size: tuple[int, int] | None = None,
+    has_stdin: bool = False,
+    env: dict[str, str] | None = None,
+) -> tuple[Process, Output]:
+    """Start a command and collect what it prints."""
+    output = Output()
+    process = await Process.start(
+        argv,
+        cwd=str(cwd or Path("/")),
+        env={"PATH": os.environ["PATH"]} if env is None else env,
+        confinement=confinement,
+        on_output=output,
+        size=size,
+        has_stdin=has_stdin,
+    )
+    return process, output
+
+
+async def run(argv: Sequence[str], confinement: Confinement, *, cwd: Path | None = None) -> Done:
+    """Run a command to its end."""
+    async with asyncio.timeout(SECONDS):
+        process, output = await start(argv, confinement, cwd=cwd)
+        code = await process.wait()
+    return Done(code, output.text, output.stderr.decode())
+
+
+def workspace(folder: Path, *roots: Path, network: bool = False) -> Confinement:
+    """A workspace that may be written, and no temporary folder with it."""
+    policy = WorkspaceWriteSandboxPolicy(
+        exclude_slash_tmp=True,
+        exclude_tmpdir_env_var=True,
+        network_access=network,
+        writable_roots=[str(root) for root in roots],
+    )
+    return confine(policy, str(folder))
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file below a folder: its mode, and its content or where it leads."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            content = str(path.readlink())
+        else:
+            content = path.read_text() if stat.S_ISREG(mode) else ""
+        found[str(path.relative_to(folder))] = (mode, content)
+    return found
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def new_token() -> str:
+    """A word that no other process has among its arguments."""
+    return f"treadle-{uuid4().hex}"
+
+
+def processes_with(token: str) -> list[int]:
+    """The processes with a word among their arguments, zombies left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if token.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_until_gone(token: str) -> None:
+    """Wait for processes that are nobody's children here: there is no event for their end."""
+    deadline = time.monotonic() + SECONDS
+    while found := processes_with(token):
+        assert time.monotonic() < deadline, f"still there: {found}"
+        time.sleep(0.01)

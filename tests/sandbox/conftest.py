@@ -1,0 +1,64 @@
+"""Each test that asks for `backend` runs under every backend that this machine has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle.sandbox.backend import Backend, using
+from treadle.sandbox.probe import findings
+
+
+async def _working() -> dict[str, Backend]:
+    found: dict[str, Backend] = {}
+    async for finding in findings():
+        # One that is missing or forbidden here is no fault of ours; one that leaks is.
+        assert "let through" not in finding.reason, finding
+        if finding.backend is not None:
+            found[finding.name] = finding.backend
+    return found
+
+
+@pytest.fixture(scope="session")
+def working() -> dict[str, Backend]:
+    """The backends that work here, by name."""
+    return asyncio.run(_working())
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def backend(request: pytest.FixtureRequest, working: dict[str, Backend]) -> Iterator[Backend]:
+    """One backend after the other, used by all commands of the test."""
+    if request.param not in working:
+        pytest.skip(f"{request.param} does not work here")
+    with using(working[request.param]):
+        yield working[request.param]
+
+
+@pytest.fixture
+def bubblewrap(working: dict[str, Backend]) -> Iterator[Backend]:
+    """Namespaces, for what only they can do."""
+    if "bubblewrap" not in working:
+        pytest.skip("bubblewrap does not work here")
+    with using(working["bubblewrap"]):
+        yield working["bubblewrap"]
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    """A workspace."""
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder that the user may write and a command may not."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "file").write_text("precious")
+    (folder / "folder").mkdir()
+    return folder

@@ -1,0 +1,48 @@
+"""A process that owns a command, to be killed; run by its path.
+
+Arguments: the backend ("unrestricted" for none), the workspace, the script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Literal
+
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.backend import using
+from treadle.sandbox.policy import UNRESTRICTED, confine
+from treadle.sandbox.probe import findings
+from treadle.sandbox.process import Process
+
+
+def pass_on(_stream: Literal["stdout", "stderr"], data: bytes) -> None:
+    """Show what the command prints."""
+    os.write(1, data)
+
+
+async def main(backend: str, folder: str, script: str) -> None:
+    """Run the command, passing its output on, and then wait to be killed."""
+    confinement = UNRESTRICTED
+    chosen: AbstractContextManager[None] = nullcontext()
+    if backend != "unrestricted":
+        confinement = confine(WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True), folder)
+        found = [f.backend async for f in findings() if f.name == backend and f.backend]
+        chosen = using(found[0])
+    with chosen:
+        process = await Process.start(
+            ["/bin/sh", "-c", script],
+            cwd=str(Path(folder)),
+            env={"PATH": os.environ["PATH"]},
+            confinement=confinement,
+            on_output=pass_on,
+        )
+    await process.wait()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

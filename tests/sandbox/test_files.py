@@ -1,0 +1,284 @@
+"""What a confined command can do to files: in its workspace much, elsewhere nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.commands import PYTHON, names, new_token, run, snapshot, start, workspace
+from treadle.protocol.permission import (
+    AdditionalFileSystemPermissions,
+    AdditionalPermissionProfile,
+    FileSystemSandboxEntry,
+    PathFileSystemPath,
+)
+from treadle.protocol.policy import (
+    ReadOnlySandboxPolicy,
+    RestrictedReadOnlyAccess,
+    WorkspaceWriteSandboxPolicy,
+)
+from treadle.sandbox.backend import Backend, SandboxUnavailable, using
+from treadle.sandbox.backends import Bubblewrap
+from treadle.sandbox.bubblewrap import Flavour
+from treadle.sandbox.policy import UNRESTRICTED, confine
+
+# OUT is the folder outside, WS the workspace, OWNER the process that runs the sandbox.
+TRUNCATE = "import os; os.truncate({!r}, 0)"
+ATTACKS = {
+    "a new file": "echo x > $OUT/new",
+    "a change": "echo x >> $OUT/file",
+    "a path with dots": "echo x > $WS/../outside/new",
+    "a link to the folder": "ln -s $OUT $WS/link; echo x > $WS/link/new; echo x > $WS/link/file",
+    "a link to the file": "ln -s $OUT/file $WS/link; echo x > $WS/link",
+    "a hard link": "ln $OUT/file $WS/hard; echo x > $WS/hard",
+    "a hard link the other way": "echo x > $WS/a; ln $WS/a $OUT/new",
+    "a rename out": "echo x > $WS/a; mv $WS/a $OUT/file",
+    "a rename in": "mv $OUT/file $WS/; mv $OUT/folder $WS/",
+    "a removal": "rm -rf $OUT/file $OUT/folder",
+    "a new folder": "mkdir $OUT/new; mkfifo $OUT/fifo; ln -s x $OUT/link",
+    "the root of the own process": "echo x > /proc/self/root$OUT/file",
+    "the root of the first process": "echo x > /proc/1/root$OUT/file",
+    "the root of the owner": "echo x > /proc/$OWNER/root$OUT/file; echo x > /proc/$OWNER/cwd/new",
+    "the folder of the own process": "cd $OUT; echo x > /proc/self/cwd/file",
+    "a bind mount": "mkdir $WS/m; mount --bind $OUT $WS/m; echo x > $WS/m/file",
+    "a mount of one's own": (
+        "mkdir $WS/m; unshare -Urm sh -c 'mount --bind $OUT $WS/m; echo x > $WS/m/file'"
+    ),
+    "a remount": "mount -o remount,rw /; echo x > $OUT/file; umount $OUT; echo x > $OUT/new",
+}
+
+
+@pytest.fixture
+def slash_tmp_file() -> Iterator[Path]:
+    """A name in /tmp that nobody has."""
+    place = Path("/tmp", new_token())  # noqa: S108 - the folder that is tested
+    yield place
+    place.unlink(missing_ok=True)
+
+
+def spelled_out(attack: str, ws: Path, outside: Path) -> str:
+    for name, value in {"OUT": outside, "WS": ws, "OWNER": os.getpid()}.items():
+        attack = attack.replace(f"${name}", str(value))
+    return attack
+
+
+def is_there(path: Path) -> bool:
+    return path.exists()
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+async def test_nothing_is_written_outside(
+    backend: Backend, ws: Path, outside: Path, attack: str
+) -> None:
+    before = snapshot(outside)
+    script = spelled_out(attack, ws, outside) + "; echo over"
+    done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+    assert done.stdout == "over\n"
+    assert snapshot(outside) == before
+
+
+@pytest.mark.parametrize("flavour", [Flavour(has_proc=False), Flavour(has_user=False)])
+async def test_nothing_is_written_outside_where_less_can_be_made(
+    ws: Path, outside: Path, flavour: Flavour
+) -> None:
+    """Containers that hide /proc, and roots that may make no user namespace."""
+    before = snapshot(outside)
+    program = shutil.which("bwrap") or "bwrap"
+    with using(Bubblewrap(program, flavour)):
+        if (await run(["true"], workspace(ws))).exit_code != 0:
+            pytest.skip("not for this user, or not on this machine")
+        for attack in ATTACKS.values():
+            script = spelled_out(attack, ws, outside) + "; rm -rf ./*; echo over"
+            done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+            assert done.stdout == "over\n"
+    assert snapshot(outside) == before
+
+
+async def test_a_library_that_a_command_asks_for_is_loaded_inside_only(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    process, output = await start(
+        ["/bin/sh", "-c", "echo $LD_PRELOAD $A"],
+        workspace(ws),
+        env={"LD_PRELOAD": "/none/evil.so", "A": "1"},
+    )
+    await process.wait()
+    complaints = output.stderr.decode().splitlines()
+    assert output.text == "/none/evil.so 1\n"
+    # The shell's loader complains about what it cannot find; bubblewrap's was not asked to.
+    assert [line for line in complaints if "evil.so" in line] == complaints[:1]
+
+
+@pytest.mark.parametrize(
+    "attack", [a for a in ATTACKS.values() if "mount" not in a and "/proc/1/" not in a]
+)
+async def test_without_a_sandbox_the_same_would_change_something(
+    ws: Path, outside: Path, attack: str
+) -> None:
+    before = snapshot(outside)
+    script = spelled_out(attack, ws, outside)
+    await run(["/bin/sh", "-c", script], UNRESTRICTED, cwd=outside)
+    assert snapshot(outside) != before
+
+
+async def test_a_file_outside_is_not_truncated(backend: Backend, ws: Path, outside: Path) -> None:
+    done = await run([*PYTHON, TRUNCATE.format(str(outside / "file"))], workspace(ws))
+    assert done.exit_code == 1
+    assert (outside / "file").read_text() == "precious"
+
+
+async def test_modes_and_times_outside_stay(bubblewrap: Backend, ws: Path, outside: Path) -> None:
+    before = (outside / "file").stat()
+    await run(["/bin/sh", "-c", f"chmod 777 {outside}/file; touch {outside}/file"], workspace(ws))
+    assert (outside / "file").stat() == before
+
+
+async def test_modes_and_times_stay_when_nothing_is_writable(
+    backend: Backend, outside: Path
+) -> None:
+    before = (outside / "file").stat()
+    readonly = confine(ReadOnlySandboxPolicy(), str(outside))
+    await run(["/bin/sh", "-c", f"chmod 777 {outside}/file; touch {outside}/file"], readonly)
+    assert (outside / "file").stat() == before
+
+
+async def test_the_workspace_can_be_written(backend: Backend, ws: Path) -> None:
+    script = "mkdir -p d/e; echo x > d/e/f; mv d/e/f g; ln -s g h; ln g i; rm -r d; chmod 600 g"
+    done = await run(["/bin/sh", "-ec", script], workspace(ws), cwd=ws)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert {name: content for name, (_mode, content) in snapshot(ws).items()} == {
+        "g": "x\n",
+        "h": "g",
+        "i": "x\n",
+    }
+
+
+async def test_read_only_writes_nowhere(backend: Backend, ws: Path, slash_tmp_file: Path) -> None:
+    confinement = confine(ReadOnlySandboxPolicy(), str(ws), environ={"TMPDIR": str(ws)})
+    script = f"echo x > a; echo x > {slash_tmp_file}; cat /etc/passwd > /dev/null && echo read"
+    done = await run(["/bin/sh", "-c", script], confinement, cwd=ws)
+    assert done.stdout == "read\n"
+    assert (names(ws), is_there(slash_tmp_file)) == ([], False)
+
+
+@pytest.mark.parametrize("is_excluded", [True, False])
+async def test_the_folder_of_tmpdir_is_open_unless_excluded(
+    backend: Backend, ws: Path, outside: Path, is_excluded: bool
+) -> None:
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=is_excluded)
+    confinement = confine(policy, str(ws), environ={"TMPDIR": str(outside)})
+    await run(["/bin/sh", "-c", f"echo x > {outside}/new"], confinement)
+    assert (outside / "new").exists() is not is_excluded
+
+
+@pytest.mark.parametrize("is_excluded", [True, False])
+async def test_slash_tmp_is_open_unless_excluded(
+    backend: Backend, ws: Path, slash_tmp_file: Path, is_excluded: bool
+) -> None:
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=is_excluded, exclude_tmpdir_env_var=True)
+    await run(["/bin/sh", "-c", f"echo x > {slash_tmp_file}"], confine(policy, str(ws)))
+    assert is_there(slash_tmp_file) is not is_excluded
+
+
+async def test_what_was_granted_is_open(backend: Backend, ws: Path, outside: Path) -> None:
+    files = AdditionalFileSystemPermissions(write=[str(outside / "folder")])
+    granted = AdditionalPermissionProfile(file_system=files)
+    policy = ReadOnlySandboxPolicy()
+    confinement = confine(policy, str(ws), granted=[granted])
+    script = f"echo x > {outside}/folder/new; echo x > {outside}/new"
+    await run(["/bin/sh", "-c", script], confinement)
+    assert sorted(snapshot(outside)) == ["file", "folder", "folder/new"]
+
+
+async def test_what_was_denied_cannot_be_read(backend: Backend, ws: Path, outside: Path) -> None:
+    denied = [
+        FileSystemSandboxEntry(access="deny", path=PathFileSystemPath(str(outside / name)))
+        for name in ("file", "folder")
+    ]
+    (outside / "folder" / "secret").write_text("precious")
+    files = AdditionalFileSystemPermissions(entries=denied)
+    granted = [AdditionalPermissionProfile(file_system=files)]
+    confinement = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
+    script = "cat file; cat folder/secret; chmod 777 folder; ls folder"
+    done = await run(["/bin/sh", "-c", script], confinement, cwd=outside)
+    assert done.stdout == ""
+
+
+async def test_only_the_given_roots_can_be_read_where_a_policy_names_them(
+    backend: Backend, ws: Path, outside: Path
+) -> None:
+    (ws / "mine").write_text("mine\n")
+    access = RestrictedReadOnlyAccess(readable_roots=[str(ws)])
+    confinement = confine(ReadOnlySandboxPolicy(access=access), str(ws))
+    script = f"cat {ws}/mine; cat {outside}/file; ls {outside}"
+    done = await run(["/bin/sh", "-c", script], confinement, cwd=ws)
+    assert done.stdout == "mine\n"
+
+
+async def test_a_workspace_that_is_a_link_is_its_target(
+    backend: Backend, ws: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "alias").symlink_to(ws)
+    done = await run(
+        ["/bin/sh", "-c", "echo x > a"], workspace(tmp_path / "alias"), cwd=tmp_path / "alias"
+    )
+    assert (done.exit_code, sorted(snapshot(ws))) == (0, ["a"])
+
+
+async def test_roots_that_do_not_exist_are_left_out(backend: Backend, ws: Path) -> None:
+    done = await run(["/bin/sh", "-c", "echo x > a"], workspace(ws, ws / "none"), cwd=ws)
+    assert (done.exit_code, sorted(snapshot(ws))) == (0, ["a"])
+
+
+async def test_no_descriptor_of_the_owner_is_inherited(backend: Backend, ws: Path) -> None:
+    with (ws / "open").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        script = "import os; print(sorted(int(n) for n in os.listdir('/proc/self/fd'))[:-1])"
+        done = await run([*PYTHON, script], workspace(ws))
+    assert done.stdout == "[0, 1, 2]\n"
+
+
+async def test_the_kernels_settings_cannot_be_written(backend: Backend, ws: Path) -> None:
+    script = "v=$(cat /proc/sys/kernel/panic); echo $v > /proc/sys/kernel/panic || echo refused"
+    done = await run(["/bin/sh", "-c", script], workspace(ws))
+    assert done.stdout == "refused\n"
+
+
+async def test_even_a_workspace_of_everything_leaves_the_kernel_alone(
+    bubblewrap: Backend, outside: Path
+) -> None:
+    files = AdditionalFileSystemPermissions(write=["/"])
+    granted = [AdditionalPermissionProfile(file_system=files)]
+    confinement = confine(ReadOnlySandboxPolicy(), "/", granted=granted)
+    script = (
+        f"echo x > {outside}/new; v=$(cat /proc/sys/kernel/panic); "
+        "echo $v > /proc/sys/kernel/panic || echo refused"
+    )
+    done = await run(["/bin/sh", "-c", script], confinement)
+    assert done.stdout == "refused\n"
+    assert (outside / "new").exists()
+
+
+async def test_a_program_that_is_not_there_is_an_error_at_once(backend: Backend, ws: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        await run(["no-such-program"], workspace(ws))
+
+
+async def test_a_folder_that_is_not_there_is_an_error_at_once(backend: Backend, ws: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        await run(["true"], workspace(ws), cwd=ws / "nowhere")
+
+
+async def test_a_link_in_the_place_of_a_protected_folder_is_refused_in_words(
+    bubblewrap: Backend, ws: Path, outside: Path
+) -> None:
+    (ws / ".codex").symlink_to(outside)
+    with pytest.raises(SandboxUnavailable) as refused:
+        await run(["true"], workspace(ws))
+    assert refused.value.reason == (
+        f"{ws}/.codex is a link, which a command could replace by a folder of its own"
+    )

@@ -1,0 +1,158 @@
+"""`.git`, `.codex` and `.agents` in a workspace: what is in them runs outside of sandboxes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.commands import names, new_token, run, snapshot, start, workspace
+from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.backend import Backend
+from treadle.sandbox.policy import PROTECTED, confine
+
+CHANGES = {
+    "a new file": "echo x > $IT/new",
+    "a change": "echo x > $IT/config",
+    "a rename": "mv $IT moved",
+    "a rename inside": "mv $IT/config $IT/moved",
+    "a removal": "rm -rf $IT",
+    "a rename over it": "mkdir d; mv -T d $IT",
+    "a file moved in": "echo x > folder/f; mv folder/f $IT/config",
+}
+CREATIONS = {
+    "a folder": "mkdir $IT",
+    "a file": "echo x > $IT",
+    "a link": "ln -s folder $IT",
+    "a rename": "mv folder $IT",
+    "a copy": "cp -r folder $IT",
+}
+
+
+@pytest.fixture
+def full(ws: Path) -> Path:
+    """A workspace with all that is protected, and some more."""
+    for name in (*PROTECTED, "folder"):
+        (ws / name).mkdir()
+        (ws / name / "config").write_text("precious")
+    return ws
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_what_is_protected_stays_as_it_is(
+    backend: Backend, full: Path, name: str, change: str
+) -> None:
+    before = snapshot(full / name)
+    script = change.replace("$IT", name) + "; echo over"
+    done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
+    assert done.stdout == "over\n"
+    assert snapshot(full / name) == before
+
+
+async def test_beside_what_is_protected_files_can_be_changed(backend: Backend, full: Path) -> None:
+    script = "echo y > folder/config; echo x > folder/new; cat .git/config"
+    done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
+    assert (done.stdout, names(full / "folder")) == ("precious", ["config", "new"])
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
+async def test_what_is_missing_cannot_be_made(
+    bubblewrap: Backend, ws: Path, name: str, creation: str
+) -> None:
+    (ws / "folder").mkdir()
+    script = creation.replace("$IT", name) + f"; ls -A {name}"
+    done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+    assert done.stdout == ""
+    assert names(ws) == ["folder"]
+
+
+async def test_a_repository_elsewhere_is_protected_through_its_pointer(
+    backend: Backend, ws: Path, tmp_path: Path
+) -> None:
+    main = tmp_path / "main"
+    (main / ".git" / "worktrees" / "ws").mkdir(parents=True)
+    (main / ".git" / "worktrees" / "ws" / "commondir").write_text("../..\n")
+    (main / ".git" / "config").write_text("precious")
+    (ws / ".git").write_text(f"gitdir: {main}/.git/worktrees/ws\n")
+    script = f"echo x > {main}/.git/config; echo x > {main}/.git/worktrees/ws/HEAD; echo x > .git"
+    await run(["/bin/sh", "-c", script], workspace(ws, tmp_path), cwd=ws)
+    assert (main / ".git" / "config").read_text() == "precious"
+    assert (ws / ".git").read_text().startswith("gitdir: ")
+    assert names(main / ".git" / "worktrees" / "ws") == ["commondir"]
+
+
+async def test_a_workspace_in_a_writable_folder_cannot_be_replaced(
+    bubblewrap: Backend, tmp_path: Path
+) -> None:
+    top = tmp_path / "top"
+    inner = top / "outer" / "middle" / "ws"
+    inner.mkdir(parents=True)
+    script = (
+        "cd ../../..; mv outer/middle outer/m; mv outer o; mkdir -p outer/middle/ws/.git; echo over"
+    )
+    done = await run(["/bin/sh", "-c", script], workspace(inner, top), cwd=inner)
+    assert done.stdout == "over\n"
+    assert snapshot(top).keys() == {"outer", "outer/middle", "outer/middle/ws"}
+
+
+async def test_a_protected_folder_that_was_granted_is_open(backend: Backend, full: Path) -> None:
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+    files = AdditionalFileSystemPermissions(write=[str(full / ".git")])
+    granted = [AdditionalPermissionProfile(file_system=files)]
+    script = "echo x > .git/config; echo x > .codex/config"
+    confinement = confine(policy, str(full), granted=granted)
+    await run(["/bin/sh", "-c", script], confinement, cwd=full)
+    assert (full / ".git" / "config").read_text() == "x\n"
+    assert (full / ".codex" / "config").read_text() == "precious"
+
+
+async def test_a_name_is_held_until_the_last_command_has_ended(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    script = f"echo ready; read line; mkdir .codex; ls -A .codex # {new_token()}"
+    first, said = await start(["/bin/sh", "-c", script], workspace(ws), cwd=ws, has_stdin=True)
+    await said.until("ready")
+    await run(["true"], workspace(ws), cwd=ws)
+    assert names(ws) == sorted(PROTECTED)
+    first.close_stdin()
+    await first.wait()
+    assert (said.text, names(ws)) == ("ready\n", [])
+
+
+async def test_a_placeholder_left_by_a_killed_server_goes_with_the_next_command(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    (ws / ".codex").mkdir()
+    (ws / ".codex").chmod(0o1555)
+    await run(["true"], workspace(ws), cwd=ws)
+    assert names(ws) == []
+
+
+async def test_a_placeholder_hinders_no_backend(backend: Backend, ws: Path) -> None:
+    (ws / ".codex").mkdir()
+    (ws / ".codex").chmod(0o1555)
+    done = await run(["/bin/sh", "-c", "echo x > new"], workspace(ws), cwd=ws)
+    assert (done.exit_code, (ws / "new").read_text()) == (0, "x\n")
+
+
+async def test_an_empty_folder_of_the_users_own_stays(bubblewrap: Backend, ws: Path) -> None:
+    (ws / ".agents").mkdir()
+    await run(["true"], workspace(ws), cwd=ws)
+    assert names(ws) == [".agents"]
+
+
+async def test_what_somebody_put_in_a_placeholder_meanwhile_stays(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    process, said = await start(
+        ["/bin/sh", "-c", "echo ready; read line"], workspace(ws), cwd=ws, has_stdin=True
+    )
+    await said.until("ready")
+    (ws / ".codex").chmod(0o755)
+    (ws / ".codex" / "config.toml").write_text("mine")
+    process.close_stdin()
+    await process.wait()
+    assert snapshot(ws).keys() == {".codex", ".codex/config.toml"}

@@ -1,0 +1,68 @@
+"""The profile for macOS, as text: there is no macOS here to try it."""
+
+from __future__ import annotations
+
+from treadle.sandbox.policy import Confinement, WritableRoot
+from treadle.sandbox.seatbelt import arguments, profile
+
+BASE = profile(Confinement()).removesuffix("(allow file-read*)\n")
+
+
+def rules(confinement: Confinement) -> list[str]:
+    """What a profile says beyond what all of them say."""
+    return profile(confinement).removeprefix(BASE).splitlines()
+
+
+def test_everything_is_refused_unless_it_is_allowed() -> None:
+    assert BASE.startswith("(version 1)\n(deny default)\n")
+    assert "network" not in BASE
+    assert BASE.count("(") == BASE.count(")")
+
+
+def test_reading_is_allowed_and_nothing_else() -> None:
+    assert rules(Confinement()) == ["(allow file-read*)"]
+
+
+def test_writable_folders_are_opened_without_what_stays_closed() -> None:
+    confinement = Confinement((WritableRoot("/ws", ("/ws/.git", "/ws/.codex")), WritableRoot("/x")))
+    assert rules(confinement) == [
+        "(allow file-read*)",
+        (
+            '(allow file-read* file-write* (require-all (subpath (param "PATH_0"))'
+            ' (require-not (subpath (param "PATH_2"))) (require-not (subpath (param "PATH_3")))))'
+        ),
+        '(allow file-read* file-write* (require-all (subpath (param "PATH_1"))))',
+    ]
+
+
+def test_the_network_is_opened_when_it_is_allowed() -> None:
+    assert rules(Confinement(network=True))[1:] == [
+        "(allow network-outbound)",
+        "(allow network-inbound)",
+        "(allow system-socket)",
+    ]
+
+
+def test_what_is_denied_comes_last_because_the_last_rule_wins() -> None:
+    confinement = Confinement((WritableRoot("/ws"),), denied=("/ws/secret",), readable=("/usr",))
+    assert rules(confinement) == [
+        '(allow file-read* (subpath (param "PATH_1")))',
+        '(allow file-read* file-write* (require-all (subpath (param "PATH_0"))))',
+        '(deny file-read* file-write* (subpath (param "PATH_2")))',
+    ]
+
+
+def test_paths_are_parameters_so_that_no_path_can_be_a_rule() -> None:
+    path = '/ws") (allow default) ("'
+    confinement = Confinement((WritableRoot(path),))
+    command = arguments(["ls", "-l"], confinement)
+    assert command == [
+        "/usr/bin/sandbox-exec",
+        "-p",
+        profile(confinement),
+        f"-DPATH_0={path}",
+        "--",
+        "ls",
+        "-l",
+    ]
+    assert path not in profile(confinement)
