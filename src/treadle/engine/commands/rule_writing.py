@@ -1,0 +1,99 @@
+"""Adding lines to a file of rules: whole or not at all, once, and one writer at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from treadle.engine.commands.rule_file import Protocol, RuleFile, normal_host, read_rules
+from treadle.protocol.network import NetworkPolicyAmendment
+
+
+def append_rule(path: Path, pattern: Sequence[str]) -> None:
+    """Add a rule that allows commands with this prefix, unless the file has it.
+
+    Raises:
+        ValueError: the pattern is empty.
+        OSError: the file cannot be read or written.
+    """
+    if not pattern:
+        raise ValueError("a rule needs a pattern")
+    words = tuple((word,) for word in pattern)
+    _append(
+        path,
+        f'prefix_rule(pattern={_literal(list(pattern))}, decision="allow")',
+        lambda file: any(
+            (rule.pattern, rule.decision) == (words, "allow") for rule in file.prefixes
+        ),
+    )
+
+
+def append_network_rule(
+    path: Path, amendment: NetworkPolicyAmendment, protocol: Protocol = "https"
+) -> None:
+    """Add a rule about a host, unless the file has it.
+
+    Raises:
+        ValueError: the host is not the name or address of one host.
+        OSError: the file cannot be read or written.
+    """
+    host = normal_host(amendment.host)
+    decision = "allow" if amendment.action == "allow" else "forbidden"
+    wanted = (host, protocol, decision)
+    _append(
+        path,
+        f"network_rule(host={_literal(host)}, protocol={_literal(protocol)}, "
+        f"decision={_literal(amendment.action)})",
+        lambda file: any(
+            (rule.host, rule.protocol, rule.decision) == wanted for rule in file.networks
+        ),
+    )
+
+
+def _literal(value: str | list[str]) -> str:
+    """The value as both Starlark and Python write it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None:
+    # A link is followed: people keep such files elsewhere and link to them.
+    path = path.resolve()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(path.parent):
+        before = path.read_bytes() if path.exists() else b""
+        if is_there(read_rules(before.decode(errors="replace"), path.name)):
+            return
+        separator = b"" if not before or before.endswith(b"\n") else b"\n"
+        _replace(path, before + separator + line.encode(errors="surrogateescape") + b"\n")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder itself, so that no lock file is left behind."""
+    from fcntl import LOCK_EX, flock
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        flock(descriptor, LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

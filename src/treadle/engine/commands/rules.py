@@ -1,0 +1,224 @@
+"""What the user's and the project's rules say about a command or a host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final, Self
+
+from treadle.engine.commands.dangers import every_command, is_dangerous
+from treadle.engine.commands.rule_file import (
+    Decision,
+    NetworkRule,
+    PrefixRule,
+    RuleFile,
+    normal_host,
+    read_rules,
+)
+from treadle.engine.commands.rule_writing import append_network_rule, append_rule
+from treadle.engine.commands.safe import SYSTEM_FOLDERS, is_known_safe
+from treadle.engine.commands.shell import commands_of
+from treadle.engine.commands.widths import is_too_wide
+
+__all__ = [
+    "Rules",
+    "RulesCache",
+    "Verdict",
+    "amendment_for",
+    "append_network_rule",
+    "append_rule",
+]
+
+_STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
+_MAX_CACHED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule decides: the words that it matched, why it exists, and where it stands."""
+
+    decision: Decision
+    pattern: tuple[str, ...]
+    justification: str | None
+    source: str
+
+
+class Rules:
+    """The rules of some folders, taken together; `warnings` says what could not be read."""
+
+    def __init__(self, files: Sequence[RuleFile] = ()) -> None:
+        self.warnings: tuple[str, ...] = tuple(
+            warning for file in files for warning in file.warnings
+        )
+        self._prefixes = [rule for file in files for rule in file.prefixes]
+        self._restricted = frozenset(
+            name for rule in self._prefixes if rule.decision != "allow" for name in rule.pattern[0]
+        )
+        self._networks = [rule for file in files for rule in file.networks]
+        self._executables: dict[str, frozenset[str]] = {}
+        for file in files:
+            self._executables.update(file.executables)
+
+    @classmethod
+    def load(cls, folders: Sequence[Path]) -> Self:
+        """Read the `.rules` files of some folders; a folder may be missing."""
+        return cls([_read(path) for folder in folders for path in _paths(folder)])
+
+    def check(self, argv: Sequence[str]) -> Verdict | None:
+        """The strictest verdict about a command; it is allowed only if each of its parts is.
+
+        A rule that restricts finds its command wherever it hides: in substitutions, behind `sudo`
+        or `env`, in a script that is handed to a shell. The reference looks at plain scripts only.
+        """
+        if not self._prefixes:
+            return None
+        return self._restriction(argv) or self._permission(argv)
+
+    def check_host(self, host: str, protocol: str | None = None) -> Verdict | None:
+        """The strictest verdict about a host, for one protocol or for any."""
+        try:
+            name = normal_host(host)
+        except ValueError:
+            return None
+        found = [
+            rule
+            for rule in self._networks
+            if rule.host == name and protocol in {None, rule.protocol}
+        ]
+        return max((_host_verdict(rule) for rule in found), key=_strictness, default=None)
+
+    def allows(self, command: Sequence[str]) -> bool:
+        """Is there a rule that allows this one command, which is no script?"""
+        return self._allowing(command) is not None
+
+    def _restriction(self, argv: Sequence[str]) -> Verdict | None:
+        found = [
+            _verdict(rule, words)
+            for command in every_command(argv, self._restricted)
+            for words in self._spellings(command)
+            for rule in self._prefixes
+            if rule.decision != "allow" and rule.matches(words)
+        ]
+        return max(found, key=_strictness, default=None)
+
+    def _permission(self, argv: Sequence[str]) -> Verdict | None:
+        verdicts: list[Verdict] = []
+        for command in commands_of(argv):
+            verdict = self._allowing(command)
+            if verdict is not None:
+                verdicts.append(verdict)
+            elif not is_known_safe(command):
+                return None
+        return verdicts[0] if verdicts else None
+
+    def _allowing(self, command: Sequence[str]) -> Verdict | None:
+        for words in self._spellings(command):
+            if words is not command and not self._is_trusted(command[0]):
+                continue
+            for rule in self._prefixes:
+                if rule.decision == "allow" and rule.matches(words):
+                    return _verdict(rule, words)
+        return None
+
+    def _spellings(self, command: Sequence[str]) -> list[Sequence[str]]:
+        """The command as it is, and with its program's bare name in place of a path."""
+        if not command or "/" not in command[0]:
+            return [command]
+        name = PurePosixPath(command[0]).name
+        listed = self._executables.get(name)
+        if listed is not None and command[0] not in listed:
+            return [command]
+        return [command, [name, *command[1:]]]
+
+    def _is_trusted(self, program: str) -> bool:
+        """Is it the program that is meant by its bare name?"""
+        # The reference takes any path, unless the name is listed; so ./git would be git.
+        folder, _, name = program.rpartition("/")
+        return name in self._executables or folder in SYSTEM_FOLDERS
+
+
+class RulesCache:
+    """Reads the files of folders again only when one of them has changed."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[Path, ...], tuple[object, Rules]] = {}
+
+    def load(self, folders: Sequence[Path]) -> Rules:
+        """The rules of some folders as they are now."""
+        key = tuple(folders)
+        stamp = [_stamp(path) for folder in folders for path in _paths(folder)]
+        known = self._read.get(key)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        rules = Rules.load(folders)
+        if len(self._read) >= _MAX_CACHED:
+            self._read.clear()
+        self._read[key] = (stamp, rules)
+        return rules
+
+
+def amendment_for(
+    argv: Sequence[str],
+    rules: Rules,
+    *,
+    prefix_rule: Sequence[str] | None = None,
+    escalated: bool = False,
+) -> list[str] | None:
+    """The rule to propose, so that the command need not be asked about again; None for none.
+
+    That is what the model asked for in `prefix_rule`, if it covers the command and is not too
+    wide; else the first part of the command that is not allowed yet. `escalated` says that the
+    command is to run outside the sandbox, where being known as safe is not enough.
+    """
+    verdict = rules.check(argv)
+    if (verdict is not None and verdict.decision != "allow") or is_dangerous(argv):
+        return None
+    open_parts = [
+        command
+        for command in commands_of(argv)
+        if not rules.allows(command) and (escalated or not is_known_safe(command))
+    ]
+    if not open_parts:
+        return None
+    prefix = list(prefix_rule or ())
+    is_covered = all(command[: len(prefix)] == prefix for command in open_parts)
+    if prefix and is_covered and not is_too_wide(prefix):
+        return prefix
+    return None if is_too_wide(open_parts[0]) else open_parts[0]
+
+
+def _paths(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(".rules"))
+    except OSError:
+        return []
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path), 0, 0, 0
+    return str(path), status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(path: Path) -> RuleFile:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return RuleFile(warnings=[f"{path}: {error.strerror}"])
+    return read_rules(text, str(path))
+
+
+def _verdict(rule: PrefixRule, words: Sequence[str]) -> Verdict:
+    matched = tuple(words[: len(rule.pattern)])
+    return Verdict(rule.decision, matched, rule.justification, rule.source)
+
+
+def _host_verdict(rule: NetworkRule) -> Verdict:
+    return Verdict(rule.decision, (rule.host,), rule.justification, rule.source)
+
+
+def _strictness(verdict: Verdict) -> int:
+    return _STRICTNESS[verdict.decision]

@@ -1,0 +1,304 @@
+"""A small parser of shell scripts: enough of bash to say which programs run, with which words.
+
+It lists every simple command, wherever in the script it stands. What it does not understand makes
+the whole script not understood: a caller that judges safety must never guess.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.engine.commands.words import WORD_END, NotUnderstood, Word, WordReader
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """Where a stream goes or comes from: an operator and its target."""
+
+    operator: str
+    target: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A simple command; without words it only assigns, or carries the redirections of a group."""
+
+    words: tuple[Word, ...]
+    has_assignments: bool = False
+    redirections: tuple[Redirection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """All simple commands of a script, those in groups and substitutions among them.
+
+    `is_plain` says that it is nothing but plain words, joined by `|`, `&&`, `||`, `;` and newlines.
+    `has_control` says that some of it may run often or never: loops and conditions.
+    """
+
+    commands: tuple[Simple, ...]
+    is_plain: bool
+    has_control: bool
+
+
+def parse(script: str) -> Script | None:
+    """Read a script; None if any part of it is not understood."""
+    if _CONTROL_CHARACTERS.search(script):
+        return None
+    parser = _Parser(script, [], 0)
+    try:
+        parser.read_list("")
+    except NotUnderstood:
+        return None
+    return Script(tuple(parser.commands), parser.is_plain, parser.has_control)
+
+
+# Carriage returns are among them: bash takes one as a letter, and people read it as a line's end.
+_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_MAX_DEPTH: Final = 20
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
+_REDIRECT: Final = re.compile(r"[0-9]*(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>)")
+_ENDS_COMMAND: Final = frozenset({"", "\n", ";", "&", "|", ")", "#"})
+
+_LEADING: Final = frozenset("if then elif else while until do".split())
+_CLOSING: Final = frozenset("fi done".split())
+_REFUSED: Final = frozenset("case esac select function coproc [[ ]] }".split())
+# The reference's grammar has rules of their own for these, so they are not plain commands there.
+_DECLARING: Final = frozenset("declare export local readonly typeset unset unsetenv".split())
+
+
+class _Parser(WordReader):
+    """Reads lists of commands; those of substitutions join the same list."""
+
+    def __init__(self, text: str, commands: list[Simple], depth: int) -> None:
+        super().__init__(text)
+        self.commands = commands
+        self.is_plain = True
+        self.has_control = False
+        self._depth = depth
+        self._documents: list[tuple[str, bool, bool]] = []
+
+    def read_list(self, closing: str) -> None:
+        """Read commands up to the closing character, or up to the end if it is empty."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise NotUnderstood
+        is_wanted = False
+        while True:
+            self._skip_lines()
+            if self._closes(closing):
+                break
+            self._read_command()
+            is_wanted = self._read_operator(closing)
+            if is_wanted:
+                self._skip_lines()
+                if self._closes(closing):
+                    raise NotUnderstood
+        self._depth -= 1
+
+    def read_inner(self, script: str) -> None:
+        """Read a script that was cut out of this text."""
+        inner = _Parser(script, self.commands, self._depth)
+        inner.read_list("")
+        self.has_control = self.has_control or inner.has_control
+
+    # Lists and operators
+
+    def _closes(self, closing: str) -> bool:
+        if self._at == len(self._text):
+            if closing or self._documents:
+                raise NotUnderstood
+            return True
+        if not closing or self.peek() != closing:
+            return False
+        after = self._text[self._at + 1 : self._at + 2]
+        if closing == "}" and after and after not in WORD_END:
+            return False
+        self._at += 1
+        return True
+
+    def _read_operator(self, closing: str) -> bool:
+        """Go past what ends a command; true if another command has to follow."""
+        self.skip_blanks()
+        self._skip_comment()
+        if self.take("&&") or self.take("||"):
+            return True
+        if self.take("|&"):
+            self.is_plain = False
+            return True
+        if self.take("|"):
+            return True
+        # `&>` is one operator for bash, and for sh the end of a command and another one.
+        if self.peek() == "&" and not self._text.startswith("&>", self._at):
+            self._at += 1
+            self.is_plain = False
+            return False
+        if self.peek() == ";" and not self._text.startswith(";;", self._at):
+            self._at += 1
+            return False
+        if self.peek() in {"", "\n"} or (closing == ")" and self.peek() == ")"):
+            return False
+        raise NotUnderstood
+
+    def _skip_comment(self) -> None:
+        if self.peek() == "#":
+            self.is_plain = False
+            end = self._text.find("\n", self._at)
+            self._at = len(self._text) if end < 0 else end
+
+    def _skip_lines(self) -> None:
+        while True:
+            self.skip_blanks()
+            self._skip_comment()
+            if not self.take("\n"):
+                return
+            self._read_documents()
+
+    # Commands
+
+    def _read_command(self) -> None:
+        if self.peek() == "(" and not self._text.startswith("((", self._at):
+            self._read_group("(", ")")
+            return
+        word = self.peek_bare()
+        if word in _REFUSED:
+            raise NotUnderstood
+        if word == "{":
+            self._read_group("{", "}")
+        elif word == "!":
+            self.is_plain = False
+            self._at += 1
+            self.skip_blanks()
+            self._read_again()
+        elif word in _LEADING:
+            self._enter_control(word)
+            self._skip_lines()
+            self._read_again()
+        elif word in _CLOSING:
+            self._enter_control(word)
+            self._read_end_of_group()
+        elif word == "for":
+            self._enter_control(word)
+            self._read_loop_head()
+        else:
+            self._read_simple()
+
+    def _read_again(self) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise NotUnderstood
+        self._read_command()
+        self._depth -= 1
+
+    def _enter_control(self, word: str) -> None:
+        self.is_plain = False
+        self.has_control = True
+        self._at += len(word)
+
+    def _read_group(self, opening: str, closing: str) -> None:
+        self.is_plain = False
+        self._at += len(opening)
+        self.read_list(closing)
+        self._read_end_of_group()
+
+    def _read_end_of_group(self) -> None:
+        redirections: list[Redirection] = []
+        self.skip_blanks()
+        while (redirection := self._read_redirection()) is not None:
+            redirections.append(redirection)
+            self.skip_blanks()
+        if redirections:
+            self.commands.append(Simple((), redirections=tuple(redirections)))
+
+    def _read_loop_head(self) -> None:
+        self.skip_blanks()
+        name = _NAME.match(self._text, self._at)
+        if name is None:
+            raise NotUnderstood
+        self._at = name.end()
+        self.skip_blanks()
+        if self.peek_bare() != "in":
+            raise NotUnderstood
+        self._at += 2
+        self.skip_blanks()
+        while self.peek() not in {"", "\n", ";"}:
+            self.read_word()
+            self.skip_blanks()
+
+    def _read_simple(self) -> None:
+        words: list[Word] = []
+        redirections: list[Redirection] = []
+        has_assignments = False
+        while True:
+            self.skip_blanks()
+            if (redirection := self._read_redirection()) is not None:
+                redirections.append(redirection)
+                continue
+            if self.peek() in _ENDS_COMMAND:
+                break
+            is_assignment = not words and _ASSIGNMENT.match(self._text, self._at) is not None
+            word = self.read_word()
+            if is_assignment:
+                has_assignments = True
+                continue
+            words.append(word)
+        if not (words or redirections or has_assignments):
+            raise NotUnderstood
+        command = Simple(tuple(words), has_assignments, tuple(redirections))
+        self.commands.append(command)
+        self.is_plain = self.is_plain and _is_plain(command)
+
+    # Redirections
+
+    def _read_redirection(self) -> Redirection | None:
+        match = _REDIRECT.match(self._text, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        operator = match[1]
+        self.skip_blanks()
+        begin = self._at
+        target = self.read_word()
+        if operator in {"<<", "<<-"}:
+            raw = self._text[begin : self._at]
+            if target.expansion == "text" or "\\\n" in raw:
+                raise NotUnderstood
+            self._documents.append((target.text, operator == "<<-", raw != target.text))
+        return Redirection(operator, target)
+
+    def _read_documents(self) -> None:
+        documents, self._documents = self._documents, []
+        for end, strips_tabs, is_quoted in documents:
+            lines: list[str] = []
+            while (line := self._read_line()) is not None:
+                if (line.lstrip("\t") if strips_tabs else line) == end:
+                    break
+                if line.endswith("\\") and not is_quoted:
+                    # Joined with the next line, which then does not end the text.
+                    raise NotUnderstood
+                lines.append(line)
+            else:
+                raise NotUnderstood
+            if not is_quoted:
+                inner = _Parser("\n".join(lines), self.commands, self._depth)
+                inner.read_expandable()
+
+    def _read_line(self) -> str | None:
+        if self._at >= len(self._text):
+            return None
+        end = self._text.find("\n", self._at)
+        line = self._text[self._at :] if end < 0 else self._text[self._at : end]
+        self._at = len(self._text) if end < 0 else end + 1
+        return line
+
+
+def _is_plain(command: Simple) -> bool:
+    if command.has_assignments or command.redirections or not command.words:
+        return False
+    first = command.words[0]
+    is_name = first.is_bare and first.text not in _DECLARING and not first.text.isdecimal()
+    return is_name and all(word.is_plain for word in command.words)

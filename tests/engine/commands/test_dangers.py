@@ -1,0 +1,111 @@
+"""Dangerous commands, however they are wrapped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from treadle.engine.commands.safe import is_dangerous, is_forced_removal
+
+# Upstream: release 0.163.0 asks about those of them that it finds; it misses xargs and command.
+FORCED: Final = [
+    *("rm -f a", "rm -rf a", "rm -fr a", "rm -r -f a", "rm --force a", "rm --forc a", "rm -Rvf a"),
+    *(
+        "/bin/rm -rf a",
+        "ls && rm -rf a",
+        "ls; rm -rf a",
+        "ls | rm -f a",
+        "(rm -rf a)",
+        "rm -rf a > x",
+    ),
+    *("FOO=1 rm -rf a", "if ls; then rm -rf a; fi", "for i in a; do rm -rf $i; done", "rm -rf $x"),
+    *("echo $(rm -rf a)", "echo `rm -rf a`", "cat <<E\n$(rm -rf a)\nE", "rm '-rf' a", "'rm' -rf a"),
+    *(
+        "sudo rm -rf a",
+        "env X=1 rm -rf a",
+        "xargs rm -rf",
+        "ls | xargs -0 rm -rf",
+        "command rm -f a",
+    ),
+    *("find . -exec rm -rf {} +", "timeout 5 rm -rf a", "nohup rm -rf a &", "bash -c 'rm -rf a'"),
+    *(
+        "env bash -c 'rm -rf a'",
+        "bash -lc 'sh -c \"rm -rf a\"'",
+        "eval rm -rf a",
+        "eval 'rm -rf a'",
+    ),
+    # Not understood, but plain to see
+    *("case a in a) rm -rf b;; esac", "f() { rm -rf a; }; f", "ls &> /dev/null; rm -rf a"),
+]
+
+DANGEROUS: Final = [
+    *(
+        "sudo ls",
+        "doas ls",
+        "su",
+        "env sudo ls",
+        "git reset --hard",
+        "git -C a reset --hard HEAD~1",
+    ),
+    *("git clean -fd", "git push --force", "git push -f", "git push --mirror", "git branch -D a"),
+    *("git checkout -- .", "git checkout -f", "git stash drop", "find . -delete", "dd if=a of=b"),
+    *(
+        "mkfs.ext4 a",
+        "shred a",
+        "shutdown",
+        "reboot",
+        "ls && sudo ls",
+        "bash -c 'git reset --hard'",
+    ),
+]
+
+HARMLESS: Final = [
+    *("ls", "rm a", "rm -r a", "rm -i a", "echo rm -rf a", "echo 'rm -rf a'", "touch a", "mv a b"),
+    *("git reset", "git reset --soft HEAD~1", "git push", "git branch -d a", "git checkout main"),
+    *(
+        "git stash",
+        "git log --grep=reset",
+        "git commit -m 'reset --hard'",
+        "find . -name x",
+        "dd if=a",
+    ),
+    *("cat <<'E'\n$(rm -rf a)\nE", "rg 'sudo ls'", "bash -c 'echo rm -rf'", "xargs ls", "bash", ""),
+]
+
+
+@pytest.mark.parametrize("script", FORCED)
+def test_a_forced_removal_is_found(script: str) -> None:
+    argv = ["/bin/bash", "-lc", script]
+
+    assert (is_forced_removal(argv), is_dangerous(argv)) == (True, True)
+
+
+@pytest.mark.parametrize("script", DANGEROUS)
+def test_other_dangers_are_found_too(script: str) -> None:
+    argv = ["/bin/bash", "-lc", script]
+
+    assert (is_forced_removal(argv), is_dangerous(argv)) == (False, True)
+
+
+@pytest.mark.parametrize("script", HARMLESS)
+def test_an_ordinary_command_is_no_danger(script: str) -> None:
+    assert not is_dangerous(["/bin/bash", "-lc", script])
+
+
+def test_words_without_a_shell_are_looked_at() -> None:
+    assert is_dangerous(["rm", "-rf", "a"])
+    assert is_dangerous(["bash", "-x", "-c", "rm -rf a", "zero"])
+    assert not is_dangerous(["echo", "rm", "-rf", "a"])
+    assert not is_dangerous([])
+
+
+@pytest.mark.timeout(20)
+def test_a_command_that_repeats_itself_is_judged_in_time() -> None:
+    script = "env " * 400 + "bash " * 400 + "-c 'ls'"
+    for _ in range(3):
+        script = "env " * 40 + "bash " * 40 + f"-c '{script.replace(chr(39), '')}'"
+
+    assert not is_dangerous(["bash", "-c", script])
+    assert not is_dangerous(["bash", "-c", "rm " * 100_000 + "((("])
+    assert not is_dangerous(["bash", "-c", "eval " * 3000 + "ls"])
