@@ -1,0 +1,1 @@
+"""Patches in the model's own format: read, worked out against files, and carried out."""

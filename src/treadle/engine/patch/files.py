@@ -1,0 +1,330 @@
+"""Carries out the edits of a patch: all of them, or none.
+
+New contents are written beside the files and then put in their place. Every folder on the way is
+opened one by one without following links, so nothing that was checked before can be swapped for
+a link in the meantime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from treadle.engine.patch.plan import Edit
+from treadle.support.ids import uuid7
+
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+class EditFailed(Exception):
+    """Nothing was changed; the text is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What a path holds: bytes, and the mode that git would give it."""
+
+    data: bytes
+    mode: int = 0o100644
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a path without links; `source` is the path that it was moved from."""
+
+    path: str
+    before: Blob | None
+    after: Blob | None
+    source: str | None = None
+
+
+def read_file(path: str) -> bytes:
+    """What a file holds.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    # Opening a pipe would wait for its other end.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"path `{path}` is not a file")
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+        return file.read()
+
+
+def real_path(path: str, *, is_entry: bool = False) -> str:
+    """A path without links; of an entry only the folder is resolved: a link is itself removed."""
+    place = Path(path)
+    return str(place.parent.resolve() / place.name) if is_entry else str(place.resolve())
+
+
+def touched(edit: Edit) -> tuple[str, str | None]:
+    """The path that an edit is about and the one it moves to, both without links."""
+    if edit.move_path is not None:
+        return real_path(edit.path, is_entry=True), real_path(edit.move_path)
+    return real_path(edit.path, is_entry=edit.kind == "delete"), None
+
+
+def carry_out(edits: Sequence[Edit], paths: Sequence[tuple[str, str | None]]) -> list[Changed]:
+    """Make all edits at these paths; gives what changed.
+
+    Raises:
+        EditFailed: one of them cannot be made, so none was.
+    """
+    with _Work() as work:
+        for edit, (path, target) in zip(edits, paths, strict=True):
+            if edit.kind == "delete":
+                work.remove(path, edit, "Failed to delete file")
+            elif target is None:
+                work.write(path, edit)
+            else:
+                work.write(target, edit, source=path)
+                work.remove(path, edit, "Failed to remove original")
+        return work.commit()
+
+
+@dataclass(slots=True)
+class _Step:
+    """A path that gets new contents, or none; the folder is open."""
+
+    folder: int
+    path: str
+    failure: str
+    is_removal: bool = False
+    source: str | None = None
+    temporary: str | None = None
+    before: Blob | None = None
+    after: Blob | None = None
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)  # noqa: PTH119 - no object is needed for it
+
+
+class _Work:
+    """Steps that are prepared, and what has to be cleared away whatever comes of them."""
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] = []
+        self._folders: dict[str, int] = {}
+        self._made: list[tuple[int, str]] = []
+        self._undo: list[Callable[[], None]] = []
+        self._backups: list[tuple[int, str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._roll_back()
+        self._clear()
+        for folder in self._folders.values():
+            os.close(folder)
+
+    def _clear(self) -> None:
+        """Remove what was made on the way and is in nobody's place."""
+        made = [(step.folder, step.temporary) for step in self._steps if step.temporary]
+        for folder, name in [*self._backups, *made]:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+
+    def write(self, path: str, edit: Edit, *, source: str | None = None) -> None:
+        """Prepare new contents of a path; of a moved file the mode is kept too."""
+        failure = f"Failed to write file {edit.move_path or edit.path}"
+        try:
+            folder = self._folder(path, makes=True)
+            step = _Step(folder, path, failure, source=source)
+            found = _stat(folder, step.name)
+            step.before = None if found is None else _blob(step, found)
+            model = found if source is None else _stat(self._folder(source), _name(source))
+            self._steps.append(step)
+            step.after = Blob(edit.new, self._fill(step, edit.new, found, model))
+        except OSError as error:
+            raise EditFailed(failure) from error
+
+    def _fill(
+        self,
+        step: _Step,
+        data: bytes,
+        found: os.stat_result | None,
+        model: os.stat_result | None,
+    ) -> int:
+        """Write the new contents beside the old, if that may be; gives their mode."""
+        step.temporary = _temporary()
+        try:
+            return _write_new(step.temporary, step.folder, data, model)
+        except PermissionError:
+            step.temporary = None
+            if found is None:
+                raise
+            return _git_mode(found.st_mode)
+
+    def remove(self, path: str, edit: Edit, failure: str) -> None:
+        """Prepare that a path goes away."""
+        failure = f"{failure} {edit.path}"
+        try:
+            folder = self._folder(path)
+            step = _Step(folder, path, failure, is_removal=True)
+            step.before = _blob(step, os.stat(step.name, dir_fd=folder, follow_symlinks=False))
+        except OSError as error:
+            raise EditFailed(failure) from error
+        self._steps.append(step)
+
+    def commit(self) -> list[Changed]:
+        """Do what was prepared."""
+        for step in self._steps:
+            try:
+                # After the last one nothing can fail any more.
+                self._do(step, keeps_old=step is not self._steps[-1])
+            except OSError as error:
+                raise EditFailed(step.failure) from error
+        return [Changed(step.path, step.before, step.after, step.source) for step in self._steps]
+
+    def _do(self, step: _Step, *, keeps_old: bool) -> None:
+        try:
+            self._swap(step, keeps_old=keeps_old)
+        except OSError:
+            # What is mounted by itself, or in a folder of others, can only be written over.
+            if step.before is None or step.after is None:
+                raise
+            old = step.before.data
+            self._undo.append(lambda: _overwrite(step, old))
+            _overwrite(step, step.after.data)
+
+    def _swap(self, step: _Step, *, keeps_old: bool) -> None:
+        folder, name = step.folder, step.name
+        if step.after is not None and step.temporary is None:
+            raise PermissionError(errno.EACCES, "no file can be made here")
+        if keeps_old and step.before is not None:
+            self._keep(folder, name)
+        elif keeps_old:
+            self._undo.append(lambda: os.unlink(name, dir_fd=folder))
+        if step.temporary is None:
+            _unlink(folder, name)
+        else:
+            os.replace(step.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            step.temporary = None
+
+    def _keep(self, folder: int, name: str) -> None:
+        """Give what is there a second name, to come back to it."""
+        backup = _temporary()
+        self._backups.append((folder, backup))
+        try:
+            os.link(name, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            # Not every file system has second names, and not every file may get one.
+            os.rename(name, backup, src_dir_fd=folder, dst_dir_fd=folder)
+        self._undo.append(lambda: _put_back(folder, backup, name))
+
+    def _roll_back(self) -> None:
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except OSError:
+                # What cannot be put back is at least left beside its place.
+                self._backups.clear()
+        self._clear()
+        for folder, name in reversed(self._made):
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=folder)
+
+    def _folder(self, path: str, *, makes: bool = False) -> int:
+        """Open the folder of a path, step by step and through no link."""
+        whole = ""
+        folder = self._opened("/", "/", None)
+        for name in path.split("/")[1:-1]:
+            whole = f"{whole}/{name}"
+            try:
+                folder = self._opened(whole, name, folder)
+            except FileNotFoundError:
+                if not makes:
+                    raise
+                os.mkdir(name, dir_fd=folder)
+                self._made.append((folder, name))
+                folder = self._opened(whole, name, folder)
+        return folder
+
+    def _opened(self, whole: str, name: str, parent: int | None) -> int:
+        if whole not in self._folders:
+            self._folders[whole] = os.open(name, _FOLDER, dir_fd=parent)
+        return self._folders[whole]
+
+
+def _blob(step: _Step, found: os.stat_result) -> Blob:
+    """What is there now, for the diff of the turn."""
+    if stat.S_ISLNK(found.st_mode) and step.is_removal:
+        return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EISDIR, "not a file")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(step.name, flags, dir_fd=step.folder)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+        return Blob(file.read(), _git_mode(found.st_mode))
+
+
+def _put_back(folder: int, backup: str, name: str) -> None:
+    kept, found = os.stat(backup, dir_fd=folder, follow_symlinks=False), _stat(folder, name)
+    if found is None or found.st_ino != kept.st_ino:
+        os.replace(backup, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _overwrite(step: _Step, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(step.name, flags, dir_fd=step.folder)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
+        file.write(data)
+        file.truncate()
+
+
+def _unlink(folder: int, name: str) -> None:
+    # It is gone already if it had to be moved aside.
+    if _stat(folder, name) is not None:
+        os.unlink(name, dir_fd=folder)
+
+
+def _write_new(name: str, folder: int, data: bytes, model: os.stat_result | None) -> int:
+    """Write a new file like another one; gives its mode as git has it."""
+    descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
+        if model is not None and stat.S_ISREG(model.st_mode):
+            made = os.fstat(descriptor)
+            if (made.st_uid, made.st_gid) != (model.st_uid, model.st_gid):
+                # Only root can give a file away; to others it stays their own.
+                with contextlib.suppress(OSError):
+                    os.fchown(descriptor, model.st_uid, model.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
+        file.write(data)
+        return _git_mode(os.fstat(descriptor).st_mode)
+
+
+def _stat(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _git_mode(mode: int) -> int:
+    return 0o100755 if mode & stat.S_IXUSR else 0o100644
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _temporary() -> str:
+    return f".treadle-{uuid7()}"

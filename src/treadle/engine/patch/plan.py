@@ -1,0 +1,155 @@
+"""What a patch makes of the files it names. Reads through a function; writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from treadle.engine.patch.search import Haystack
+from treadle.engine.patch.syntax import AddFile, DeleteFile, Hunk, Operation, PatchError, UpdateFile
+
+Read: TypeAlias = Callable[[str], bytes]
+"""Gives what a file holds, or raises an OSError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What happens to one file; paths are absolute, and `name` is what the patch calls it."""
+
+    kind: Literal["add", "update", "delete"]
+    path: str
+    name: str
+    move_path: str | None = None
+    # What it holds now, as far as it was read, and what it is to hold.
+    old: bytes = b""
+    new: bytes = b""
+
+
+def plan(operations: Sequence[Operation], cwd: str, read: Read) -> list[Edit]:
+    """Work out every operation before any is carried out.
+
+    Raises:
+        PatchError: one of them does not fit the files.
+    """
+    taken: set[str] = set()
+    for operation in operations:
+        moves = operation.move_to if isinstance(operation, UpdateFile) else None
+        for path in {_absolute(cwd, operation.path), _absolute(cwd, moves or operation.path)}:
+            if path in taken:
+                raise PatchError(f"invalid patch: multiple operations target {path}")
+            taken.add(path)
+    return [_edit(operation, cwd, read) for operation in operations]
+
+
+def _edit(operation: Operation, cwd: str, read: Read) -> Edit:
+    path = _absolute(cwd, operation.path)
+    match operation:
+        case AddFile():
+            new = "".join(f"{line}\n" for line in operation.lines).encode("utf-8", "replace")
+            return Edit(kind="add", path=path, name=operation.path, new=new)
+        case DeleteFile():
+            try:
+                old = read(path)
+            except OSError as error:
+                raise PatchError(f"Failed to read {path}: {_reason(error)}") from error
+            return Edit(kind="delete", path=path, name=operation.path, old=old)
+        case UpdateFile():
+            return _updated(operation, path, cwd, read)
+
+
+def _updated(operation: UpdateFile, path: str, cwd: str, read: Read) -> Edit:
+    try:
+        old = read(path)
+        text = old.decode()
+    except OSError as error:
+        raise PatchError(f"Failed to read file to update {path}: {_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise PatchError(f"Failed to read file to update {path}: {_not_text(error)}") from error
+    move_path = None if operation.move_to is None else _absolute(cwd, operation.move_to)
+    return Edit(
+        kind="update",
+        path=path,
+        name=operation.move_to or operation.path,
+        move_path=None if move_path == path else move_path,
+        old=old,
+        new=_changed(text, operation.hunks, path).encode("utf-8", "replace"),
+    )
+
+
+def _absolute(cwd: str, path: str) -> str:
+    return os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - pathlib keeps `..`
+
+
+def _reason(error: OSError) -> str:
+    if error.errno is None:
+        return str(error)
+    return f"{os.strerror(error.errno)} (os error {error.errno})"
+
+
+def _not_text(error: UnicodeDecodeError) -> str:
+    if error.reason == "unexpected end of data":
+        return f"incomplete utf-8 byte sequence from index {error.start}"
+    size = error.end - error.start
+    return f"invalid utf-8 sequence of {size} bytes from index {error.start}"
+
+
+def _changed(text: str, hunks: Sequence[Hunk], path: str) -> str:
+    """The text with all hunks in it; it always ends with an end of line."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    # New lines end as the first one does; old ones keep their own end.
+    end = "\r\n" if lines and lines[0].endswith("\r") else "\n"
+    bare = [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+    if not text.endswith("\n") and lines:
+        lines[-1] += end[:-1]
+    haystack = Haystack(bare)
+    made: list[str] = []
+    done = place = 0
+    for hunk in hunks:
+        at, pairs = _locate(haystack, hunk, place, path)
+        made += lines[done:at]
+        for mark, line in pairs:
+            if mark == "+":
+                made.append(line + end[:-1])
+            else:
+                made += lines[at : at + 1] if mark == " " else ()
+                at += 1
+        done = place = at
+    made += lines[done:]
+    return "\n".join([*made, ""]) if made else ""
+
+
+def _locate(
+    haystack: Haystack, hunk: Hunk, start: int, path: str
+) -> tuple[int, list[tuple[str, str]]]:
+    """Where a hunk belongs, and its lines without an empty last one that only the patch has."""
+    for context in hunk.contexts:
+        found = haystack.find([context], start)
+        if found is None:
+            raise PatchError(f"Failed to find context '{context}' in {path}")
+        start = found + 1
+    expected, pairs = hunk.expected(), hunk.lines
+    found = haystack.find(expected, start, is_at_end=hunk.is_at_end)
+    if found is None and expected and not expected[-1]:
+        expected, pairs = expected[:-1], _without_last_empty(pairs)
+        found = haystack.find(expected, start, is_at_end=hunk.is_at_end)
+    if not expected:
+        return (start if hunk.contexts or not pairs else len(haystack.lines)), pairs
+    if found is None:
+        lines = "\n".join(hunk.expected())
+        raise PatchError(f"Failed to find expected lines in {path}:\n{lines}")
+    return found, pairs
+
+
+def _without_last_empty(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines of a hunk without an empty last one, on both sides of it."""
+    kept = list(pairs)
+    last = max(at for at, (mark, _) in enumerate(kept) if mark != "+")
+    mark, _ = kept.pop(last)
+    new = [at for at, (sign, _) in enumerate(kept) if sign != "-"]
+    if mark == "-" and new and kept[new[-1]] == ("+", ""):
+        del kept[new[-1]]
+    return kept
