@@ -8,6 +8,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+# Its assertions say what differs.
+pytest.register_assert_rewrite("tests.harness.side_by_side")
+
 from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 
@@ -39,6 +42,8 @@ def home(tmp_path: Path) -> Path:
 def isolated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers inside the tests' own process have a fresh home as well."""
     monkeypatch.setenv("TREADLE_HOME", str(home))
+    # Login shells read what they find there.
+    monkeypatch.setenv("HOME", str(home))
     for name in ("CODEX_HOME", "TREADLE_LOG", "RUST_LOG", "LOG_FORMAT"):
         monkeypatch.delenv(name, raising=False)
 

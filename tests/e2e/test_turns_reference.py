@@ -1,62 +1,18 @@
-"""Whole conversations, side by side with the reference server and the same model.
+"""Threads and turns, side by side with the reference server and the same model.
 
-Both go through the same steps; the order of what they say and its keys must be the same, but for
-the differences that are written down here with their reasons.
+The differences are written down here with their reasons.
 """
 
 from __future__ import annotations
 
 import asyncio
-import difflib
-import re
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
-from tests.harness.model_server import ModelServer, model_server, refuses, says
-from tests.harness.processes import TREADLE
-from tests.harness.threads import Client, configure, keys, line_of, said, spawned
-from treadle.protocol.base import JsonValue
-
-SERVERS = {"reference": str(bundled_codex_path()), "treadle": TREADLE}
-# Not in a fixed place, or about things that this server does not have.
-LEFT_OUT = frozenset(
-    {
-        "account/rateLimits/updated",  # told to everybody, so in no fixed place
-        "deprecationNotice",  # nothing that it speaks of is deprecated here
-        "remoteControl/status/changed",  # no remote control
-        "thread/readState/changed",  # no read states
-        "thread/tokenUsage/updated",  # repeated by the reference at times; tested elsewhere
-        "warning",  # once per thread here, in every turn there
-        "configWarning",
-    }
-)
-# Numbers of events, and what an error says to programs.
-OURS = frozenset({".seq", ".error.data", ".error.data.kind", ".error.data.path"})
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-
-
-@dataclass
-class Scene:
-    """What a scenario has to work with."""
-
-    client: Client
-    model: ModelServer
-    cwd: str
-    reopen: Callable[[], Awaitable[Client]]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """Steps, and in what the two servers differ: lines of a diff, and keys that only one has."""
-
-    steps: Callable[[Scene], Awaitable[None]]
-    differences: Sequence[str] = ()
-    keys: frozenset[str] = field(default_factory=frozenset)
+from tests.harness.model_server import refuses, says
+from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.threads import said
 
 
 async def plain(scene: Scene) -> None:
@@ -261,87 +217,6 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-async def play(kind: str, scenario: Scenario, folder: Path) -> list[JsonValue]:
-    """Go through the steps with one of the servers, and give all that it said."""
-    home, cwd = folder / kind, folder / "workspace"
-    home.mkdir()
-    cwd.mkdir(exist_ok=True)
-    command = [SERVERS[kind], "app-server"]
-    async with asyncio.timeout(40), model_server() as model, AsyncExitStack() as stack:
-        configure(home, model)
-        client = await stack.enter_async_context(spawned(command, home))
-
-        async def reopen() -> Client:
-            await stack.aclose()
-            another = await stack.enter_async_context(spawned(command, home))
-            another.heard[:0] = client.heard
-            scene.client = another
-            return another
-
-        scene = Scene(client, model, str(cwd), reopen)
-        await scenario.steps(scene)
-        heard = [each for each in scene.client.heard if each.get("method") not in LEFT_OUT]
-        return replies_first(heard) if kind == "reference" else heard
-
-
-_AT_THE_START = ("thread/status/changed", "thread/settings/updated")
-
-
-def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
-    """Put the answer to turn/start before the turn's events: upstream's may overtake it."""
-    settled: list[JsonValue] = []
-    answered: set[str] = set()
-    for message in heard:
-        turn = (message.get("result") or {}).get("turn")
-        place = len(settled)
-        # A second start that joins the turn is answered with the same id, in its own place.
-        if turn is not None and turn["id"] not in answered:
-            answered.add(turn["id"])
-            told = [i for i, each in enumerate(settled) if _turn_of(each) == turn["id"]]
-            place = min(told, default=place)
-            while place and settled[place - 1].get("method") in _AT_THE_START:
-                place -= 1
-        settled.insert(place, message)
-    return settled
-
-
-def _turn_of(message: JsonValue) -> JsonValue:
-    params = message.get("params") or {}
-    return params.get("turnId") or (params.get("turn") or {}).get("id")
-
-
-def lines(heard: Sequence[JsonValue]) -> list[str]:
-    """A conversation in a few words per message, without the ids of the day."""
-    return [_ID.sub("<id>", line_of(message)) for message in heard]
-
-
-def keys_by_line(heard: Sequence[JsonValue]) -> dict[str, set[str]]:
-    """The keys of all messages that read the same."""
-    found: dict[str, set[str]] = {}
-    for message, line in zip(heard, lines(heard), strict=True):
-        found.setdefault(line, set()).update(keys(message))
-    return found
-
-
-def is_expected(key: str) -> bool:
-    """Whether one of the servers may have this key alone: read states are not kept here."""
-    return key in OURS or ".readState" in key
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_servers_say_the_same_in_the_same_order(name: str, tmp_path: Path) -> None:
-    scenario = SCENARIOS[name]
-    theirs = await play("reference", scenario, tmp_path)
-    ours = await play("treadle", scenario, tmp_path)
-
-    assert [any("seq" in each for each in heard) for heard in (theirs, ours)] == [False, True]
-    compared = difflib.ndiff(lines(theirs), lines(ours))
-    assert [line for line in compared if line[0] in "+-"] == list(scenario.differences)
-    their_keys, our_keys = keys_by_line(theirs), keys_by_line(ours)
-    differing = {
-        (line, key)
-        for line in their_keys.keys() & our_keys.keys()
-        for key in their_keys[line] ^ our_keys[line]
-        if not is_expected(key) and key not in scenario.keys
-    }
-    assert differing == set()
+    await compare(SCENARIOS[name], tmp_path)

@@ -242,3 +242,11 @@ def fails(code: str, words: str) -> Reply:
 def refuses(status: int, body: JsonValue) -> Reply:
     """A request that gets no stream at all."""
     return Reply(status=status, body=body)
+
+
+def patches(patch: str, call_id: str = "call-1") -> Reply:
+    """A reply that is one call of the free-text tool for patches."""
+    kind = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch"}
+    response_id = f"resp-{call_id}"
+    item = {**kind, "call_id": call_id, "input": patch}
+    return Reply([created(response_id), done(item), completed(response_id)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treadle.engine.budget import Meter
 from treadle.engine.log import EventLog
 from treadle.engine.turn import Turn
@@ -28,10 +30,16 @@ class Accounts:
         self._log = log
         self._thread_meter = meter
         self._turn_meter: Meter | None = None
+        # The budgets of whoever this thread works for.
+        self.shared: Callable[[], list[Meter]] = list
 
     @property
     def meters(self) -> list[Meter]:
         """The budgets that a model request counts against."""
+        return [*self._own, *self.shared()]
+
+    @property
+    def _own(self) -> list[Meter]:
         both = (self._thread_meter, self._turn_meter)
         return [meter for meter in both if meter is not None]
 
@@ -39,12 +47,12 @@ class Accounts:
         """A turn begins, perhaps with a budget of its own."""
         self.turn_tokens = 0
         self._turn_meter = Meter(budget, "turn") if budget else None
-        for meter in self.meters:
+        for meter in self._own:
             meter.start()
 
     def close_turn(self) -> None:
         """The turn is over."""
-        for meter in self.meters:
+        for meter in self._own:
             meter.stop()
         self._turn_meter = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from itertools import count
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from treadle.engine import instructions
 from treadle.engine.budget import BudgetExceeded, Meter
 from treadle.engine.compaction import without_older_half
+from treadle.engine.errors import TurnCancelled
 from treadle.engine.history import open_calls
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
-from treadle.engine.tools.registry import Output, ToolCall, output_item, read_call
+from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
 from treadle.model.base import (
     Completed,
     ItemDone,
@@ -64,9 +65,11 @@ class TurnFailed(Exception):
 class Agent:
     """Runs one turn of a thread to its end."""
 
-    def __init__(self, thread: Thread, turn: Turn) -> None:
+    def __init__(self, thread: Thread, turn: Turn, left_calls: Sequence[ToolCall] = ()) -> None:
         self._thread = thread
         self._turn = turn
+        # Calls that an earlier server put to the clients and did not live to carry out.
+        self._left_calls = left_calls
         self._repairs = 0
         self._has_item = False
 
@@ -88,19 +91,40 @@ class Agent:
         error: TurnError | None = None
         try:
             async with self._time_limit():
-                await (self._compact() if self._turn.kind == "compact" else self._converse())
+                await self._work()
             step = "complete"
         except TurnFailed as failure:
             step, error = "fail", failure.error
         except (ModelError, BudgetExceeded) as failure:
             step, error = "fail", to_turn_error(failure)
+        except TurnCancelled:
+            pass
         except Exception:
             logger.exception("turn failed", extra={"turn": self._turn.id})
             step, error = "fail", TurnError("internal error", codex_error_info="other")
         finally:
             self._end(step, error)
 
+    async def _work(self) -> None:
+        if self._turn.kind == "compact":
+            await self._compact()
+        elif self._turn.kind == "review":
+            from treadle.engine.review import conduct
+
+            await conduct(self._thread, self._turn, self._ask)
+        elif self._turn.kind == "shell":
+            await self._thread.terminals.settled(self._turn)
+            if self._turn.waiting:
+                await self._converse()
+        else:
+            await self._converse()
+
     def _end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
+        if self._turn.is_suspended:
+            self._turn.ended.set()
+            self._thread.turn = None
+            return
+        self._turn.run_actions("at_end")
         try:
             if step != "complete":
                 self._settle_calls(step)
@@ -113,13 +137,14 @@ class Agent:
         finally:
             # Even when the disk is full: a thread that stays busy could never be used again.
             self._turn.ended.set()
+            self._turn.run_actions("after_end")
             self._thread.turn_ended(self._turn)
 
     def _settle_calls(self, step: str) -> None:
         """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
         ItemStream(self._turn).abandon()
         text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"
-        calls = [read_call(item) for item in open_calls(self._thread.history.items)]
+        calls = [read_call(item) for item in open_calls(self._thread.history_of(self._turn).items)]
         self._thread.remember(
             self._turn, *(output_item(call, text) for call in calls if call is not None)
         )
@@ -128,13 +153,26 @@ class Agent:
             self._thread.remember(self._turn, message("user", instructions.INTERRUPTED))
 
     async def _converse(self) -> None:
-        self._thread.tell_context(self._turn)
+        await self._wait_for_servers()
+        if self._left_calls:
+            async with self._carrying_out() as carry_out:
+                for call in self._left_calls:
+                    carry_out(call)
+        else:
+            self._thread.tell_context(self._turn)
+        self._thread.mcp.tell_instructions(self._turn)
         needs_more = True
         while needs_more or self._turn.waiting or self._asks_for_repair():
             if self._thread.is_nearly_full():
                 await self._compact()
             self._take_input()
             needs_more = await self._ask()
+
+    async def _wait_for_servers(self) -> None:
+        """Give MCP servers the time that they may take; a call that waits for one takes more."""
+        reason = await self._thread.mcp.before_turn(is_patient=bool(self._left_calls))
+        if reason is not None:
+            raise TurnFailed(TurnError(reason))
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
@@ -203,6 +241,7 @@ class Agent:
 
     def _take_input(self) -> None:
         """Take up what the user said: at the start, and between two answers of the model."""
+        self._thread.pass_notes()
         waiting, self._turn.waiting = self._turn.waiting, []
         for said in waiting:
             self._thread.hear(self._turn, said)
@@ -230,14 +269,15 @@ class Agent:
     async def _sample(self) -> bool:
         """Ask the model once; true if it has to be asked again."""
         thread, turn = self._thread, self._turn
-        calls: list[tuple[ToolCall, asyncio.Task[Output]]] = []
+        has_calls = False
         failure: ModelError | None = None
         wants_more = False
-        items = ItemStream(turn, finds_plans=thread.settings.mode().mode == "plan")
+        items = self._item_stream()
         # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
         stream = self._stream(self._request())
-        async with asyncio.TaskGroup() as tools:
+        async with self._carrying_out() as carry_out:
             try:
+                turn.is_listening = True
                 async with aclosing(stream) as events:
                     async for event in events:
                         items.take(event)
@@ -246,8 +286,8 @@ class Agent:
                             thread.keep(turn, event.item, items)
                             call = read_call(event.item)
                             if call is not None:
-                                run = tools.create_task(thread.tools.run(call, turn))
-                                calls.append((call, run))
+                                has_calls = True
+                                carry_out(call)
                         elif isinstance(event, Completed):
                             wants_more = event.end_turn is False
                             thread.count(turn, event)
@@ -255,21 +295,60 @@ class Agent:
                             self._notice(event)
             except ModelError as error:
                 failure = error
-        thread.remember(turn, *(output_item(call, run.result()) for call, run in calls))
+            finally:
+                turn.is_listening = False
         if failure is not None:
             raise failure
-        return bool(calls) or wants_more
+        return has_calls or wants_more
+
+    def _item_stream(self) -> ItemStream:
+        if self._turn.aside is not None:
+            return self._turn.aside.stream(self._turn)
+        return ItemStream(self._turn, finds_plans=self._thread.settings.mode().mode == "plan")
+
+    @property
+    def _tools(self) -> Toolbox:
+        return self._thread.tools if self._turn.aside is None else self._turn.aside.tools
+
+    @asynccontextmanager
+    async def _carrying_out(self) -> AsyncIterator[Callable[[ToolCall], object]]:
+        """Carry out calls at the same time; the model's view gets their outputs as they come.
+
+        Not before the model has finished speaking: an answer stays in one piece.
+        """
+        has_heard = asyncio.Event()
+        is_cancelled = False
+        try:
+            async with asyncio.TaskGroup() as tools:
+                yield lambda call: tools.create_task(self._carry_out(call, has_heard))
+                has_heard.set()
+        except* TurnCancelled:
+            is_cancelled = True
+        if is_cancelled:
+            raise TurnCancelled
+
+    async def _carry_out(self, call: ToolCall, has_heard: asyncio.Event) -> None:
+        turn = self._turn
+        turn.running_calls.add(call.id)
+        try:
+            output = await self._tools.run(call, turn)
+            await has_heard.wait()
+            self._thread.remember(turn, output_item(call, output))
+        finally:
+            turn.running_calls.discard(call.id)
 
     def _request(self) -> ModelRequest:
         thread, turn = self._thread, self._turn
-        settings = thread.settings_of(turn)
+        settings, aside = thread.settings_of(turn), turn.aside
         traits = traits_of(settings.model)
         reasons, speaks = traits.supports_reasoning, traits.supports_verbosity
         return ModelRequest(
             model=settings.model,
-            instructions=settings.base_instructions or instructions.BASE_INSTRUCTIONS,
-            input=tuple(thread.history.items),
-            tools=thread.tools.specs(),
+            instructions=aside.instructions
+            if aside
+            else settings.base_instructions or instructions.BASE_INSTRUCTIONS,
+            input=tuple(thread.history_of(turn).items),
+            tools=self._tools.specs(),
             parallel_tool_calls=traits.supports_parallel_tool_calls,
             effort=settings.effort or traits.default_effort,
             summary=settings.summary or ("auto" if reasons else None),
@@ -280,6 +359,7 @@ class Agent:
             turn_id=turn.id,
             originator=thread.meta.originator or "treadle",
             user_agent=settings.user_agent,
+            subagent=aside.name if aside else thread.subagent,
         )
 
     def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:

@@ -45,6 +45,7 @@ def _is_users_own(item: ModelItem) -> bool:
     if item.get("type") != "message" or item.get("role") != "user":
         return False
     text = text_of(item)
-    tags = ("<environment_context>", "# AGENTS.md", "<turn_aborted>", "<skill>")
-    ours = (*tags, f"<{instructions.EXTERNAL}", instructions.COMPACTION_PREFIX)
+    tags = ("<environment_context>", "# AGENTS.md", "<turn_aborted>", "<skill>", "<review>")
+    more = ("<subagent_notification>", f"<{instructions.EXTERNAL}")
+    ours = (*tags, *more, instructions.COMPACTION_PREFIX)
     return not text.startswith(ours)

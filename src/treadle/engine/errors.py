@@ -77,3 +77,7 @@ class TurnNotFound(EngineError):
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"turn not found: {turn_id}")
         self.turn_id = turn_id
+
+
+class TurnCancelled(Exception):
+    """The user refused an action and wants the whole turn to stop."""

@@ -40,11 +40,11 @@ class History:
 def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:
     """Tool calls that have no output: the model may not be shown them like that."""
     answered = {
-        item.get("call_id") for item in items if str(item.get("type", "")).endswith("_call_output")
+        item.get("call_id") for item in items if str(item.get("type", "")).endswith("_output")
     }
     return [
         item
         for item in items
-        if item.get("type") in ("function_call", "custom_tool_call")
+        if item.get("type") in ("function_call", "custom_tool_call", "tool_search_call")
         and item.get("call_id") not in answered
     ]

@@ -43,6 +43,10 @@ DELTAS: Final = frozenset(
         n.ITEM_FILE_CHANGE_OUTPUT_DELTA,
         n.ITEM_FILE_CHANGE_PATCH_UPDATED,
         n.ITEM_MCP_TOOL_CALL_PROGRESS,
+        # Speaks of a request to a connection, which no later connection has had.
+        n.SERVER_REQUEST_RESOLVED,
+        # Speaks of processes that end with this server.
+        n.MCP_SERVER_STARTUP_STATUS_UPDATED,
         n.RAW_RESPONSE_ITEM_COMPLETED,
         n.RAW_RESPONSE_COMPLETED,
     )
@@ -63,6 +67,14 @@ class Relayed(Event):
     thread_seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked(Event):
+    """A question to the clients, in its place among the events; `request_id` is its number."""
+
+    request_id: int
+    is_open: Callable[[], bool]
+
+
 class EventLog:
     """The numbered events of one thread, or of the server as a whole when there is no journal."""
 
@@ -72,10 +84,12 @@ class EventLog:
         clock: NowMs,
         *,
         open_items: Callable[[], Sequence[ItemStartedNotification]] = tuple,
+        open_asks: Callable[[], Sequence[Asked]] = tuple,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._open_items = open_items
+        self.open_asks = open_asks
         self._recent: list[Event] = []
         # The older half goes at once, so that it is seldom.
         self._limit = 2 * (MAX_ANNOUNCED if journal is None else MAX_RECENT)
@@ -107,6 +121,25 @@ class EventLog:
                 self._forget_older_turns()
         self._add(event)
         return event
+
+    def ask(
+        self,
+        method: str,
+        params: msgspec.Struct,
+        request_id: int,
+        is_open: Callable[[], bool],
+        records: Sequence[AnyRecord] = (),
+    ) -> Asked:
+        """Append a question; what is stored of it are the records."""
+        self.note(*records)
+        asked = Asked(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
+        self._add(asked)
+        return asked
+
+    def note(self, *records: AnyRecord) -> None:
+        """Store what no client is told in this form."""
+        if records and self._journal is not None:
+            self._journal.append(records)
 
     def relay(self, event: Event) -> None:
         """Append an event of another log."""
@@ -144,17 +177,18 @@ class EventLog:
         return self._journal.read(after)
 
     def under_way(self) -> Sequence[Event]:
-        """The open items as they stand, to be told again to whoever missed a part of them.
+        """The open items as they stand and the open questions, for whoever missed a part of them.
 
         The last one has the number up to which they tell everything; the others have 0, for
         whoever has not been told all of them has not got that far.
         """
-        now, items = self._clock(), self._open_items()
+        now, items, asks = self._clock(), self._open_items(), self.open_asks()
         last = len(items) - 1
-        return [
+        told = [
             Event(self.last_seq if place == last else 0, now, n.ITEM_STARTED.method, item)
             for place, item in enumerate(items)
         ]
+        return [*told, *asks]
 
     def _add(self, event: Event) -> None:
         self.last_seq = event.seq
@@ -192,6 +226,8 @@ class Reader:
         self.position = log.last_seq if after is None else after
         self._missed_deltas = after is None
         self._stored: Iterator[Event] = iter(())
+        # A client that comes back was asked these on a connection that is gone.
+        self._old_asks = [] if after is None else [a for a in log.open_asks() if a.seq <= after]
 
     def read(self) -> Sequence[Event]:
         """What comes next, or a part of it; nothing if there is nothing yet.
@@ -199,6 +235,9 @@ class Reader:
         Raises:
             LeftBehind: what comes next is kept nowhere.
         """
+        if self._old_asks:
+            asks, self._old_asks = self._old_asks, []
+            return asks
         if not self._missed_deltas:
             recent = self._log.recent(self.position)
             if recent is not None:

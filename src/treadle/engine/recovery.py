@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from treadle.engine import instructions
 from treadle.engine.history import open_calls
 from treadle.engine.input import message
-from treadle.engine.tools.registry import output_item, read_call
+from treadle.engine.tools.registry import ToolCall, output_item, read_call
+from treadle.engine.turn import OpenItem
+from treadle.engine.turn import Turn as LiveTurn
 from treadle.protocol import notifications as n
 from treadle.protocol.error import TurnError
-from treadle.protocol.item import UserMessageThreadItem
+from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.turn import Turn, TurnCompletedNotification
 from treadle.store.journal import Event, Journal
-from treadle.store.records import ClientMessage, HistoryItem
+from treadle.store.records import AskOpened, ClientMessage, HistoryItem
 from treadle.store.thread import StoredThread
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+
+RESTARTED_OUTPUT = "aborted: the server was restarted"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A turn that waits for answers to some of its calls, though its server is gone."""
+
+    turn: Turn
+    items: list[ThreadItem]
+    calls: list[ToolCall]
+    asks: dict[str, AskOpened]
+
+    def turn_in(self, thread: Thread) -> LiveTurn:
+        """The turn as it stood, in a thread that goes on with it."""
+        started = (self.turn.started_at or 0) * 1000
+        turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.around.clock)
+        turn.state, turn.started_at_ms, turn.root_id = "running", started, self.turn.root_turn_id
+        for item in self.items:
+            turn.open_items[item.id] = OpenItem(started, lambda item=item: item)
+        return turn
+
+
+def find_waiting(journal: Journal, stored: StoredThread) -> Waiting | None:
+    """The turn that was only waiting for answers when its server ended, if there is one.
+
+    Calls that were being carried out then are not tried again: they may have done their work.
+    """
+    turn = next((turn for turn in stored.turns if turn.id == stored.running_turn), None)
+    asks = {
+        id_: ask
+        for id_, ask in stored.open_asks.items()
+        if ask.turn_id == stored.running_turn and ask.kind == "resumable"
+    }
+    if turn is None or not asks:
+        return None
+    waiting = {ask.call_id for ask in asks.values()}
+    calls = [call for call in map(read_call, open_calls(stored.history)) if call is not None]
+    again = [call for call in calls if call.id in waiting]
+    if not again:
+        return None
+    notes = [output_item(call, RESTARTED_OUTPUT) for call in calls if call.id not in waiting]
+    journal.append([HistoryItem(note) for note in notes])
+    stored.history.extend(notes)
+    return Waiting(turn, stored.open_items, again, asks)
 
 
 def end_left_behind(journal: Journal, stored: StoredThread, now_ms: int) -> None:
@@ -30,7 +83,7 @@ def end_left_behind(journal: Journal, stored: StoredThread, now_ms: int) -> None
         error=TurnError("the server ended while this turn was running", codex_error_info="other"),
     )
     calls = [read_call(item) for item in open_calls(stored.history)]
-    notes = [output_item(call, "aborted: the server was restarted") for call in calls if call]
+    notes = [output_item(call, RESTARTED_OUTPUT) for call in calls if call]
     notes.append(message("user", instructions.RESTARTED))
     told = msgspec.structs.replace(ended, items=[], items_view="notLoaded")
     params = TurnCompletedNotification(stored.meta.id, told)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET
 
+from treadle.engine.terminal_shell import ShellSettings
 from treadle.protocol.base import JsonValue
 from treadle.protocol.collaboration import CollaborationMode
 from treadle.protocol.collaboration import Settings as ModeSettings
+from treadle.protocol.config import WebSearchMode, WebSearchToolConfig
+from treadle.protocol.extension import AskPolicy
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.policy import (
     ApprovalsReviewer,
@@ -19,6 +23,14 @@ from treadle.protocol.policy import (
 from treadle.protocol.settings import ThreadSettings
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.turn import TurnStartParams
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """How many agents may work for a thread, and how many generations of them."""
+
+    max_threads: int = 6
+    max_depth: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,14 @@ class Settings:
     dynamic_tools: tuple[DynamicToolSpec, ...] = ()
     disabled_plugin_ids: tuple[str, ...] = ()
     tells_raw_events: bool = False
+    asks: AskPolicy | None = None
+    agents: AgentLimits = AgentLimits()
+    # Features that are plainly on or off.
+    features: Mapping[str, bool] = field(default_factory=dict)
+    shell: ShellSettings = field(default_factory=ShellSettings)
+    # Null leaves it to the sandbox policy.
+    web_search: WebSearchMode | None = None
+    web_search_options: WebSearchToolConfig | None = None
     config: JsonValue = None
     # How requests to the model introduce the client that they are made for.
     user_agent: str = ""

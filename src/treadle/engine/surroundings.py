@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.engine.budget import Meter
+from treadle.engine.commands.rules import Rules
+from treadle.engine.mcp.config import McpSource
 from treadle.engine.settings import Settings
 from treadle.engine.tools.registry import Toolbox
 from treadle.engine.turn import Turn
@@ -17,12 +19,13 @@ from treadle.model.retry import RetryPolicy
 from treadle.protocol.base import JsonValue
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.turn import Turn as TurnSnapshot
-from treadle.store.records import ClientMessage, TurnContext
+from treadle.store.records import AskOpened, ClientMessage, TurnContext
 from treadle.store.thread import ThreadMeta
 from treadle.support.clock import NowMs
 from treadle.support.tasks import Nursery
 
 if TYPE_CHECKING:
+    from treadle.engine.agents import Agents
     from treadle.engine.thread import Thread
 
 
@@ -32,6 +35,11 @@ class Surroundings(Protocol):
     clock: NowMs
     tasks: Nursery
     home: Path
+    # Numbers for questions to clients.
+    ask_ids: Iterator[int]
+    # Where the configuration of MCP servers comes from.
+    mcp: McpSource
+    agents: Agents
 
     def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
         """The model provider that these settings name, ready to be asked."""
@@ -39,6 +47,10 @@ class Surroundings(Protocol):
 
     def tools(self, thread: Thread) -> Toolbox:
         """The tools that a thread has."""
+        ...
+
+    def rules(self, cwd: str) -> Rules:
+        """The rules about commands that apply in a folder."""
         ...
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
@@ -65,5 +77,7 @@ class Loaded:
     client_messages: dict[str, ClientMessage] | None = None
     meter: Meter | None = None
     goal: ThreadGoal | None = None
+    # Questions that its last server left open.
+    open_asks: dict[str, AskOpened] = field(default_factory=dict)
     # What the last turn ran under, as far as it is known.
     last: TurnContext | None = None

@@ -13,6 +13,8 @@ from msgspec import UNSET
 from treadle.engine import instructions
 from treadle.engine.accounts import Accounts
 from treadle.engine.agent import Agent
+from treadle.engine.approvals import Approvals
+from treadle.engine.asks import Asks
 from treadle.engine.compaction import compacted
 from treadle.engine.context import Told, added, describe, environments, told_by, turn_context
 from treadle.engine.docs import ProjectDocs, read_project_docs
@@ -27,9 +29,12 @@ from treadle.engine.history import History
 from treadle.engine.input import message, to_model_items
 from treadle.engine.items import ItemStream
 from treadle.engine.log import EventLog
+from treadle.engine.mcp.servers import McpServers
 from treadle.engine.messages import ClientMessages
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded, Surroundings
+from treadle.engine.terminals import Terminals
+from treadle.engine.tools.registry import ToolCall
 from treadle.engine.turn import Message, Turn, TurnKind
 from treadle.engine.usage import breakdown
 from treadle.model.base import Completed, Model, ModelItem
@@ -46,6 +51,7 @@ from treadle.protocol.response_item import (
 )
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
+    ActiveThreadStatus,
     IdleThreadStatus,
     ThreadStatus,
     ThreadStatusChangedNotification,
@@ -70,7 +76,17 @@ class Thread:
         self.meta = loaded.meta
         self.settings = loaded.settings
         self.journal = journal
-        self.log = EventLog(journal, around.clock, open_items=self._open_items)
+        self.around = around
+        self.log = EventLog(
+            journal,
+            around.clock,
+            open_items=self._open_items,
+            open_asks=lambda: self.asks.open_events(),
+        )
+        self.asks = Asks(self.id, self.log, around.ask_ids, self._on_asks, left=loaded.open_asks)
+        if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
+            self.asks.deadline_s = limits.deadline_ms / 1000
+        self.approvals = Approvals(self)
         self.history = History(journal, loaded.history)
         self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
@@ -78,7 +94,10 @@ class Thread:
         self.goals = Goals(self.id, journal, self.log, around.clock, loaded.goal)
         self.tools = around.tools(self)
         self.messages = ClientMessages(journal, loaded.client_messages)
-        self._around = around
+        self.terminals = Terminals(around.tasks)
+        self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
+        self._closers: list[Callable[[], None]] = [self.terminals.close, self.mcp.close]
+        self._notes: list[ModelItem] = []
         self._told: Told | None = told_by(loaded.last) if loaded.last else None
         self._has_context = bool(loaded.history)
         self._warned_of: str | None = None
@@ -125,7 +144,7 @@ class Thread:
         """The turn that took a message before, perhaps under another server."""
         if self.turn is not None and self.turn.id == turn_id:
             return self.turn.snapshot()
-        return self._around.past_turn(self, turn_id)
+        return self.around.past_turn(self, turn_id)
 
     def begin_compaction(self) -> Callable[[], None]:
         """Accept a compaction; gives what starts it.
@@ -133,10 +152,18 @@ class Thread:
         Raises:
             InvalidInput: a turn is running.
         """
+        return self.begin_other("compact")[1]
+
+    def begin_other(self, kind: TurnKind) -> tuple[Turn, Callable[[], None]]:
+        """Accept a turn that no input begins; gives it, and what starts it.
+
+        Raises:
+            InvalidInput: a turn is running.
+        """
         if self.turn is not None:
             raise InvalidInput("threadId", f"thread {self.id} has an active turn")
-        turn = self._new_turn("compact", None)
-        return lambda: self._start(turn)
+        turn = self._new_turn(kind, None)
+        return turn, lambda: self._start(turn)
 
     def steer(self, params: TurnSteerParams) -> str:
         """Give more input to the turn that runs; the model reads it after its current answer.
@@ -194,7 +221,7 @@ class Thread:
             raise TurnNotSteerable(turn.kind)
 
     def _new_turn(self, kind: TurnKind, params: TurnStartParams | None) -> Turn:
-        turn = Turn(uuid7(), self.id, self.log, self._around.clock, kind)
+        turn = Turn(uuid7(), self.id, self.log, self.around.clock, kind)
         if params is not None:
             turn.root_id = params.root_turn_id
             turn.output_schema = params.output_schema
@@ -211,12 +238,46 @@ class Thread:
         except Exception:
             self.turn = None  # what was never told to run must not keep others from running
             raise
-        turn.task = self._around.tasks.spawn(agent.run(), f"turn {turn.id}")
+        self._run(turn, agent)
+
+    def _run(self, turn: Turn, agent: Agent) -> None:
+        turn.task = self.around.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
 
     def _stop(self, turn: Turn) -> None:
         if turn.task is not None:
             turn.task.cancel()
+
+    def go_on(self, turn: Turn, calls: Sequence[ToolCall]) -> None:
+        """Go on with a turn that an earlier server left waiting for answers to these calls."""
+        self.turn = turn
+        self.accounts.open_turn(turn.budget)
+        self.set_status(ActiveThreadStatus(active_flags=[]))
+        self._run(turn, Agent(self, turn, calls))
+
+    def stop_or_suspend(self) -> None:
+        """Stop the turn that runs because the server ends.
+
+        One that only waits for answers is left as it is, for the next server to go on with.
+        """
+        turn = self.turn
+        if turn is None:
+            return
+        if not turn.is_listening and self.asks.all_waiting(turn.running_calls):
+            turn.is_suspended = True
+            self.asks.suspend()
+        self._stop(turn)
+
+    def at_close(self, action: Callable[[], None]) -> None:
+        """Call this when the thread is let go of."""
+        self._closers.append(action)
+
+    def close(self) -> None:
+        """Let go of everything that belongs to the thread."""
+        closers, self._closers = self._closers, []
+        for action in closers:
+            action()
+        self.journal.close()
 
     async def halt(self) -> None:
         """Interrupt whatever runs, and wait until it has ended."""
@@ -229,7 +290,8 @@ class Thread:
         """Be ready for the next turn; while there is a goal, begin it."""
         self.accounts.close_turn()
         self.turn = None
-        self._around.on_turn_ended(self, turn)
+        self.pass_notes()
+        self.around.on_turn_ended(self, turn)
         took = turn.snapshot().duration_ms or 0
         if self.goals.after_turn(turn, self.accounts.turn_tokens, took // 1000):
             self.pursue_goal()
@@ -237,7 +299,7 @@ class Thread:
     def pursue_goal(self) -> None:
         """Begin a turn that works towards the goal, if none runs."""
         goal = self.goals.current
-        if goal is None or self.turn is not None or self._around.tasks.is_closed:
+        if goal is None or self.turn is not None or self.around.tasks.is_closed:
             return
         turn = self._new_turn("regular", None)
         self.history.add(message("user", instructions.goal(goal.objective)))
@@ -251,7 +313,7 @@ class Thread:
 
     def model(self, turn: Turn) -> tuple[Model, RetryPolicy]:
         """The model to ask."""
-        return self._around.model(self.settings_of(turn))
+        return self.around.model(self.settings_of(turn))
 
     def count(self, turn: Turn, completed: Completed) -> None:
         """Enter a response into the books."""
@@ -261,6 +323,11 @@ class Thread:
             raw = RawResponseCompletedNotification(response_id, self.id, turn.id, spent)
             self.log.tell(n.RAW_RESPONSE_COMPLETED, raw)
         self.accounts.count(turn, completed, response_id, self.context_window)
+
+    @property
+    def subagent(self) -> str | None:
+        """How requests to the model name an agent that works for another one."""
+        return "collab_spawn" if self.meta.parent_thread_id is not None else None
 
     @property
     def context_window(self) -> int:
@@ -288,16 +355,31 @@ class Thread:
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
         """Pass on what the provider said of its limits."""
-        self._around.on_rate_limits(snapshot)
+        self.around.on_rate_limits(snapshot)
+
+    def tell_model(self, *items: ModelItem) -> None:
+        """Let the model know something, as soon as that tears none of its answers apart."""
+        self._notes.extend(items)
+        if self.turn is None:
+            self.pass_notes()
+
+    def pass_notes(self) -> None:
+        """Add to the model's view what has waited for a good moment."""
+        notes, self._notes = self._notes, []
+        self.history.add(*notes)
+
+    def history_of(self, turn: Turn) -> History:
+        """What the model sees in a turn: the thread's history, unless the turn has its own."""
+        return self.history if turn.aside is None else turn.aside.history
 
     def remember(self, turn: Turn, *items: ModelItem) -> None:
         """Add to the model's view; clients that asked for it are shown the raw items."""
-        self.history.add(*items)
+        self.history_of(turn).add(*items)
         self._tell_raw(turn, items)
 
     def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
         """Take a finished item of the model: its view and the client's are stored as one."""
-        records = self.history.take(item)
+        records = self.history_of(turn).take(item)
         if not stream.finish(item, records):
             self.journal.append(records)
         self._tell_raw(turn, (item,))
@@ -307,11 +389,14 @@ class Thread:
 
         A message of which only one was stored would be lost or doubled when it is sent again.
         """
+        if not said.content:
+            self.remember(turn, *said.items)  # only for the model
+            return
         item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
         self._tell_raw(turn, said.items)
         self._note_preview(said)
         turn.start_item(item)
-        turn.complete_item(item, self.history.take(*said.items))
+        turn.complete_item(item, self.history_of(turn).take(*said.items))
 
     def _tell_raw(self, turn: Turn, items: Sequence[ModelItem]) -> None:
         if self.settings.tells_raw_events:
@@ -352,11 +437,11 @@ class Thread:
 
     def context_items(self) -> list[ModelItem]:
         """The messages that describe the surroundings."""
-        return describe(self.settings, self.project_docs(), self._around.clock())
+        return describe(self.settings, self.project_docs(), self.around.clock())
 
     def project_docs(self) -> ProjectDocs:
         """The AGENTS.md files that apply here."""
-        return read_project_docs(Path(self.settings.cwd), home=self._around.home)
+        return read_project_docs(Path(self.settings.cwd), home=self.around.home)
 
     # -- what clients are told
 
@@ -366,6 +451,11 @@ class Thread:
             self.status = status
             params = ThreadStatusChangedNotification(status=status, thread_id=self.id)
             self.log.tell(n.THREAD_STATUS_CHANGED, params)
+
+    def _on_asks(self) -> None:
+        """Tell whether the turn waits for somebody."""
+        if self.turn is not None and self.turn.state == "running":
+            self.set_status(ActiveThreadStatus(active_flags=self.asks.flags()))
 
     def update_settings(self, settings: Settings) -> None:
         """Run later turns under other settings, and tell."""
@@ -383,10 +473,12 @@ class Thread:
         """Go on from an earlier view of the conversation."""
         self.history = History(self.journal, history)
         self.messages.keep(turns)
+        self.terminals.keep_turns({turn.id for turn in turns})
         self._added.clear()
         self._told = None
         self._has_context = bool(history)
         self.accounts.fill = 0
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
-        return self.turn.open_item_events() if self.turn is not None else ()
+        left = self.terminals.open_items(self.turn)
+        return [*left, *self.turn.open_item_events()] if self.turn is not None else left

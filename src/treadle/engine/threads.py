@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from treadle.engine.agents import Agents
 from treadle.engine.budget import Meter
+from treadle.engine.commands.rules import Rules, RulesCache
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.engine.log import EventLog
-from treadle.engine.recovery import end_left_behind, heard_messages
+from treadle.engine.mcp.config import McpSource
+from treadle.engine.mcp.servers import NoMcp
+from treadle.engine.recovery import end_left_behind, find_waiting, heard_messages
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded
 from treadle.engine.thread import Thread
-from treadle.engine.tools.goal import goal_tools
-from treadle.engine.tools.plan import UpdatePlan
 from treadle.engine.tools.registry import Toolbox
-from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
+from treadle.engine.tools.toolset import toolbox_of
+from treadle.engine.transcript import history_of, settings_of, times_of, turns_of, usage_of
 from treadle.engine.turn import Turn
 from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
@@ -72,6 +76,12 @@ class Threads:
         self.clock = clock
         self.tasks = Nursery()
         self.announcements = EventLog(None, clock)
+        self.ask_ids: Iterator[int] = count()
+        self.agents = Agents(self)
+        # Where a folder's project keeps rules that may be heeded, besides the user's own.
+        self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
+        self._rules = RulesCache()
+        self.mcp: McpSource = NoMcp()
         self._models = models
         self._loaded: dict[str, Thread] = {}
         self._listeners: dict[str, int] = {}
@@ -112,12 +122,18 @@ class Threads:
         )
 
     def load(self, journal: Journal, stored: StoredThread, settings: Settings) -> Thread:
-        """Go on with a stored thread; a turn that its server left behind is ended."""
-        end_left_behind(journal, stored, self.clock())
+        """Go on with a stored thread.
+
+        A turn that its server left behind is ended, unless it waits for an answer: then it goes on
+        waiting.
+        """
+        left = find_waiting(journal, stored)
+        if left is None:
+            end_left_behind(journal, stored, self.clock())
         usage = stored.usage
         ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
         ledger.know(stored.response_ids)
-        return self._keep(
+        thread = self._keep(
             journal,
             Loaded(
                 stored.meta,
@@ -127,9 +143,13 @@ class Threads:
                 heard_messages(stored),
                 meter=_meter(stored),
                 goal=stored.goal,
+                open_asks=left.asks if left else {},
                 last=stored.settings,
             ),
         )
+        if left is not None:
+            thread.go_on(left.turn_in(thread), left.calls)
+        return thread
 
     def fork(
         self,
@@ -205,13 +225,26 @@ class Threads:
 
     def turns(self, thread: Thread) -> list[TurnSnapshot]:
         """The turns of a thread in memory, the running one included."""
+        return self.as_it_stands(thread.id).turns
+
+    def as_it_stands(self, thread_id: str) -> StoredThread:
+        """A thread with its turns, the running one included.
+
+        Raises:
+            ThreadNotFound: there is none.
+        """
+        thread = self._loaded.get(thread_id)
+        if thread is None:
+            return self.store.read(thread_id)
         if thread.meta.ephemeral:
-            turns = turns_of(thread.journal.read(0))
+            events = list(thread.journal.read(0))
+            stored = StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
         else:
-            turns = self.store.read(thread.id).turns
+            stored = self.store.read(thread.id)
+        turns = stored.turns
         if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
             turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
-        return turns
+        return stored
 
     def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
         """A turn that is over, without its items.
@@ -278,7 +311,7 @@ class Threads:
             raise EngineError(f"thread {thread.id} has an active turn")
         if self._loaded.pop(thread.id, None) is not None:
             thread.set_status(NotLoadedThreadStatus())
-            thread.journal.close()
+            thread.close()
 
     def close_thread(self, thread: Thread) -> None:
         """Let go of a thread that nobody listens to any more."""
@@ -286,16 +319,16 @@ class Threads:
         self.announce(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 
     def interrupt_turns(self) -> None:
-        """Stop every turn that runs."""
+        """Stop every turn that runs, or leave it to the next server."""
         for thread in self._loaded.values():
-            if thread.turn is not None:
-                thread.interrupt(thread.turn.id)()
+            thread.stop_or_suspend()
 
     async def close(self) -> None:
         """End every turn and let go of everything."""
+        self.interrupt_turns()
         await self.tasks.close()
         for thread in self._loaded.values():
-            thread.journal.close()
+            thread.close()
         self._loaded.clear()
         self.store.close()
         await self._models.close()
@@ -326,6 +359,7 @@ class Threads:
             if thread.id not in self._listeners
             and thread.turn is None
             and not thread.meta.ephemeral
+            and not self.agents.has_busy(thread)
         ]
         for thread in idle[: max(0, len(idle) - MAX_IDLE)]:
             self.unload(thread)
@@ -338,15 +372,20 @@ class Threads:
 
     def tools(self, thread: Thread) -> Toolbox:
         """The tools that a thread has."""
-        return Toolbox([UpdatePlan(), *goal_tools(thread)])
+        return toolbox_of(thread)
+
+    def rules(self, cwd: str) -> Rules:
+        """The rules about commands: the user's own, and those of a project that is trusted."""
+        return self._rules.load([self.home / "rules", *self.rule_folders(cwd)])
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
         """Tell everybody what a provider said of its limits."""
         params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
         self.announce(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
 
-    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:  # noqa: ARG002 - part of the call
-        """Bring the list up to date."""
+    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
+        """Bring the list up to date, and those who wait for the thread."""
+        self.agents.turn_ended(thread, turn)
         now = self.clock() // 1000
         thread.meta = msgspec.structs.replace(
             thread.meta,

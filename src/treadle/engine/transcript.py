@@ -8,10 +8,15 @@ import msgspec
 
 from treadle.engine.usage import Ledger
 from treadle.model.base import ModelItem
-from treadle.protocol.item import ItemCompletedNotification, ThreadItem
+from treadle.protocol.item import (
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    ThreadItem,
+)
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, TurnContext, UsageRecord
+from treadle.store.thread import ItemTimes
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
@@ -30,6 +35,21 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
         msgspec.structs.replace(turn, items=list(items.get(id_, {}).values()), items_view="full")
         for id_, turn in turns.items()
     ]
+
+
+def times_of(events: Iterable[Event]) -> ItemTimes:
+    """When the items of these events began and were done, by turn and item."""
+    times: ItemTimes = {}
+    for event in events:
+        match event.params:
+            case ItemStartedNotification(turn_id=turn_id, item=item, started_at_ms=began):
+                times.setdefault(turn_id, {}).setdefault(item.id, (began, None))
+            case ItemCompletedNotification(turn_id=turn_id, item=item, completed_at_ms=done):
+                known = times.setdefault(turn_id, {}).get(item.id, (None, None))
+                times[turn_id][item.id] = (known[0], done)
+            case _:
+                pass
+    return times
 
 
 def history_of(entries: Iterable[Entry]) -> list[ModelItem]:

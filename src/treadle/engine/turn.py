@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from treadle.engine.diffs import TurnDiff
 from treadle.engine.log import EventLog
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
@@ -31,6 +33,11 @@ from treadle.protocol.turn import (
 )
 from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
+
+if TYPE_CHECKING:
+    from treadle.engine.aside import Aside
+
+logger = logging.getLogger(__name__)
 
 TurnKind: TypeAlias = Literal["regular", "compact", "review", "shell"]
 Step: TypeAlias = Literal["begin", "complete", "fail", "interrupt"]
@@ -83,6 +90,8 @@ class Turn:
     root_id: str | None = None
     output_schema: JsonValue = None
     budget: Budget | None = None
+    # Whom it talks to, if not to the thread's own agent.
+    aside: Aside | None = None
     # What this turn does otherwise than its thread.
     changes: dict[str, JsonValue] = field(default_factory=dict)
     state: State = "accepted"
@@ -92,8 +101,16 @@ class Turn:
     waiting: list[Message] = field(default_factory=list)
     open_items: dict[str, OpenItem] = field(default_factory=dict)
     last_message: AgentMessageThreadItem | None = None
+    diff: TurnDiff = field(default_factory=TurnDiff)
     task: asyncio.Task[None] | None = None
+    # Calls of the model that are being carried out; none of them while it still speaks.
+    running_calls: set[str] = field(default_factory=set)
+    is_listening: bool = False
+    # Left as it is for the next server, which goes on with it.
+    is_suspended: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _at_end: list[Callable[[], None]] = field(default_factory=list)
+    _after_end: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -133,9 +150,32 @@ class Turn:
         self.log.tell(n.TURN_COMPLETED, params, sync=True)
         self.ended.set()
 
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Call this when the turn ends, however it ends, before anybody is told."""
+        self._at_end.append(action)
+
+    def after_end(self, action: Callable[[], None]) -> None:
+        """Call this when clients have been told that the turn is over."""
+        self._after_end.append(action)
+
+    def run_actions(self, actions: Literal["at_end", "after_end"]) -> None:
+        """Do what was left for the end; one failure keeps nothing else from being done."""
+        waiting = self._at_end if actions == "at_end" else self._after_end
+        while waiting:
+            try:
+                waiting.pop(0)()
+            except Exception:
+                logger.exception("clean-up failed", extra={"turn": self.id})
+
     def start_item(self, item: ThreadItem, current: Callable[[], ThreadItem] | None = None) -> None:
-        """Tell that an item has begun; `current` gives it as it stands at any later time."""
+        """Tell that an item has begun; `current` gives it as it stands at any later time.
+
+        One that is under way already is not told again: its call is run anew after a restart.
+        """
         now = self.clock()
+        if item.id in self.open_items:
+            self.open_items[item.id].current = current or (lambda: item)
+            return
         self.open_items[item.id] = OpenItem(now, current or (lambda: item))
         self.log.tell(n.ITEM_STARTED, self._started(item, now))
 
@@ -144,9 +184,12 @@ class Turn:
 
         `records` are stored together with it, or not at all.
         """
-        if item.id not in self.open_items:
+        if self.is_suspended:
+            return  # the next server goes on with it
+        # A command may outlive its turn, and everything that was open with the turn is closed.
+        if item.id not in self.open_items and not self.is_over:
             self.start_item(item)
-        del self.open_items[item.id]
+        self.open_items.pop(item.id, None)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
         self.log.tell(

@@ -46,6 +46,9 @@ class Traits(Struct, frozen=True):
     # How the model is offered apply_patch: as free text, as a function, or not at all.
     apply_patch: Literal["freeform", "function"] | None = None
     default_effort: str | None = None
+    takes_images: bool = True
+    # Takes pictures in their full size, finds them on the web, and looks for tools by itself.
+    is_modern: bool = False
 
 
 UNKNOWN: Final = Traits()
@@ -66,8 +69,9 @@ _CLAUDE: Final = Traits(
 _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
     (
         re.compile(r"gpt-(6\.1-sol|6-astra|5\.6-sol)"),
-        msgspec.structs.replace(_GPT, default_effort="low"),
+        msgspec.structs.replace(_GPT, default_effort="low", is_modern=True),
     ),
+    (re.compile(r"gpt-(5\.[5-9]|[6-9])(?!.*chat)"), msgspec.structs.replace(_GPT, is_modern=True)),
     (re.compile(r"gpt-(5|6|[7-9])(?!.*chat)|codex-"), _GPT),
     (
         re.compile(r"o[134](-|$)"),
@@ -89,7 +93,12 @@ _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
     (re.compile(r"claude-"), msgspec.structs.replace(_CLAUDE, context_window=950_000)),
     (
         re.compile(r"gpt-oss"),
-        Traits(context_window=124_000, supports_reasoning=True, supports_parallel_tool_calls=False),
+        Traits(
+            context_window=124_000,
+            supports_reasoning=True,
+            supports_parallel_tool_calls=False,
+            takes_images=False,
+        ),
     ),
     (re.compile(r"scripted$"), Traits(supports_reasoning=True)),
 ]

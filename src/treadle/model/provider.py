@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -14,6 +15,8 @@ from treadle.model.retry import RetryPolicy
 WireApi: TypeAlias = Literal["responses", "chat", "anthropic", "scripted"]
 
 SCRIPT_VARIABLE: Final = "TREADLE_SCRIPT"
+REQUESTS_VARIABLE: Final = "TREADLE_SCRIPT_REQUESTS"
+"""Names a file to which scripted models append what they are asked, for tests to read."""
 
 
 class ProviderConfig(Struct, frozen=True, omit_defaults=True):
@@ -159,4 +162,10 @@ def _build_scripted(provider_id: str, config: ProviderConfig, environ: Mapping[s
 
     source = config.script or environ.get(SCRIPT_VARIABLE)
     script = load_script(source) if source else None
-    return ScriptedModel(script, provider_id=provider_id, keep_requests=0)
+    requests = environ.get(REQUESTS_VARIABLE)
+    return ScriptedModel(
+        script,
+        provider_id=provider_id,
+        keep_requests=0,
+        requests_file=Path(requests) if requests else None,
+    )

@@ -9,6 +9,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -108,6 +109,7 @@ class ScriptedModel:
         provider_id: str = "scripted",
         sleep: Sleep = asyncio.sleep,
         keep_requests: int = 1000,
+        requests_file: Path | None = None,
     ) -> None:
         self.provider_id = provider_id
         self.requests: deque[ModelRequest] = deque(maxlen=keep_requests)
@@ -115,12 +117,17 @@ class ScriptedModel:
         self._script = script if script is None or callable(script) else _as_script(script)
         self._sleep = sleep
         self._count = 0
+        # One request a line, for whoever runs the server as a process of its own.
+        self._requests_file = requests_file
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play the next response."""
         number = self._count
         self._count += 1
         self.requests.append(request)
+        if self._requests_file is not None:
+            with self._requests_file.open("ab") as file:
+                file.write(msgspec.json.encode(request) + b"\n")
         steps = _as_steps(self._choose(request, number))
         return _Play(request, number, self._sleep).events(steps)
 

@@ -1,7 +1,8 @@
 """Tools and calls for providers that know functions only.
 
-Free-text tools become functions with one string, namespaces become prefixes of names, and what the
-Responses service runs by itself is left out. Calls that come back are given their old shape.
+Free-text tools become functions with one string, namespaces become prefixes of names, the search
+for tools becomes a function, and what the Responses service runs by itself is left out. Calls that
+come back are given their old shape.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
 
 SEPARATOR: Final = "__"
+TOOL_SEARCH: Final = "tool_search"
 _MAX_NAME: Final = 64
 _INPUT_SCHEMA: Final = {
     "type": "object",
@@ -91,7 +93,10 @@ def _functions_of(tools: Iterable[ModelTool], namespace: str | None = None) -> I
         kind, name = tool.get("type"), tool.get("name")
         if kind == "namespace" and isinstance(tool.get("tools"), list):
             yield from _functions_of(tool["tools"], str(name))
-        elif kind == "function" and isinstance(name, str):
+            continue
+        if kind == TOOL_SEARCH and tool.get("execution") == "client":
+            kind, name = "function", TOOL_SEARCH
+        if kind == "function" and isinstance(name, str):
             yield Function(
                 name=_name(namespace, name),
                 description=str(tool.get("description") or ""),

@@ -54,13 +54,31 @@ def _sandbox_policy(value: JsonValue) -> JsonValue:
 
 
 def _dynamic_tools(value: JsonValue) -> JsonValue:
-    """A tool without a `type` is a function: the only kind there was when the field was new."""
+    """A tool without a `type` is a function: the only kind there was when the field was new.
+
+    A little later such a tool could name its namespace, and say that it was not to be shown.
+    """
     if not isinstance(value, list):
         return value
-    return [
-        {"type": "function", **tool} if isinstance(tool, dict) and "type" not in tool else tool
-        for tool in value
-    ]
+    tools: list[JsonValue] = []
+    spaces: dict[str, list[JsonValue]] = {}
+    for tool in value:
+        if not isinstance(tool, dict) or "type" in tool:
+            tools.append(tool)
+            continue
+        function = {"type": "function", **tool}
+        if function.pop("exposeToContext", True) is False:
+            function.setdefault("deferLoading", True)
+        name = function.pop("namespace", None)
+        if not isinstance(name, str):
+            tools.append(function)
+            continue
+        if name not in spaces:
+            spaces[name] = []
+            about = {"name": name, "description": f"Tools in the {name} namespace."}
+            tools.append({"type": "namespace", **about, "tools": spaces[name]})
+        spaces[name].append(function)
+    return tools
 
 
 _FIELDS: Final = {

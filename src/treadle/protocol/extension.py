@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.protocol.base import Sparse, UInt64
+from typing import Literal
+
+from treadle.protocol.base import SnakeValue, Sparse, UInt64
 
 
 class Budget(Sparse, frozen=True):
@@ -12,3 +14,12 @@ class Budget(Sparse, frozen=True):
     max_tokens: UInt64 | None = None
     max_model_requests: UInt64 | None = None
     max_seconds: float | None = None
+
+
+class AskPolicy(SnakeValue, frozen=True):
+    """The table `asks` of the configuration: how long questions to clients stay open."""
+
+    # Null waits for ever.
+    deadline_ms: UInt64 | None = None
+    # What counts as the answer then; questions that it does not fit are refused.
+    decision: Literal["accept", "decline", "cancel"] = "decline"

@@ -187,6 +187,7 @@ class ThreadResumeInitialTurnsPageParams(Params, frozen=True):
 
 
 @experimental(
+    "dynamic_tools",
     "history",
     "initial_turns_page",
     "path",
@@ -220,6 +221,8 @@ class ThreadResumeParams(Params, frozen=True):
     persist_extended_history: bool = False
     # Ours: the last event the client has seen; it is told what came later instead of turns.
     after_seq: UInt64 | None = None
+    # Ours: the tools that the clients of the thread have from now on.
+    dynamic_tools: list[DynamicToolSpec] | None = None
 
 
 @experimental(

@@ -132,6 +132,8 @@ class FunctionDynamicToolNamespaceTool(Value, tag="function", frozen=True):
     input_schema: JsonValue
     name: str
     defer_loading: bool = False
+    # Ours: how long a call may wait for its answer before the model is told that none came.
+    deadline_ms: UInt64 | None = None
 
 
 DynamicToolNamespaceTool = FunctionDynamicToolNamespaceTool
@@ -145,6 +147,8 @@ class FunctionDynamicToolSpec(Value, tag="function", frozen=True):
     name: str
     # Registered, but left out of the list of tools that the model is shown.
     defer_loading: bool = False
+    # Ours: how long a call may wait for its answer before the model is told that none came.
+    deadline_ms: UInt64 | None = None
 
 
 class NamespaceDynamicToolSpec(Value, tag="namespace", frozen=True):

@@ -10,8 +10,10 @@ import msgspec
 
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
+from treadle.engine.thread import Thread
 from treadle.engine.threads import Models, Threads
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
+from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.rpc import envelope
@@ -21,6 +23,7 @@ from treadle.server.config_file import ConfigError
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.errors import translate
 from treadle.server.handshake import home_folder
+from treadle.server.mcp import ConfiguredMcp
 from treadle.server.models import ConfiguredModels
 from treadle.server.session import ClientSession, guard
 from treadle.store.store import Store
@@ -50,11 +53,14 @@ class Server:
             home=home,
             clock=clock,
         )
+        self.threads.mcp = ConfiguredMcp(self.configuration)
+        self.threads.rule_folders = self._rule_folders
         self._router: Router[ClientSession] = Router(
             {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=translate
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
+        self.threads.agents.on_spawn = self._introduce
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
 
@@ -65,6 +71,23 @@ class Server:
         except ConfigError:
             return self.configuration.lenient().warnings
         return ()
+
+    def _introduce(self, parent: Thread, child: Thread) -> None:
+        """Let those who hear an agent meet one that works for it."""
+        for session in self.sessions:
+            session.meet(parent, child)
+
+    def _rule_folders(self, cwd: str) -> list[Path]:
+        """Where the projects that the user trusts keep rules about commands, for this folder."""
+        try:
+            layers = self.configuration.effective(cwd).layers
+        except ConfigError:
+            return []  # nothing that cannot be read can be trusted
+        return [
+            Path(layer.source.dot_codex_folder) / "rules"
+            for layer in layers
+            if isinstance(layer.source, ProjectConfigLayerSource) and layer.disabled_reason is None
+        ]
 
     def unbuilt_methods(self) -> list[str]:
         """The methods of the protocol that this server knows and cannot do yet."""
@@ -107,6 +130,7 @@ class Server:
             self._router,
             session,
             stamp=self._clock,
+            ids=self.threads.ask_ids,
             on_start=session.listen if answered is not None else None,
         )
         session.connection = connection

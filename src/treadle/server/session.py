@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from treadle.engine.log import LeftBehind, Relayed
+from treadle.connection.connection import ConnectionLost
+from treadle.engine.log import Asked, LeftBehind, Relayed
 from treadle.engine.thread import Thread
+from treadle.protocol.base import RequestId
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.gate import gated
 from treadle.protocol.initialize import InitializeParams
 from treadle.protocol.method import Notification, Request
-from treadle.protocol.notifications import CONFIG_WARNING, SERVER_NOTIFICATIONS
-from treadle.rpc.errors import AlreadyInitialized, ExperimentalApiRequired, NotInitialized
+from treadle.protocol.notifications import CONFIG_WARNING, SERVER_NOTIFICATIONS, THREAD_STARTED
+from treadle.protocol.thread import (
+    ServerRequestResolvedNotification,
+    ThreadStartedNotification,
+)
+from treadle.rpc.errors import (
+    AlreadyInitialized,
+    ExperimentalApiRequired,
+    NotInitialized,
+    RpcError,
+)
+from treadle.server.questions import put
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
+    from treadle.server.handlers.command import ClientCommand
     from treadle.server.server import Server
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -46,9 +61,14 @@ class ClientSession:
         self.connection: Connection[ClientSession] | None = None
         self.client: InitializeParams | None = None
         self.is_experimental = False
+        self.wants_legacy_approvals = False
+        # Commands that run for the client, by the ids that it chose.
+        self.commands: dict[str, ClientCommand] = {}
         self._opted_out: frozenset[str] = frozenset()
         self._announcements: Subscription | None = None
         self._followed: dict[str, Followed] = {}
+        # What the client was asked and has not answered yet, by number.
+        self._asked: dict[int, asyncio.Task[None] | None] = {}
         # Threads heard no more, as long as something told while they were is still to be told.
         self._left: dict[str, Subscription] = {}
 
@@ -58,6 +78,8 @@ class ClientSession:
         capabilities = params.capabilities
         if capabilities is not None:
             self.is_experimental = capabilities.experimental_api
+            extensions = capabilities.extensions or {}
+            self.wants_legacy_approvals = extensions.get("legacyApprovals") is True
             self._opted_out = frozenset(capabilities.opt_out_notification_methods or ())
 
     def listen(self) -> None:
@@ -71,15 +93,32 @@ class ClientSession:
     def subscribe(self, thread: Thread, after: int | None) -> None:
         """Hear what happens in a thread after a position, or from now on.
 
-        A second time changes nothing: the first one tells everything.
+        A second time changes nothing: the first one tells everything. One that was let go of and
+        is loaded anew is heard from where it was left.
         """
-        if thread.id in self._followed:
-            return
-        subscription = Subscription(thread.log, after, self._deliver)
+        known = self._followed.get(thread.id)
+        if known is not None:
+            if known.thread is thread:
+                return
+            after = known.subscription.position
+            self.unsubscribe(thread.id)
+        subscription = Subscription(thread.log, after, partial(self._deliver, thread))
         task = self._spawn(subscription, f"follow {thread.id}")
         if task is not None:
             self._followed[thread.id] = Followed(thread, subscription, task)
             self.server.threads.listen(thread)
+        # Whoever hears an agent hears those that work for it: they may have questions too.
+        for child in self.server.threads.agents.open_threads(thread):
+            self.subscribe(child, None)
+
+    def meet(self, parent: Thread, child: Thread) -> None:
+        """Hear of an agent that works for another one, if that one is heard."""
+        if parent.id not in self._followed:
+            return
+        if child.id not in self._followed:
+            snapshot = self.server.threads.snapshot(child.meta)
+            self.tell(THREAD_STARTED, ThreadStartedNotification(snapshot))
+        self.subscribe(child, child.log.last_seq)
 
     def unsubscribe(self, thread_id: str) -> bool:
         """Hear no more of a thread; false if it was not heard."""
@@ -91,6 +130,8 @@ class ClientSession:
         if waits is not None and waits.position < waits.last_seq:
             self._left[thread_id] = followed.subscription
         self.server.threads.unlisten(followed.thread)
+        for child in self.server.threads.agents.open_threads(followed.thread):
+            self.unsubscribe(child.id)
         return True
 
     def leave(self) -> None:
@@ -129,10 +170,57 @@ class ClientSession:
             if self.connection is not None:
                 self.connection.finish()
 
-    async def _deliver(self, event: Event) -> None:
-        if self.connection is not None and self._wants(SERVER_NOTIFICATIONS[event.method]):
+    async def _deliver(self, thread: Thread, event: Event) -> None:
+        if self.connection is None:
+            return
+        if isinstance(event, Asked):
+            await self.connection.room()
+            self._ask(self.connection, thread, event)
+            return
+        if isinstance(event.params, ServerRequestResolvedNotification):
+            self._forget(event.params.request_id)
+        if self._wants(SERVER_NOTIFICATIONS[event.method]):
             post = self.connection.post
             await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq or None)
+
+    def _ask(self, connection: Connection[ClientSession], thread: Thread, asked: Asked) -> None:
+        """Put a question to the client, unless it has it already or nobody needs an answer."""
+        number = asked.request_id
+        if number in self._asked or not asked.is_open():
+            return
+        try:
+            answer = put(connection, thread, asked, self)
+        except ConnectionLost:
+            return
+        thread.asks.hold(number, self)
+        work = self._take_answer(thread, number, answer)
+        self._asked[number] = connection.spawn(work, f"answer to {number}")
+
+    async def _take_answer(
+        self, thread: Thread, number: int, answer: Coroutine[None, None, msgspec.Struct]
+    ) -> None:
+        """Pass the client's answer on; a client that is gone has not answered."""
+        try:
+            thread.asks.answer(number, await answer, self.name)
+        except ConnectionLost:
+            pass
+        except RpcError as error:
+            thread.asks.refuse(number, str(error), self.name)
+        except msgspec.MsgspecError as error:
+            thread.asks.refuse(number, str(error), self.name, "nonsense")
+        finally:
+            thread.asks.let_go(number, self)
+
+    def _forget(self, number: RequestId) -> None:
+        """Wait no more for an answer: somebody else gave one, or none is needed."""
+        task = self._asked.pop(number, None) if isinstance(number, int) else None
+        if task is not None:
+            task.cancel()
+
+    @property
+    def name(self) -> str:
+        """Who the client says it is, for the books."""
+        return "client" if self.client is None else f"client {self.client.client_info.name}"
 
     async def _deliver_announcement(self, event: Event) -> None:
         if self.connection is None or not self._wants(SERVER_NOTIFICATIONS[event.method]):

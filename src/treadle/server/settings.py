@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.engine.errors import InvalidInput
-from treadle.engine.settings import Settings
+from treadle.engine.settings import AgentLimits, Settings
+from treadle.engine.terminal_shell import ShellSettings
+from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
+from treadle.protocol.config import WebSearchToolConfig
 from treadle.protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxSandboxPolicy,
@@ -22,6 +27,7 @@ from treadle.protocol.policy import (
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
+from treadle.server.config_file import ConfigError
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.configuration.requirements import refuse_disallowed
@@ -131,8 +137,36 @@ def _configured(
         developer_instructions=effective.developer_instructions,
         context_window=effective.model_context_window,
         auto_compact_limit=effective.model_auto_compact_token_limit,
+        asks=effective.asks,
+        agents=_agent_limits(effective.agents or {}),
+        features=effective.switches,
+        shell=ShellSettings(
+            allows_login=effective.allow_login_shell,
+            environment=effective.shell_environment_policy,
+            max_poll_ms=effective.background_terminal_max_timeout,
+            max_output_tokens=effective.tool_output_token_limit,
+        ),
+        web_search=effective.web_search,
+        web_search_options=_web_search_options(effective.tools),
         config=config,
     )
+
+
+def _web_search_options(tools: dict[str, JsonValue] | None) -> WebSearchToolConfig | None:
+    """How the web is searched; an older file has a mere switch there."""
+    options = (tools or {}).get("web_search")
+    if not isinstance(options, dict):
+        return None
+    try:
+        return msgspec.convert(options, WebSearchToolConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error), key="tools.web_search") from error
+
+
+def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
+    """What `[agents]` says; what is no number there is for others to read."""
+    known = ("max_threads", "max_depth")
+    return AgentLimits(**{key: table[key] for key in known if type(table.get(key)) is int})
 
 
 def _as_before(settings: Settings, last: TurnContext) -> Settings:
@@ -175,6 +209,7 @@ def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Set
         changed["service_tier"] = params.service_tier or "default"
     tools = getattr(params, "dynamic_tools", None)
     if tools is not None:
+        check_tools(tools)
         changed["dynamic_tools"] = tuple(tools)
     settings = replace(settings, **changed)
     if settings.model_provider not in effective.providers:

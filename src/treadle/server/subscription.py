@@ -46,7 +46,7 @@ class Subscription:
                 events = read()
                 for event in events:
                     await deliver(event)
-                    self.position = event.seq or self.position
+                    self.position = max(self.position, event.seq)
                 if not events:
                     self.position = self._reader.position
                     self._is_idle.set()

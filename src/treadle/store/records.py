@@ -11,6 +11,7 @@ from treadle.protocol.collaboration import CollaborationMode
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.usage import TokenUsageBreakdown
 
 ModelItem: TypeAlias = dict[str, JsonValue]
@@ -92,6 +93,12 @@ class GoalChanged(Record, tag="goal", frozen=True):
     goal: ThreadGoal | None
 
 
+class ToolsGiven(Record, tag="tools", frozen=True):
+    """A client brought other tools than those that the thread had from its clients."""
+
+    dynamic_tools: list[DynamicToolSpec]
+
+
 class AskOpened(Record, tag="askOpened", frozen=True):
     """A question to the client is open until it is answered; `method` asks it on the wire."""
 
@@ -100,18 +107,31 @@ class AskOpened(Record, tag="askOpened", frozen=True):
     method: str
     params: JsonValue
     turn_id: str | None = None
+    call_id: str | None = None
     opened_at_ms: int | None = None
     deadline_ms: int | None = None
     default: JsonValue = None
 
 
 class AskAnswered(Record, tag="askAnswered", frozen=True):
-    """A question is settled: who answered, when, and what."""
+    """A question is settled: who answered, when, and what; a null answer is a refusal."""
 
     id: str
     by: str
     at_ms: int
     answer: JsonValue = None
+
+
+class Decided(Record, tag="decided", frozen=True):
+    """An action was allowed or refused without a question: by which rule, and when."""
+
+    call_id: str
+    turn_id: str
+    action: str
+    decision: str
+    # "policy", "rule default.rules:3", "session", "reviewer".
+    by: str
+    at_ms: int
 
 
 class ClientMessage(Record, tag="clientMessage", frozen=True):
@@ -132,7 +152,9 @@ AnyRecord: TypeAlias = (
     | Named
     | MetadataChanged
     | GoalChanged
+    | ToolsGiven
     | AskOpened
     | AskAnswered
+    | Decided
     | ClientMessage
 )

@@ -29,11 +29,13 @@ from treadle.store.records import (
     AskOpened,
     ClientMessage,
     Compacted,
+    Decided,
     GoalChanged,
     HistoryItem,
     MetadataChanged,
     Named,
     RolledBack,
+    ToolsGiven,
     TurnContext,
     UsageRecord,
 )
@@ -43,10 +45,24 @@ from treadle.store.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Start(msgspec.Struct, rename="camel"):
+    """As much of a started item as every reader needs."""
+
+    item: _Named
+    started_at_ms: int
+    turn_id: str
+
+
 _STARTED: Final = n.ITEM_STARTED.method
 _COMPLETED: Final = n.ITEM_COMPLETED.method
 _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
 _item_started: Final = msgspec.json.Decoder(ItemStartedNotification)
+_start_of: Final = msgspec.json.Decoder(_Start)
 _turn_started: Final = msgspec.json.Decoder(TurnStartedNotification)
 _turn_completed: Final = msgspec.json.Decoder(TurnCompletedNotification)
 
@@ -101,6 +117,7 @@ class Replay:
             stored.open_items = self._open_items(running.items)
         stored.turns = [turn.to_turn() for turn in timeline.turns]
         stored.history = timeline.history
+        stored.item_times = {turn.id: turn.times for turn in timeline.turns}
         stored.views = [(turn.history, turn.length) for turn in timeline.turns]
         stored.settings = self._foreign.settings
         stored.usage = self._foreign.usage
@@ -140,8 +157,11 @@ class Replay:
         self._stored.last_seq = max(self._stored.last_seq, event.seq)
         if event.method == _COMPLETED:
             done = _item_completed.decode(event.params)
-            self._timeline.add_item(done.turn_id, done.item)
+            self._timeline.add_item(done.turn_id, done.item, done.completed_at_ms)
         elif event.method == _STARTED:
+            begun_item = _start_of.decode(event.params)
+            at_ms, item_id = begun_item.started_at_ms, begun_item.item.id
+            self._timeline.note_start(begun_item.turn_id, item_id, at_ms)
             self._started.append(event)
         elif event.method == n.TURN_STARTED.method:
             begun = _turn_started.decode(event.params).turn
@@ -160,7 +180,7 @@ class Replay:
         turn.root_turn_id = ended.root_turn_id
         self._started.clear()
 
-    def _record(self, mark: Mark) -> None:  # noqa: C901  one line for each kind of record
+    def _record(self, mark: Mark) -> None:  # noqa: C901, PLR0912  one line for each kind
         stored, foreign = self._stored, self._foreign
         match mark:
             case TurnContext():
@@ -176,10 +196,15 @@ class Replay:
                 stored.meta = msgspec.structs.replace(stored.meta, git_info=mark.git_info)
             case GoalChanged():
                 stored.goal = mark.goal
+            case ToolsGiven():
+                tools = mark.dynamic_tools or None
+                stored.meta = msgspec.structs.replace(stored.meta, dynamic_tools=tools)
             case AskOpened():
                 stored.open_asks[mark.id] = mark
             case AskAnswered():
                 stored.open_asks.pop(mark.id, None)
+            case Decided():
+                pass  # there to be read by people
             case ClientMessage():
                 stored.client_messages[mark.client_id] = mark
             case HistoryItem():

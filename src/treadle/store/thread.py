@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -90,6 +90,10 @@ def to_thread(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thre
     )
 
 
+ItemTimes: TypeAlias = dict[str, dict[str, tuple[int | None, int | None]]]
+"""When items began and were done, in milliseconds, by turn and item."""
+
+
 @dataclass(slots=True)
 class StoredThread:
     """A thread as its journal tells it."""
@@ -101,6 +105,7 @@ class StoredThread:
     history: list[ModelItem] = field(default_factory=list)
     # For each turn, where the view stood when it began: a list, and how much of it.
     views: list[tuple[list[ModelItem], int]] = field(default_factory=list)
+    item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
     usage: ThreadTokenUsage | None = None
     # Responses that the usage counts already.

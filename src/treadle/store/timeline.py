@@ -25,6 +25,8 @@ class OpenTurn:
     completed_at: int | None = None
     duration_ms: int | None = None
     root_turn_id: str | None = None
+    # When each item began and was done, in milliseconds, as far as it was recorded.
+    times: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     def to_turn(self) -> Turn:
         """Give the turn as the protocol has it."""
@@ -73,10 +75,18 @@ class Timeline:
         """Give the turn of this id, or the one in progress if no id is given."""
         return self.current if turn_id is None else self._by_id.get(turn_id)
 
-    def add_item(self, turn_id: str, item: ThreadItem) -> None:
+    def add_item(self, turn_id: str, item: ThreadItem, done_ms: int | None = None) -> None:
         """Put an item into its turn; a later version of an item takes the place of the earlier."""
         turn = self._by_id.get(turn_id) or self.begin_turn(turn_id, None)
         turn.items[item.id] = item
+        if done_ms is not None:
+            turn.times[item.id] = (turn.times.get(item.id, (None, None))[0], done_ms)
+
+    def note_start(self, turn_id: str, item_id: str, at_ms: int) -> None:
+        """Note when an item began; one that is begun again after a restart began before."""
+        turn = self._by_id.get(turn_id)
+        if turn is not None:
+            turn.times.setdefault(item_id, (at_ms, None))
 
     def replace_history(self, items: list[ModelItem]) -> None:
         """Go on with another view; turns remember the old one."""

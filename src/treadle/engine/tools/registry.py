@@ -7,20 +7,25 @@ are answers to the model, never the end of a turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from treadle.engine.errors import TurnCancelled
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
+from treadle.support.gate import Gate
 
 logger = logging.getLogger(__name__)
 
 Output: TypeAlias = str | list[JsonValue]
 """What goes back to the model: text, or content parts when there are pictures."""
+
+ToolName: TypeAlias = tuple[str | None, str]
+"""The namespace of a tool, if it has one, and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,13 @@ class ToolCall:
     input: str
     is_custom: bool = False
     namespace: str | None = None
+    # A search for tools in the form of its own that some models have for it.
+    is_search: bool = False
+
+    @property
+    def flat_name(self) -> str:
+        """The name as providers without namespaces have it."""
+        return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
 class ToolRefused(Exception):
@@ -39,7 +51,11 @@ class ToolRefused(Exception):
 
 
 class Tool(Protocol):
-    """Something the model can call."""
+    """Something the model can call.
+
+    A tool may also have `is_exclusive` (it runs alone among the calls of one answer), `namespace`
+    and `namespace_description`, and `is_deferred` (the model has to look for it first).
+    """
 
     @property
     def name(self) -> str:
@@ -59,47 +75,137 @@ class Tool(Protocol):
         ...
 
 
-class Toolbox:
-    """The tools that one thread has."""
+class Finder(Protocol):
+    """Lets the model look for the tools that it is not offered from the start."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._tools = {tool.name: tool for tool in tools}
+    def found(self) -> Container[ToolName]:
+        """The tools that the model has found and has to be offered from now on."""
+        ...
+
+    def tool(self, deferred: Sequence[Tool]) -> Tool:
+        """The tool by which it looks for them."""
+        ...
+
+
+class Toolbox:
+    """The tools that one thread has.
+
+    `changing` gives those that come and go; they cannot take the name of one that stays.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        changing: Callable[[], Iterable[Tool]] = tuple,
+        finder: Finder | None = None,
+    ) -> None:
+        self._tools = {name_of(tool): tool for tool in tools}
+        self._changing = changing
+        self._finder = finder
+        self._gate = Gate()
 
     def specs(self) -> Sequence[ModelTool]:
         """How the model is offered them."""
-        return [tool.spec() for tool in self._tools.values()]
+        known = self._known()
+        deferred = {name for name, tool in known.items() if is_deferred(tool)}
+        found = self._finder.found() if deferred and self._finder is not None else ()
+        return _offer(tool for name, tool in known.items() if name not in deferred or name in found)
+
+    def _known(self) -> dict[ToolName, Tool]:
+        known = dict(self._tools)
+        for tool in self._changing():
+            known.setdefault(name_of(tool), tool)
+        deferred = [tool for tool in known.values() if is_deferred(tool)]
+        if deferred and self._finder is not None:
+            search = self._finder.tool(deferred)
+            known.setdefault(name_of(search), search)
+        return known
+
+    def only(self, names: Container[str]) -> Toolbox:
+        """A box with the tools of these names, as far as there are any that stay."""
+        return Toolbox(tool for tool in self._tools.values() if tool.name in names)
 
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Carry out a call, whatever comes of it."""
-        tool = self._tools.get(call.name)
+        known = self._known()
+        # In a history that Codex has written, tools of MCP servers are called in a namespace.
+        tool = known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
         if tool is None:
             return f"unsupported call: {call.name}"
         try:
-            return await tool.run(call, turn)
+            async with self._gate.enter(alone=getattr(tool, "is_exclusive", False)):
+                return await tool.run(call, turn)
         except ToolRefused as refusal:
             return str(refusal)
+        except TurnCancelled:
+            raise
         except Exception:
             logger.exception("tool failed", extra={"tool": call.name})
             return f"the tool {call.name} failed"
 
 
+def name_of(tool: Tool) -> ToolName:
+    """What a tool is known by."""
+    return getattr(tool, "namespace", None), tool.name
+
+
+def is_deferred(tool: Tool) -> bool:
+    """Whether the model has to look for it before it is offered."""
+    return bool(getattr(tool, "is_deferred", False))
+
+
+def _offer(tools: Iterable[Tool]) -> list[ModelTool]:
+    """How the model is offered tools: those of one namespace together, where its first one is."""
+    specs: list[ModelTool] = []
+    spaces: dict[str, list[ModelTool]] = {}
+    for tool in tools:
+        space, _ = name_of(tool)
+        if space is None:
+            specs.append(tool.spec())
+            continue
+        if space not in spaces:
+            spaces[space] = []
+            specs.append(in_namespace(tool, spaces[space]))
+        spaces[space].append(tool.spec())
+    return specs
+
+
+def in_namespace(tool: Tool, specs: list[ModelTool]) -> ModelTool:
+    """The namespace of a tool, with these of its tools."""
+    space, _ = name_of(tool)
+    description = getattr(tool, "namespace_description", "")
+    return {"type": "namespace", "name": space, "description": description, "tools": specs}
+
+
 def read_call(item: ModelItem) -> ToolCall | None:
     """The call in an item of the model, if it is one that we carry out."""
-    kind = item.get("type")
-    if kind not in ("function_call", "custom_tool_call"):
-        return None
-    is_custom = kind == "custom_tool_call"
+    match item.get("type"):
+        case "function_call":
+            text = str(item.get("arguments") or "")
+        case "custom_tool_call":
+            text = str(item.get("input") or "")
+        # A search that the provider runs by itself has no need of us.
+        case "tool_search_call" if item.get("call_id") and item.get("execution") == "client":
+            text = msgspec.json.encode(item.get("arguments")).decode()
+            return ToolCall(str(item["call_id"]), "tool_search", text, is_search=True)
+        case _:
+            return None
     return ToolCall(
         id=str(item["call_id"]),
         name=str(item.get("name")),
-        input=str(item.get("input" if is_custom else "arguments") or ""),
-        is_custom=is_custom,
+        input=text,
+        is_custom=item["type"] == "custom_tool_call",
         namespace=item.get("namespace"),
     )
 
 
 def output_item(call: ToolCall, output: Output) -> ModelItem:
     """The output of a call as the model reads it."""
+    if call.is_search:
+        found = output if isinstance(output, list) else []
+        about = {"call_id": call.id, "status": "completed", "execution": "client"}
+        return {"type": "tool_search_output", **about, "tools": found}
     kind = "custom_tool_call_output" if call.is_custom else "function_call_output"
     return {"type": kind, "call_id": call.id, "output": output}
 

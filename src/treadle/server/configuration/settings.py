@@ -23,6 +23,7 @@ from treadle.protocol.config import (
     WebSearchMode,
 )
 from treadle.protocol.explain import explain
+from treadle.protocol.extension import AskPolicy
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode
 from treadle.protocol.requirements import CliAuthCredentialsStoreMode
@@ -43,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     review_model: str | None = None
     model_context_window: Int64 | None = None
+    asks: AskPolicy | None = None
     model_auto_compact_token_limit: Int64 | None = None
     model_auto_compact_token_limit_scope: AutoCompactTokenLimitScope | None = None
     model_provider: str | None = None

@@ -44,7 +44,7 @@ from treadle.server.keyset import cursor_at, page_of
 from treadle.server.offset_page import page
 from treadle.server.session import ClientSession
 from treadle.store.journal import BadCursor, ThreadNotFound
-from treadle.store.thread import ThreadQuery
+from treadle.store.thread import ItemTimes, StoredThread, ThreadQuery
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -91,8 +91,9 @@ def thread_items_list(
     ctx: Context[ClientSession], params: ThreadItemsListParams
 ) -> ThreadItemsListResponse:
     """List items, the oldest first unless asked otherwise."""
-    turns = _turns(ctx, params.thread_id)
-    entries = _entries(turn for turn in turns if params.turn_id in (None, turn.id))
+    stored = _stored(ctx, params.thread_id)
+    turns = [turn for turn in stored.turns if params.turn_id in (None, turn.id)]
+    entries = _entries(turns, stored.item_times)
     if params.sort_direction == "desc":
         entries.reverse()
     cursor = params.cursor
@@ -112,8 +113,9 @@ def thread_items_read(
     """Give some items of a turn."""
     if not 1 <= len(params.item_ids) <= MAX_ITEMS_READ:
         raise InvalidInput("itemIds", f"itemIds must contain 1 to {MAX_ITEMS_READ} IDs")
-    turns = _turns(ctx, params.thread_id)
-    entries = _entries(turn for turn in turns if turn.id == params.turn_id)
+    stored = _stored(ctx, params.thread_id)
+    turns = [turn for turn in stored.turns if turn.id == params.turn_id]
+    entries = _entries(turns, stored.item_times)
     return ThreadItemsReadResponse([each for each in entries if each.item.id in params.item_ids])
 
 
@@ -169,15 +171,20 @@ def viewed(turn: Turn, view: TurnItemsView) -> Turn:
 
 def backwards_cursors(turns: Sequence[Turn]) -> tuple[str | None, str | None]:
     """Cursors to read the turns, and the items, backwards from the last one there is."""
-    entries = _entries(turns)
+    entries = _entries(turns, {})
     return (
         cursor_at(turns[-1].id) if turns else None,
         cursor_at(_item_key(entries[-1])) if entries else None,
     )
 
 
-def _entries(turns: Iterator[Turn] | Sequence[Turn]) -> list[ThreadItemEntry]:
-    return [ThreadItemEntry(item=item, turn_id=turn.id) for turn in turns for item in turn.items]
+def _entries(turns: Sequence[Turn], times: ItemTimes) -> list[ThreadItemEntry]:
+    return [
+        ThreadItemEntry(item, turn.id, done, began)
+        for turn in turns
+        for item in turn.items
+        for began, done in (times.get(turn.id, {}).get(item.id, (None, None)),)
+    ]
 
 
 def _item_key(entry: ThreadItemEntry) -> str:
@@ -186,10 +193,13 @@ def _item_key(entry: ThreadItemEntry) -> str:
 
 
 def _turns(ctx: Context[ClientSession], thread_id: str) -> list[Turn]:
+    return _stored(ctx, thread_id).turns
+
+
+def _stored(ctx: Context[ClientSession], thread_id: str) -> StoredThread:
     threads = ctx.session.server.threads
-    loaded = threads.find(thread_id)
     try:
-        return threads.turns(loaded) if loaded is not None else threads.store.read(thread_id).turns
+        return threads.as_it_stands(thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", thread_id) from error
 

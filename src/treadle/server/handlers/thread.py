@@ -13,6 +13,7 @@ from treadle.connection.router import Router
 from treadle.engine.git import read_git_info
 from treadle.engine.settings import Settings
 from treadle.engine.thread import Thread
+from treadle.engine.tools.dynamic import check_tools, give_tools
 from treadle.protocol import notifications as n
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -56,7 +57,7 @@ def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> Thre
         ephemeral=bool(params.ephemeral),
         budget=params.budget,
     )
-    ctx.after_reply(partial(_introduce, ctx.session, thread))
+    ctx.after_reply(partial(introduce, ctx.session, thread))
     return _session(thread, ThreadStartResponse, [])
 
 
@@ -72,6 +73,7 @@ def thread_resume(ctx: Context[ClientSession], params: ThreadResumeParams) -> Th
         thread, turns = _load(ctx.session, params)
     else:
         _check_cursor(params, thread.log.last_seq)
+        _take_tools(thread, params)
         turns = threads.turns(thread)
     # Whoever names the last event it saw is told the rest; everybody else has it in the answer.
     ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
@@ -111,9 +113,17 @@ def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, l
         journal.close()
         raise
     thread = server.threads.load(journal, stored, _for_client(session, settings))
+    _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
     server.threads.announce(n.THREAD_STATUS_CHANGED, changed)
     return thread, stored.turns
+
+
+def _take_tools(thread: Thread, params: ThreadResumeParams) -> None:
+    """Let the thread have the tools that the client brings this time."""
+    if params.dynamic_tools is not None:
+        check_tools(params.dynamic_tools)
+        give_tools(thread, params.dynamic_tools)
 
 
 def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
@@ -131,6 +141,7 @@ def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
         personality=params.personality,
         sandbox=params.sandbox,
         service_tier=params.service_tier,
+        dynamic_tools=params.dynamic_tools,
     )
     items = msgspec.to_builtins(params.history or [])
     return server.threads.start_from(
@@ -154,7 +165,7 @@ def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> Thread
         last_turn_id=params.last_turn_id,
         before_turn_id=params.before_turn_id,
     )
-    ctx.after_reply(partial(_introduce, ctx.session, thread))
+    ctx.after_reply(partial(introduce, ctx.session, thread))
     return _session(thread, ThreadForkResponse, [] if params.exclude_turns else turns)
 
 
@@ -185,11 +196,12 @@ def _user_agent(name: str, version: str) -> str:
     return describe(name, version)["userAgent"]
 
 
-def _introduce(session: ClientSession, thread: Thread) -> None:
+def introduce(session: ClientSession, thread: Thread) -> None:
     """Tell everybody of a new thread, and its maker of all that happens in it."""
     snapshot = session.server.threads.snapshot(thread.meta)
     session.server.threads.announce(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
     session.subscribe(thread, thread.log.last_seq)
+    thread.mcp.start()
 
 
 def _check_cursor(params: ThreadResumeParams, last_seq: int) -> None:
@@ -203,6 +215,7 @@ def _check_cursor(params: ThreadResumeParams, last_seq: int) -> None:
 
 def _join(session: ClientSession, thread: Thread, after: int | None) -> None:
     session.subscribe(thread, after)
+    thread.mcp.start()
     goal = thread.goals.current
     if goal is not None:
         params = ThreadGoalUpdatedNotification(goal=goal, thread_id=thread.id)

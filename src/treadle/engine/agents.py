@@ -1,0 +1,379 @@
+"""Agents that work for other agents: threads with a parent, and how they are doing.
+
+A child is a thread like any other, with events, clients and questions of its own. What is special
+about it is kept here: whose it is, how many there may be, and that its parent hears how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.agent_roles import ROLES, free_name
+from treadle.engine.input import message, to_model_items
+from treadle.engine.items import text_of
+from treadle.engine.settings import Settings
+from treadle.model.base import ModelItem
+from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
+from treadle.protocol.input import UserInput
+from treadle.protocol.item import CollabAgentState
+from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
+from treadle.protocol.status import ThreadStatusChangedNotification
+from treadle.protocol.turn import TurnStartParams
+from treadle.store.journal import StoreError
+from treadle.store.thread import ThreadMeta
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.threads import Threads
+    from treadle.engine.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+PENDING: Final = CollabAgentState(status="pendingInit")
+RUNNING: Final = CollabAgentState(status="running")
+INTERRUPTED: Final = CollabAgentState(status="interrupted")
+SHUTDOWN: Final = CollabAgentState(status="shutdown")
+NOT_FOUND: Final = CollabAgentState(status="notFound")
+_WORDS: Final = {"pendingInit": "pending_init", "notFound": "not_found"}
+
+
+class AgentRefused(Exception):
+    """It cannot be done; the text is for the model."""
+
+
+@dataclass(slots=True)
+class Child:
+    """An agent that works for another one."""
+
+    id: str
+    parent_id: str
+    nickname: str
+    settings: Settings
+    state: CollabAgentState = PENDING
+    is_open: bool = True
+    # How many calls wait for it: they hear of its end before anybody tells them.
+    waiters: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.state.status not in ("pendingInit", "running")
+
+
+def word_for(state: CollabAgentState) -> JsonValue:
+    """A state as the model reads it."""
+    if state.status in ("completed", "errored"):
+        return {state.status: state.message}
+    return _WORDS.get(state.status, state.status)
+
+
+def depth_of(meta: ThreadMeta) -> int:
+    """How many generations a thread is away from one that a client began."""
+    source = meta.source
+    about = source.sub_agent if isinstance(source, SessionSourceDetail) else None
+    spawn = about.thread_spawn if isinstance(about, SubAgentSourceDetail) else None
+    return spawn.depth if spawn is not None else 0
+
+
+class Agents:
+    """The children of all threads of a server."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._children: dict[str, Child] = {}
+        self._change = asyncio.Event()
+        self.on_spawn: Callable[[Thread, Thread], None] = lambda _parent, _child: None
+
+    # -- what agents do with each other
+
+    def spawn(
+        self,
+        parent: Thread,
+        turn: Turn,
+        given: list[UserInput],
+        *,
+        role: str | None = None,
+        model: str | None = None,
+        effort: str | None = None,
+        forks: bool = False,
+    ) -> Child:
+        """Begin a thread that works for another one, and give it its task.
+
+        Raises:
+            AgentRefused: there are too many, too deep, or the role is not known.
+            InvalidInput: what is given to it cannot be read.
+        """
+        if role is not None and role not in ROLES:
+            known = ", ".join(ROLES)
+            raise AgentRefused(f"unknown agent_type {role!r}; there are: {known}")
+        self._check_room(parent)
+        # Refuses what cannot be read before there is anything to let go of again.
+        to_model_items(given)
+        settings = _settings(parent.settings_of(turn), role, model, effort)
+        name = free_name({child.nickname for child in self._family(parent.id)})
+        thread = self._threads.start(
+            settings,
+            describe=lambda meta: _describe(meta, parent, name, role),
+            ephemeral=parent.meta.ephemeral,
+        )
+        if forks:
+            thread.history.add(*_said(parent.history.items))
+        child = Child(thread.id, parent.id, name, settings)
+        self._adopt(parent, thread, child)
+        self._give(child, thread, given, turn)
+        return child
+
+    def send(self, parent: Thread, turn: Turn, child: Child, given: list[UserInput]) -> str:
+        """Give a child something to do, now or after what it is doing; gives the turn's id.
+
+        Raises:
+            AgentRefused: it was closed.
+        """
+        if not child.is_open:
+            raise AgentRefused(f"agent {child.id} is closed; resume it first")
+        thread = self._threads.find(child.id)
+        if thread is None:
+            # Nobody had listened to it for a while.
+            thread = self._load(parent, child.id, child)
+            self._adopt(parent, thread, child)
+        return self._give(child, thread, given, turn)
+
+    async def interrupt(self, child: Child) -> None:
+        """Stop what a child is doing."""
+        thread = self._threads.find(child.id)
+        if thread is not None:
+            await thread.halt()
+
+    async def wait(self, children: Sequence[Child], timeout_s: float) -> bool:
+        """Wait until one of them has nothing left to do; false if none has in time."""
+        for child in children:
+            child.waiters += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not any(child.is_done for child in children):
+                    await self._change.wait()
+        except TimeoutError:
+            return False
+        finally:
+            for child in children:
+                child.waiters -= 1
+        return True
+
+    async def close(self, child: Child) -> CollabAgentState:
+        """Stop a child and its own children, and let go of them; gives how it was before."""
+        before = child.state
+        self._retire(child)
+        for below in self._below(child.id):
+            await self.close(below)
+        thread = self._threads.find(child.id)
+        if thread is not None:
+            await thread.halt()
+            if self._threads.find(child.id) is thread:
+                self._threads.unload(thread)
+        return before
+
+    def resume(self, parent: Thread, child_id: str) -> Child:
+        """Load a child that was closed; one that is open stays as it is.
+
+        Raises:
+            AgentRefused: there is no such child, or no room for it.
+        """
+        child = self._children.get(child_id)
+        if child is not None and not self._is_below(child, parent.id):
+            raise AgentRefused(f"agent with id {child_id} not found")
+        if child is not None and child.is_open:
+            return child
+        self._check_room(parent)
+        thread = self._threads.find(child_id) or self._load(parent, child_id, child)
+        if thread.meta.parent_thread_id is None:
+            raise AgentRefused(f"agent with id {child_id} not found")
+        child = child or Child(
+            child_id,
+            thread.meta.parent_thread_id,
+            thread.meta.agent_nickname or "",
+            thread.settings,
+        )
+        child.is_open, child.state = True, RUNNING if thread.turn is not None else PENDING
+        self._adopt(parent, thread, child)
+        return child
+
+    def find(self, parent: Thread, child_id: str) -> Child | None:
+        """A child, or a child's child, that a thread may talk to."""
+        child = self._children.get(child_id)
+        return child if child is not None and self._is_below(child, parent.id) else None
+
+    # -- what threads tell
+
+    def turn_ended(self, thread: Thread, turn: Turn) -> None:
+        """Note how a child did; when a parent is interrupted, close its children."""
+        child = self._children.get(thread.id)
+        if child is not None and child.is_open:
+            self._note(child, _outcome(turn))
+        if turn.state == "interrupted":
+            self.dismiss(thread.id)
+
+    def dismiss(self, parent_id: str) -> None:
+        """Close the children of a thread, without waiting for it."""
+        for child in self._below(parent_id):
+            if child.is_open and not self._threads.tasks.is_closed:
+                self._retire(child)
+                self._threads.tasks.spawn(self._close_quietly(child), f"close agent {child.id}")
+
+    def open_threads(self, parent: Thread) -> list[Thread]:
+        """The open children of a thread that are loaded."""
+        found = (self._threads.find(child.id) for child in self._below(parent.id) if child.is_open)
+        return [thread for thread in found if thread is not None]
+
+    def has_busy(self, parent: Thread) -> bool:
+        """Whether somebody works for a thread."""
+        return any(thread.turn is not None for thread in self.open_threads(parent))
+
+    # -- the rest
+
+    def _check_room(self, parent: Thread) -> None:
+        limits = parent.settings.agents
+        if depth_of(parent.meta) >= limits.max_depth:
+            raise AgentRefused("an agent at this depth cannot have agents of its own")
+        if sum(child.is_open for child in self._family(parent.id)) >= limits.max_threads:
+            raise AgentRefused(
+                f"{limits.max_threads} agents are open, and there can be no more: close one first"
+            )
+
+    def _adopt(self, parent: Thread, thread: Thread, child: Child) -> None:
+        if not self._below(parent.id):
+            parent.at_close(lambda: self._forget(parent.id))
+        self._children[child.id] = child
+        # What a child uses, its parent has used.
+        thread.accounts.shared = lambda: parent.accounts.meters
+        self.on_spawn(parent, thread)
+
+    def _give(self, child: Child, thread: Thread, given: list[UserInput], turn: Turn) -> str:
+        params = TurnStartParams(
+            input=given, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
+        )
+        promised, start = thread.begin_turn(params)
+        self._set(child, RUNNING)
+        if start is not None:
+            start()
+        return promised.id
+
+    def _load(self, parent: Thread, child_id: str, child: Child | None) -> Thread:
+        try:
+            journal, stored = self._threads.store.open(child_id)
+        except StoreError as error:
+            raise AgentRefused(f"agent with id {child_id} not found") from error
+        owner = stored.meta.parent_thread_id
+        is_ours = owner == parent.id or (child is not None and self._is_below(child, parent.id))
+        if not is_ours or stored.meta.archived:
+            journal.close()
+            raise AgentRefused(f"agent with id {child_id} not found")
+        settings = child.settings if child is not None else parent.settings
+        thread = self._threads.load(journal, stored, settings)
+        told = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
+        self._threads.announce(n.THREAD_STATUS_CHANGED, told)
+        return thread
+
+    def _note(self, child: Child, state: CollabAgentState) -> None:
+        """Note that a child is done, and let its parent know unless it waits for that."""
+        self._set(child, state)
+        parent = self._threads.find(child.parent_id)
+        if parent is not None and not child.waiters:
+            news = {"agent_path": child.id, "nickname": child.nickname, "status": word_for(state)}
+            text = msgspec.json.encode(news).decode()
+            note = f"<subagent_notification>\n{text}\n</subagent_notification>"
+            parent.tell_model(message("user", note))
+
+    def _forget(self, parent_id: str) -> None:
+        """Let go of the children of a thread that is let go of; they can be found in the store."""
+        self.dismiss(parent_id)
+        for child in self._below(parent_id):
+            del self._children[child.id]
+
+    def _retire(self, child: Child) -> None:
+        child.is_open = False
+        self._set(child, SHUTDOWN)
+
+    def _set(self, child: Child, state: CollabAgentState) -> None:
+        child.state = state
+        changed, self._change = self._change, asyncio.Event()
+        changed.set()
+
+    async def _close_quietly(self, child: Child) -> None:
+        await self.close(child)
+
+    def _below(self, parent_id: str) -> list[Child]:
+        return [child for child in self._children.values() if child.parent_id == parent_id]
+
+    def _family(self, thread_id: str) -> Iterable[Child]:
+        """All children of the thread that a client began, however deep."""
+        root = thread_id
+        while root in self._children:
+            root = self._children[root].parent_id
+        return [child for child in self._children.values() if self._is_below(child, root)]
+
+    def _is_below(self, child: Child, ancestor_id: str) -> bool:
+        above: Child | None = child
+        while above is not None:
+            if above.parent_id == ancestor_id:
+                return True
+            above = self._children.get(above.parent_id)
+        return False
+
+
+def _settings(
+    inherited: Settings, role: str | None, model: str | None, effort: str | None
+) -> Settings:
+    """A child's settings: its parent's, with what it is there for."""
+    own = (inherited.developer_instructions, ROLES[role].instructions if role else None)
+    return replace(
+        inherited,
+        model=model or inherited.model,
+        effort=effort or inherited.effort,
+        developer_instructions="\n\n".join(text for text in own if text) or None,
+        # Plans are made with the user, and the client's tools were given to the parent.
+        collaboration_mode=None,
+        dynamic_tools=(),
+    )
+
+
+def _describe(meta: ThreadMeta, parent: Thread, name: str, role: str | None) -> ThreadMeta:
+    depth = depth_of(parent.meta) + 1
+    spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)
+    return msgspec.structs.replace(
+        meta,
+        source=SessionSourceDetail(sub_agent=SubAgentSourceDetail(thread_spawn=spawn)),
+        parent_thread_id=parent.id,
+        agent_nickname=name,
+        agent_role=role,
+        originator=parent.meta.originator,
+        cli_version=parent.meta.cli_version,
+        git_info=parent.meta.git_info,
+    )
+
+
+def _said(history: Sequence[ModelItem]) -> list[ModelItem]:
+    """What was said; not what was called, for the call that begins the child has no output yet."""
+    return [
+        {key: value for key, value in item.items() if key != "id"}
+        for item in history
+        if item.get("type") == "message" and text_of(item)
+    ]
+
+
+def _outcome(turn: Turn) -> CollabAgentState:
+    match turn.state:
+        case "completed":
+            said = turn.last_message.text if turn.last_message is not None else None
+            return CollabAgentState(status="completed", message=said)
+        case "failed":
+            why = turn.error.message if turn.error is not None else None
+            return CollabAgentState(status="errored", message=why)
+        case _:
+            return INTERRUPTED

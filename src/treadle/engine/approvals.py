@@ -1,0 +1,408 @@
+"""Who may say no: judges what the agent wants to do, and asks where the policy says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import msgspec
+
+from treadle.engine.asks import AskRefused
+from treadle.engine.commands.actions import actions_of
+from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
+from treadle.engine.commands.shell import display
+from treadle.engine.errors import TurnCancelled
+from treadle.engine.judgement import (
+    Allowed,
+    Forbidden,
+    Judgement,
+    judge_command,
+    judge_edit,
+    judge_retry,
+)
+from treadle.protocol import notifications as n
+from treadle.protocol.approval import (
+    AcceptWithExecpolicyAmendment,
+    ApplyPatchGuardianApprovalReviewAction,
+    CommandExecutionApprovalDecision,
+    CommandExecutionApprovalDecisionDetail,
+    CommandExecutionRequestApprovalParams,
+    CommandExecutionRequestApprovalResponse,
+    CommandGuardianApprovalReviewAction,
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+    GuardianApprovalReviewAction,
+)
+from treadle.protocol.error import WarningNotification
+from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
+from treadle.protocol.permission import AdditionalPermissionProfile, GrantedPermissionProfile
+from treadle.protocol.server_requests import (
+    ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
+    ITEM_FILE_CHANGE_REQUEST_APPROVAL,
+)
+from treadle.sandbox.policy import UNRESTRICTED, Confinement, confine
+from treadle.store.records import Decided
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
+
+BY_USER: Final = "rejected by user"
+BY_ERROR: Final = "approval request failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A command that the model wants to run, and what it says about it."""
+
+    call_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    escalated: bool = False
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+    additional: AdditionalPermissionProfile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A command may run, within these bounds."""
+
+    confinement: Confinement
+    was_asked: bool
+
+
+class Declined(Exception):
+    """It may not be done; `reason` is for the model."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Failed(Exception):
+    """Nobody gave an answer that can be used: it is not done; `reason` is for the model."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Approvals:
+    """What was approved in one thread, and how to come by more."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        # Commands and files that the user approved for as long as the thread is loaded.
+        self._commands: set[tuple[object, ...]] = set()
+        self._files: set[str] = set()
+        self._approved_calls: set[tuple[str, str]] = set()
+        self._warned: set[str] = set()
+        self._granted: list[AdditionalPermissionProfile] = []
+        self._granted_for_turn: dict[str, list[AdditionalPermissionProfile]] = {}
+
+    def confinement(self, turn: Turn) -> Confinement:
+        """What commands of the turn may do, nobody asked."""
+        return self._confine(turn)
+
+    def grant(
+        self, turn: Turn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]
+    ) -> None:
+        """Widen what commands may do, for the turn or for good."""
+        added = AdditionalPermissionProfile(profile.file_system, profile.network)
+        if scope == "session":
+            self._granted.append(added)
+            return
+        if turn.id not in self._granted_for_turn:
+            self._granted_for_turn[turn.id] = []
+            turn.at_end(lambda: self._forget(turn))
+        self._granted_for_turn[turn.id].append(added)
+
+    async def command(
+        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None]
+    ) -> Permit:
+        """Judge a command, and ask about it if need be; `before` is called only then.
+
+        Raises:
+            Declined: it may not run.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        settings = self._thread.settings_of(turn)
+        rules = self.rules(turn)
+        judged = judge_command(
+            request.argv,
+            policy=settings.approval_policy,
+            sandbox=settings.sandbox,
+            rule=rules.check(request.argv),
+            wants_more=request.escalated or request.additional is not None,
+        )
+        key = (request.argv, request.cwd, request.escalated, request.additional)
+        if isinstance(judged, Allowed | Forbidden) or key in self._commands:
+            by = "approved for the session" if key in self._commands else judged.by
+            self._note(turn, request.call_id, display(request.argv), by, judged)
+        if isinstance(judged, Forbidden):
+            before()
+            raise Declined(judged.reason)
+        if isinstance(judged, Allowed):
+            free = judged.is_free and settings.approval_policy != "untrusted"
+            return Permit(UNRESTRICTED if free else self._confine(turn), False)
+        if key not in self._commands:
+            await self._ask_command(turn, request, rules, judged.reason, before=before)
+        extra = (request.additional,) if request.additional else ()
+        bounds = UNRESTRICTED if request.escalated else self._confine(turn, *extra)
+        return Permit(bounds, was_asked=True)
+
+    async def retry(self, turn: Turn, request: CommandRequest, output: str) -> Permit:
+        """Judge whether a command that the sandbox seems to have stopped may run without it.
+
+        Raises:
+            Declined: it may not.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        del output  # what it said is in the item, which the user sees
+        if (turn.id, request.call_id) in self._approved_calls:
+            return Permit(UNRESTRICTED, was_asked=False)
+        judged = judge_retry(self._thread.settings_of(turn).approval_policy)
+        if isinstance(judged, Forbidden):
+            raise Declined(judged.reason)
+        reason = None if isinstance(judged, Allowed) else judged.reason
+        rules = self.rules(turn)
+        await self._ask_command(turn, request, rules, reason, suffix="/retry")
+        return Permit(UNRESTRICTED, was_asked=True)
+
+    async def file_change(
+        self,
+        turn: Turn,
+        call_id: str,
+        changes: Sequence[FileUpdateChange],
+        cwd: str,
+        *,
+        before: Callable[[], None],
+    ) -> bool:
+        """Judge edits, and ask about them if need be; true if somebody was asked.
+
+        Raises:
+            Declined: they may not be made.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        settings = self._thread.settings_of(turn)
+        bounds = self._confine(turn)
+        paths = _touched(changes)
+        judged = judge_edit(
+            settings.approval_policy,
+            settings.sandbox,
+            is_inside=all(bounds.may_write(path) for path in paths),
+        )
+        is_known = set(paths) <= self._files
+        if isinstance(judged, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judged.by
+            self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
+        if isinstance(judged, Forbidden):
+            raise Declined(judged.reason)
+        if isinstance(judged, Allowed) or is_known:
+            return False
+        await self._ask_files(turn, call_id, paths, cwd, judged.reason, before)
+        return True
+
+    def rules(self, turn: Turn) -> Rules:
+        """The rules that apply to the commands of a turn."""
+        rules = self._thread.around.rules(self._thread.settings_of(turn).cwd)
+        for text in rules.warnings:
+            if text not in self._warned:
+                self._warned.add(text)
+                self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+        return rules
+
+    # -- asking
+
+    async def _ask_command(
+        self,
+        turn: Turn,
+        request: CommandRequest,
+        rules: Rules,
+        reason: str | None,
+        *,
+        before: Callable[[], None] | None = None,
+        suffix: str = "",
+    ) -> None:
+        shown = display(request.argv)
+        action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
+        if await self._reviewed(turn, request.call_id, action, request.justification, before):
+            return
+        params = self._command_params(turn, request, rules, request.justification or reason)
+        accept = CommandExecutionRequestApprovalResponse("accept")
+        try:
+            answer = await self._thread.asks.ask(
+                ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
+                params,
+                turn=turn,
+                key=request.call_id + suffix,
+                call_id=request.call_id,
+                flag="waitingOnApproval",
+                before=before,
+                default=self._on_deadline(accept),
+            )
+        except AskRefused as refusal:
+            raise Failed(BY_ERROR) from refusal
+        self._take(turn, request, answer.decision)
+
+    def _command_params(
+        self, turn: Turn, request: CommandRequest, rules: Rules, reason: str | None
+    ) -> CommandExecutionRequestApprovalParams:
+        proposed = list(request.prefix_rule or ()) or amendment_for(request.argv, rules)
+        decisions: list[CommandExecutionApprovalDecision] = ["accept"]
+        if proposed:
+            amendment = AcceptWithExecpolicyAmendment(proposed)
+            decisions.append(
+                CommandExecutionApprovalDecisionDetail(accept_with_execpolicy_amendment=amendment)
+            )
+        else:
+            decisions.append("acceptForSession")
+        decisions.append("cancel")
+        return CommandExecutionRequestApprovalParams(
+            item_id=request.call_id,
+            started_at_ms=turn.clock(),
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            additional_permissions=request.additional,
+            available_decisions=decisions,
+            command=display(request.argv),
+            command_actions=actions_of(request.argv, request.cwd),
+            cwd=request.cwd,
+            environment_id="local",
+            proposed_execpolicy_amendment=proposed or None,
+            reason=reason,
+        )
+
+    def _take(
+        self, turn: Turn, request: CommandRequest, decision: CommandExecutionApprovalDecision
+    ) -> None:
+        """Act on what the user decided.
+
+        Raises:
+            Declined: no.
+            TurnCancelled: no, and stop.
+        """
+        if decision == "cancel":
+            raise TurnCancelled
+        if decision == "decline":
+            raise Declined(BY_USER)
+        if decision == "acceptForSession":
+            key = (request.argv, request.cwd, request.escalated, request.additional)
+            self._commands.add(key)
+        if isinstance(decision, CommandExecutionApprovalDecisionDetail):
+            self._amend(decision)
+        self._approved_calls.add((turn.id, request.call_id))
+        turn.at_end(lambda: self._approved_calls.discard((turn.id, request.call_id)))
+
+    def _amend(self, decision: CommandExecutionApprovalDecisionDetail) -> None:
+        path = self._thread.around.home / "rules" / "default.rules"
+        commands = decision.accept_with_execpolicy_amendment
+        network = decision.apply_network_policy_amendment
+        if commands is not None:
+            append_rule(path, commands.execpolicy_amendment)
+        if network is not None:
+            append_network_rule(path, network.network_policy_amendment)
+            if network.network_policy_amendment.action == "deny":
+                raise Declined(BY_USER)
+
+    async def _ask_files(
+        self,
+        turn: Turn,
+        call_id: str,
+        paths: Sequence[str],
+        cwd: str,
+        reason: str | None,
+        before: Callable[[], None],
+    ) -> None:
+        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
+        if await self._reviewed(turn, call_id, action, reason, before):
+            return
+        params = FileChangeRequestApprovalParams(
+            item_id=call_id,
+            started_at_ms=turn.clock(),
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            reason=reason,
+        )
+        try:
+            answer = await self._thread.asks.ask(
+                ITEM_FILE_CHANGE_REQUEST_APPROVAL,
+                params,
+                turn=turn,
+                key=call_id,
+                flag="waitingOnApproval",
+                before=before,
+                default=self._on_deadline(FileChangeRequestApprovalResponse("accept")),
+            )
+        except AskRefused as refusal:
+            raise Failed(BY_ERROR) from refusal
+        if answer.decision == "cancel":
+            raise TurnCancelled
+        if answer.decision == "decline":
+            raise Declined(BY_USER)
+        if answer.decision == "acceptForSession":
+            self._files.update(paths)
+
+    async def _reviewed(
+        self,
+        turn: Turn,
+        call_id: str,
+        action: GuardianApprovalReviewAction,
+        justification: str | None,
+        before: Callable[[], None] | None,
+    ) -> bool:
+        """Let a model decide in the user's stead, if the thread is set up so.
+
+        Raises:
+            Declined: it says no.
+        """
+        if self._thread.settings_of(turn).approvals_reviewer == "user":
+            return False
+        from treadle.engine.guardian import review_action
+
+        if before is not None:
+            before()
+        review = await review_action(self._thread, turn, action, call_id, justification)
+        if review.status != "approved":
+            raise Declined(review.rationale or f"the automatic review ended as {review.status}")
+        self._approved_calls.add((turn.id, call_id))
+        return True
+
+    # -- the rest
+
+    def _on_deadline(self, accept: D) -> D:
+        """The answer that counts when none came in time."""
+        policy = self._thread.settings.asks
+        decision = (policy.decision if policy else None) or "decline"
+        return msgspec.structs.replace(accept, decision=decision)
+
+    def _confine(self, turn: Turn, *extra: AdditionalPermissionProfile) -> Confinement:
+        settings = self._thread.settings_of(turn)
+        granted = (*self._granted, *self._granted_for_turn.get(turn.id, ()), *extra)
+        # The thread's folder, not the command's: the model says where a command runs.
+        return confine(settings.sandbox, settings.cwd, granted=granted)
+
+    def _forget(self, turn: Turn) -> None:
+        self._granted_for_turn.pop(turn.id, None)
+
+    def _note(self, turn: Turn, call_id: str, action: str, by: str, judged: Judgement) -> None:
+        """Leave a line on what was decided without a question."""
+        decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
+        self._thread.log.note(Decided(call_id, turn.id, action, decision, by, turn.clock()))
+
+
+def _touched(changes: Sequence[FileUpdateChange]) -> list[str]:
+    """The files that edits make, change or take away."""
+    paths = [change.path for change in changes]
+    for change in changes:
+        if isinstance(change.kind, UpdatePatchChangeKind) and change.kind.move_path:
+            paths.append(change.kind.move_path)
+    return [str(Path(path)) for path in paths]

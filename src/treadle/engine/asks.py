@@ -1,0 +1,273 @@
+"""Questions to the clients: approvals, choices, forms, calls of their tools.
+
+A question is stored before it is put, goes to every client that listens, and is settled once: by
+the first answer, by its deadline, or by the end of its turn. It outlives its clients, and the
+server: the call that asked is then run again and finds its question open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from treadle.engine.log import Asked, EventLog
+from treadle.engine.turn import Turn
+from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
+from treadle.protocol.method import Request
+from treadle.protocol.status import ThreadActiveFlag
+from treadle.protocol.thread import ServerRequestResolvedNotification
+from treadle.store.records import AskAnswered, AskOpened
+
+P = TypeVar("P", bound=msgspec.Struct)
+R = TypeVar("R", bound=msgspec.Struct)
+
+logger = logging.getLogger(__name__)
+
+
+Refusal: TypeAlias = Literal["error", "nonsense", "deadline"]
+"""Why there is no answer: the client said so, it cannot be read, or none came in time."""
+
+
+class AskRefused(Exception):
+    """Nobody gave an answer that can be used; `reason` says why, `kind` says it to programs."""
+
+    def __init__(self, reason: str, kind: Refusal = "error") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One question from its putting to its settling."""
+
+    id: str
+    method: str
+    turn: Turn
+    call_id: str
+    flag: ThreadActiveFlag | None
+    is_resumable: bool
+    request_id: int
+    answer: asyncio.Future[msgspec.Struct]
+    event: Asked | None = None
+    by: str = ""
+    # Clients that have the question and may still answer it.
+    holders: set[object] = field(default_factory=set)
+    refusal: AskRefused | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still waited for."""
+        return not self.answer.done()
+
+
+@dataclass(slots=True)
+class Asks:
+    """The questions of one thread."""
+
+    thread_id: str
+    log: EventLog
+    # Numbers for all questions of the server: clients of one thread agree on them.
+    ids: Iterator[int]
+    on_change: Callable[[], None]
+    # How long a question stays open when nothing else is said of it; null is for ever.
+    deadline_s: float | None = None
+    # Questions that an earlier server left open, until the call that put them is run again.
+    left: dict[str, AskOpened] = field(default_factory=dict)
+    _open: dict[str, Ask] = field(default_factory=dict)
+    _by_number: dict[int, Ask] = field(default_factory=dict)
+    _is_suspended: bool = False
+
+    async def ask(
+        self,
+        method: Request[P, R],
+        params: P,
+        *,
+        turn: Turn,
+        key: str,
+        call_id: str | None = None,
+        flag: ThreadActiveFlag | None = None,
+        before: Callable[[], None] | None = None,
+        default: R | None = None,
+        deadline_s: float | None = None,
+        resumable: bool = True,
+    ) -> R:
+        """Ask every client that listens; the first answer wins.
+
+        `key` is unique in the turn; `call_id` names the call of the model that asks, where that
+        is not the key. `before` is called when the thread is known to wait and nobody has been
+        asked yet.
+
+        Raises:
+            AskRefused: the answer was an error or nonsense, or none came and there is no default.
+        """
+        ask = Ask(
+            id=f"{turn.id}/{key}",
+            method=method.method,
+            turn=turn,
+            call_id=call_id or key,
+            flag=flag,
+            is_resumable=resumable,
+            request_id=next(self.ids),
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        # What clients answer is decoded as the method's result before it comes here.
+        answer = cast("asyncio.Future[R]", ask.answer)
+        limit = self._put(ask, params, before, deadline_s or self.deadline_s)
+        try:
+            async with asyncio.timeout(limit):
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            if answer.done():
+                return answer.result()
+            self._expire(ask, default)
+            if default is None:
+                raise AskRefused("no answer came in time", "deadline") from None
+            return default
+        except asyncio.CancelledError:
+            self._abandon(ask)
+            raise
+
+    @property
+    def open(self) -> Sequence[Ask]:
+        """The questions that wait for an answer, oldest first."""
+        return list(self._open.values())
+
+    def open_events(self) -> Sequence[Asked]:
+        """The open questions, for a client that has not been asked them."""
+        return [ask.event for ask in self._open.values() if ask.event is not None]
+
+    def flags(self) -> list[ThreadActiveFlag]:
+        """What the thread waits for."""
+        return sorted({ask.flag for ask in self._open.values() if ask.flag is not None})
+
+    def answer(self, request_id: int, result: msgspec.Struct, by: str) -> bool:
+        """Take an answer; false if the question was settled before."""
+        ask = self._by_number.get(request_id)
+        if ask is None or not ask.is_open:
+            return False
+        ask.by = by
+        ask.answer.set_result(result)
+        self._settle(ask, msgspec.to_builtins(result))
+        return True
+
+    def hold(self, request_id: int, holder: object) -> None:
+        """Note that a client has the question."""
+        ask = self._by_number.get(request_id)
+        if ask is not None:
+            ask.holders.add(holder)
+
+    def refuse(self, request_id: int, reason: str, by: str, kind: Refusal = "error") -> None:
+        """Take an error, or an answer that cannot be read.
+
+        It counts when no other client has the question: one that cannot answer must not speak
+        for one that can.
+        """
+        ask = self._by_number.get(request_id)
+        if ask is not None and ask.is_open:
+            ask.by = by
+            ask.refusal = AskRefused(reason, kind)
+
+    def let_go(self, request_id: int, holder: object) -> None:
+        """Note that a client will not answer the question any more."""
+        ask = self._by_number.get(request_id)
+        if ask is None:
+            return
+        ask.holders.discard(holder)
+        if ask.refusal is not None and not ask.holders and ask.is_open:
+            ask.answer.set_exception(ask.refusal)
+            self._settle(ask, None)
+
+    def all_waiting(self, calls: Collection[str]) -> bool:
+        """Whether each of these calls waits for an answer that may come after a restart."""
+        waiting = {ask.call_id for ask in self._open.values() if ask.is_resumable}
+        return bool(calls) and set(calls) <= waiting
+
+    def suspend(self) -> None:
+        """Leave the open questions as they are: another server will put them again."""
+        self._is_suspended = True
+
+    def was_left_open(self, turn_id: str, call_id: str) -> bool:
+        """Whether an earlier server waited for an answer to this call."""
+        return any(
+            record.turn_id == turn_id and (record.call_id or record.id) == call_id
+            for record in self.left.values()
+        )
+
+    def _put(
+        self,
+        ask: Ask,
+        params: msgspec.Struct,
+        before: Callable[[], None] | None,
+        limit: float | None,
+    ) -> float | None:
+        """Store the question and put it; gives the seconds that are left for an answer."""
+        self._open[ask.id] = ask
+        self._by_number[ask.request_id] = ask
+        self.on_change()
+        if before is not None:
+            before()
+        known = self.left.pop(ask.id, None)
+        now = ask.turn.clock()
+        if known is not None and known.deadline_ms is not None:
+            limit = max(0.0, (known.deadline_ms - now) / 1000)
+        opened = AskOpened(
+            id=ask.id,
+            kind="resumable" if ask.is_resumable else "bound",
+            method=ask.method,
+            params=msgspec.to_builtins(params),
+            turn_id=ask.turn.id,
+            call_id=ask.call_id,
+            opened_at_ms=now,
+            deadline_ms=None if limit is None else now + int(limit * 1000),
+        )
+        ask.event = self.log.ask(
+            ask.method,
+            params,
+            ask.request_id,
+            lambda: ask.is_open,
+            () if known is not None else (opened,),
+        )
+        return limit
+
+    def _expire(self, ask: Ask, default: msgspec.Struct | None) -> None:
+        ask.by = "deadline"
+        if default is None:
+            ask.answer.cancel()
+        else:
+            ask.answer.set_result(default)
+        self._settle(ask, msgspec.to_builtins(default))
+
+    def _abandon(self, ask: Ask) -> None:
+        """The turn ends while its question is open: nobody needs to answer any more."""
+        if not ask.is_open:
+            return
+        ask.answer.cancel()
+        if self._is_suspended and ask.is_resumable:
+            return
+        ask.by = "end of turn"
+        self._forget(ask)
+        self.log.note(AskAnswered(ask.id, ask.by, ask.turn.clock(), None))
+        # Clients hear how the turn ended first.
+        ask.turn.after_end(lambda: self._tell_resolved(ask))
+
+    def _settle(self, ask: Ask, answer: JsonValue) -> None:
+        """Store who settled it and how, tell it, and be active again."""
+        self._forget(ask)
+        self.log.note(AskAnswered(ask.id, ask.by, ask.turn.clock(), answer))
+        self._tell_resolved(ask)
+        self.on_change()
+
+    def _forget(self, ask: Ask) -> None:
+        self._open.pop(ask.id, None)
+        self._by_number.pop(ask.request_id, None)
+
+    def _tell_resolved(self, ask: Ask) -> None:
+        params = ServerRequestResolvedNotification(ask.request_id, self.thread_id)
+        self.log.tell(n.SERVER_REQUEST_RESOLVED, params)

@@ -1,0 +1,1 @@
+"""MCP servers: their tools, documents and questions, as a thread uses them."""

@@ -1,0 +1,192 @@
+"""Whether a tool of an MCP server may be called, and asking where the rules say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+
+from treadle.engine.asks import AskRefused
+from treadle.engine.mcp.config import ApprovalMode
+from treadle.engine.mcp.server import McpServer, Raw
+from treadle.engine.settings import Settings
+from treadle.protocol.approval import McpToolCallGuardianApprovalReviewAction
+from treadle.protocol.base import JsonValue
+from treadle.protocol.elicitation import (
+    FormMcpServerElicitationRequestParams,
+    McpElicitationSchema,
+    McpServerElicitationRequestResponse,
+)
+from treadle.protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxSandboxPolicy,
+)
+from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
+from treadle.store.records import Decided
+
+if TYPE_CHECKING:
+    from treadle.engine.mcp.servers import McpServers
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+REJECTED: Final = "user rejected MCP tool call"
+CANCELLED: Final = "user cancelled MCP tool call"
+NOBODY: Final = "MCP tool call requires approval, but approval policy is never"
+
+Verdict: TypeAlias = Literal["allow", "ask", "refuse"]
+
+
+class McpRefused(Exception):
+    """The tool may not be called; the message is for the model and the clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the rules say of a call, and which of them says it."""
+
+    verdict: Verdict
+    by: str
+
+
+def judge(mode: ApprovalMode, hints: Raw, settings: Settings) -> Judgement:
+    """What the rules say of a call: the configured mode, the tool's own hints, the policy."""
+    if not _needs_approval(mode, hints):
+        return Judgement("allow", f"approval_mode {mode}")
+    if settings.approval_policy != "never":
+        return Judgement("ask", f"approval_mode {mode}")
+    if isinstance(settings.sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy):
+        return Judgement("allow", "policy never without a sandbox")
+    return Judgement("refuse", "policy never")
+
+
+def _needs_approval(mode: ApprovalMode, hints: Raw) -> bool:
+    """By the hints a tool that says nothing may destroy things and reach the world."""
+    reads_only = hints.get("readOnlyHint") is True
+    is_destructive = hints.get("destructiveHint")
+    match mode:
+        case "approve":
+            return False
+        case "prompt":
+            return True
+        case "writes":
+            return not reads_only
+        case "auto":
+            if is_destructive is True:
+                return True
+            reaches_out = hints.get("openWorldHint") is not False
+            return not reads_only and (is_destructive is not False or reaches_out)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call that the model wants to make."""
+
+    turn: Turn
+    call_id: str
+    server: McpServer
+    tool: Raw
+    arguments: Raw
+
+    @property
+    def name(self) -> str:
+        """What the server calls the tool."""
+        return str(self.tool["name"])
+
+    @property
+    def mode(self) -> ApprovalMode:
+        """When to ask, as it is configured."""
+        return self.server.config.approval_mode(self.name)
+
+
+async def approve(servers: McpServers, use: ToolUse) -> None:
+    """Let a call pass, or ask about it.
+
+    Raises:
+        McpRefused: it may not be made.
+    """
+    thread, settings = servers.thread, servers.thread.settings_of(use.turn)
+    hints = use.tool.get("annotations")
+    judged = judge(use.mode, hints if isinstance(hints, dict) else {}, settings)
+    is_known = judged.verdict == "ask" and (use.server.name, use.name) in servers.approved
+    if judged.verdict != "ask" or is_known:
+        _note(thread, use, judged, is_known=is_known)
+    if judged.verdict == "refuse":
+        key = f"mcp_servers.{use.server.name}.tools.{use.name}.approval_mode"
+        raise McpRefused(f'{NOBODY} (to allow it unattended: {key} = "approve")')
+    if judged.verdict == "allow" or is_known:
+        return
+    if settings.approvals_reviewer != "user":
+        await _review(thread, use)
+        return
+    persist = ["session", "always"] if use.mode == "auto" else []
+    answer = await _ask(thread, use, persist)
+    if answer.action != "accept":
+        raise McpRefused(REJECTED if answer.action == "decline" else CANCELLED)
+    wish = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
+    if wish in persist:
+        servers.remember(use.server.name, use.name, always=wish == "always")
+
+
+async def _ask(
+    thread: Thread, use: ToolUse, persist: list[str]
+) -> McpServerElicitationRequestResponse:
+    server = use.server.name
+    limits = thread.settings.asks
+    at_deadline = limits.decision if limits is not None else "decline"
+    try:
+        return await thread.asks.ask(
+            MCP_SERVER_ELICITATION_REQUEST,
+            FormMcpServerElicitationRequestParams(
+                server_name=server,
+                thread_id=thread.id,
+                turn_id=use.turn.id,
+                message=f'Allow the {server} MCP server to run tool "{use.name}"?',
+                requested_schema=McpElicitationSchema(properties={}, type="object"),
+                meta=_meta(use, persist),
+            ),
+            turn=use.turn,
+            key=use.call_id,
+            flag="waitingOnApproval",
+            default=McpServerElicitationRequestResponse(at_deadline),
+        )
+    except AskRefused as refusal:
+        raise McpRefused(REJECTED) from refusal
+
+
+def _meta(use: ToolUse, persist: list[str]) -> Raw:
+    shown: list[JsonValue] = [
+        {"name": name, "value": value, "display_name": name}
+        for name, value in use.arguments.items()
+    ]
+    given: Raw = {"codex_approval_kind": "mcp_tool_call"}
+    if persist:
+        given["persist"] = persist
+    if title := use.tool.get("title"):
+        given["tool_title"] = title
+    if description := use.tool.get("description"):
+        given["tool_description"] = description
+    return {**given, "tool_params": use.arguments, "tool_params_display": shown}
+
+
+async def _review(thread: Thread, use: ToolUse) -> None:
+    """Let a model decide in the user's stead."""
+    from treadle.engine.guardian import review_action
+
+    title = use.tool.get("title")
+    action = McpToolCallGuardianApprovalReviewAction(
+        use.server.name, use.name, tool_title=title if isinstance(title, str) else None
+    )
+    arguments = msgspec.json.encode(use.arguments).decode()
+    review = await review_action(thread, use.turn, action, use.call_id, arguments)
+    if review.status != "approved":
+        raise McpRefused(review.rationale or f"the automatic review ended as {review.status}")
+
+
+def _note(thread: Thread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
+    """Leave a line on what was decided without a question."""
+    decision = "forbidden" if judged.verdict == "refuse" else "allowed"
+    by = "approved for the session" if is_known else judged.by
+    action = f"mcp {use.server.name}/{use.name}"
+    now = use.turn.clock()
+    thread.log.note(Decided(use.call_id, use.turn.id, action, decision, by, now))

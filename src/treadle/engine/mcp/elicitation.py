@@ -1,0 +1,91 @@
+"""Questions of MCP servers to the user, put to the clients of the thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.asks import AskRefused
+from treadle.engine.mcp.server import Raw
+from treadle.protocol.elicitation import (
+    FormMcpServerElicitationRequestParams,
+    McpElicitationSchema,
+    McpServerElicitationRequestParams,
+    McpServerElicitationRequestResponse,
+    UrlMcpServerElicitationRequestParams,
+)
+from treadle.protocol.policy import GranularAskForApproval
+from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+DECLINED: Final[Raw] = {"action": "decline"}
+
+
+async def elicit(thread: Thread, server: str, call_id: str, key: str, asked: Raw) -> Raw:
+    """Put a question of a server to the clients; without a turn, or a way to ask, it is declined.
+
+    It cannot be answered under another server: the MCP server that asks dies with this one.
+    """
+    turn = thread.turn
+    if turn is None or not _may_ask(thread, turn):
+        return DECLINED
+    params = _params(thread.id, turn.id, server, asked)
+    if params is None:
+        return DECLINED
+    try:
+        answer = await thread.asks.ask(
+            MCP_SERVER_ELICITATION_REQUEST,
+            params,
+            turn=turn,
+            key=key,
+            call_id=call_id,
+            flag="waitingOnApproval",
+            default=McpServerElicitationRequestResponse("decline"),
+            resumable=False,
+        )
+    except AskRefused:
+        return DECLINED
+    given: Raw = {"action": answer.action}
+    if answer.content is not None and answer.action == "accept":
+        given["content"] = answer.content
+    return given if answer.meta is None else {**given, "_meta": answer.meta}
+
+
+def _may_ask(thread: Thread, turn: Turn) -> bool:
+    policy = thread.settings_of(turn).approval_policy
+    if isinstance(policy, GranularAskForApproval):
+        return policy.granular is not None and policy.granular.mcp_elicitations
+    return policy != "never"
+
+
+def _params(
+    thread_id: str, turn_id: str, server: str, asked: Raw
+) -> McpServerElicitationRequestParams | None:
+    message = str(asked.get("message") or "")
+    meta = asked.get("_meta") or None
+    if asked.get("mode") == "url":
+        return UrlMcpServerElicitationRequestParams(
+            server_name=server,
+            thread_id=thread_id,
+            turn_id=turn_id,
+            elicitation_id=str(asked.get("elicitationId") or ""),
+            message=message,
+            url=str(asked.get("url") or ""),
+            meta=meta,
+        )
+    try:
+        schema = msgspec.convert(asked.get("requestedSchema"), McpElicitationSchema)
+    except msgspec.ValidationError:
+        return None
+    return FormMcpServerElicitationRequestParams(
+        server_name=server,
+        thread_id=thread_id,
+        turn_id=turn_id,
+        message=message,
+        requested_schema=schema,
+        meta=meta,
+    )

@@ -1,0 +1,302 @@
+"""Signing in to MCP servers, and using what a sign-in has brought.
+
+The SDK finds the authorization server, registers us there, proves with PKCE that we are who asked
+and trades the code for a token. What is left to do is here: the page that the browser comes back
+to, the file that keeps the login, and its renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+import httpx2
+import msgspec
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+from pydantic import AnyUrl
+
+from treadle.engine.mcp.config import McpConfig, ServerConfig
+from treadle.engine.mcp.server import McpError
+from treadle.engine.mcp.tokens import Login, TokenFile
+from treadle.protocol.base import JsonValue
+
+CLIENT_NAME: Final = "Treadle"
+CALLBACK_PATH: Final = "/callback"
+# A program on the user's machine can keep no secret.
+_PUBLIC: Final = "none"
+MAX_HEAD: Final = 16 * 1024
+HEAD_SECONDS: Final = 10.0
+_PAGE: Final = "<!doctype html><title>{title}</title><p>{title}. You can close this window.</p>"
+# What asks for a login is any request; this one is also the first of a conversation.
+_HELLO: Final = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": CLIENT_NAME, "version": "1"},
+    },
+}
+
+
+class StoredLogin(httpx2.Auth):
+    """Sends the token of a login, and renews it when it has ended."""
+
+    def __init__(self, name: str, url: str, tokens: TokenFile) -> None:
+        self._name, self._url, self._tokens = name, url, tokens
+        self._renewing = asyncio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Make a request, with a new token if the old one is not taken any more."""
+        is_new = False
+        # One at a time: a server may take a token for renewal only once.
+        async with self._renewing:
+            login = self._tokens.get(self._name, self._url)
+            if login is not None and login.is_stale(time.time()) and login.refresh_token:
+                login, is_new = await self._renewed(login, (yield self._renewal(login))), True
+        if login is None:
+            yield request
+            return
+        request.headers["Authorization"] = f"Bearer {login.access_token}"
+        response = yield request
+        if response.status_code == httpx2.codes.UNAUTHORIZED and login.refresh_token and not is_new:
+            login = await self._renewed(login, (yield self._renewal(login)))
+            request.headers["Authorization"] = f"Bearer {login.access_token}"
+            yield request
+
+    def _renewal(self, login: Login) -> httpx2.Request:
+        form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
+        for name in ("client_id", "client_secret"):
+            if login.client.get(name):
+                form[name] = str(login.client[name])
+        if login.resource:
+            form["resource"] = login.resource
+        return httpx2.Request("POST", login.token_endpoint or self._url, data=form)
+
+    async def _renewed(self, login: Login, response: httpx2.Response) -> Login:
+        """The new login; if there is none, what another thread may have got meanwhile."""
+        if response.status_code != httpx2.codes.OK:
+            return self._tokens.get(self._name, self._url) or login
+        token = OAuthToken.model_validate_json(await response.aread())
+        renewed = msgspec.structs.replace(
+            login,
+            access_token=token.access_token,
+            refresh_token=token.refresh_token or login.refresh_token,
+            expires_at=_end_of(token),
+        )
+        self._tokens.set(self._name, self._url, renewed)
+        return renewed
+
+
+def stored_login(name: str, url: str, tokens: TokenFile) -> httpx2.Auth | None:
+    """What adds a server's token to requests, if we are signed in there."""
+    return StoredLogin(name, url, tokens) if tokens.get(name, url) is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """A sign-in that is asked for."""
+
+    name: str
+    server: ServerConfig
+    common: McpConfig
+    tokens: TokenFile
+    scopes: Sequence[str] | None
+
+    async def run(self, show: Callable[[str], None]) -> None:
+        """Sign in; `show` is given the page that the user has to open.
+
+        Raises:
+            McpError: it came to nothing.
+        """
+        async with _callback(self.common) as callback:
+            provider = self._provider(callback, show)
+            headers = {"Accept": "application/json, text/event-stream", **self.server.http_headers}
+            timeout = httpx2.Timeout(30.0, read=None)
+            async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=timeout) as http:
+                try:
+                    response = await http.post(str(self.server.url), json=_HELLO)
+                except Exception as error:
+                    raise McpError(f"failed to sign in to `{self.name}`: {error}") from error
+        if not callback.was_used:
+            raise McpError("No authorization support detected for this server.")
+        if response.status_code >= httpx2.codes.BAD_REQUEST:
+            raise McpError(f"the server refused its own token: HTTP {response.status_code}")
+
+    def _provider(self, callback: Callback, show: Callable[[str], None]) -> OAuthClientProvider:
+        keeper = _Keeper(self, callback.url)
+
+        async def redirect(url: str) -> None:
+            url = _with_scopes(url, self.scopes or self.server.scopes)
+            callback.expect(url)
+            show(url)
+
+        keeper.provider = OAuthClientProvider(
+            server_url=str(self.server.url),
+            client_metadata=OAuthClientMetadata(
+                client_name=CLIENT_NAME,
+                redirect_uris=[AnyUrl(callback.url)],
+                grant_types=["authorization_code", "refresh_token"],
+                response_types=["code"],
+                token_endpoint_auth_method=_PUBLIC,
+            ),
+            storage=keeper,
+            redirect_handler=redirect,
+            callback_handler=callback.answer,
+        )
+        return keeper.provider
+
+
+class _Keeper:
+    """Puts what the SDK brings into the file."""
+
+    def __init__(self, sign_in: SignIn, redirect_url: str) -> None:
+        self.provider: OAuthClientProvider | None = None
+        self._sign_in = sign_in
+        self._redirect_url = redirect_url
+        self._client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """No token: who signs in anew wants a new one."""
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep the token with what it takes to renew it."""
+        context = self.provider.context if self.provider else None
+        metadata = context.oauth_metadata if context else None
+        protected = context.protected_resource_metadata if context else None
+        client: dict[str, JsonValue] = {}
+        if self._client is not None:
+            client = self._client.model_dump(mode="json", exclude_none=True)
+        login = Login(
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token,
+            expires_at=_end_of(tokens),
+            scope=tokens.scope,
+            client=client,
+            token_endpoint=str(metadata.token_endpoint) if metadata else None,
+            resource=str(protected.resource) if protected else None,
+        )
+        sign_in = self._sign_in
+        sign_in.tokens.set(sign_in.name, str(sign_in.server.url), login)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The client that was registered by hand, if one was."""
+        oauth = self._sign_in.server.oauth
+        if oauth is not None and oauth.client_id is not None:
+            self._client = OAuthClientInformationFull(
+                client_id=oauth.client_id,
+                redirect_uris=[AnyUrl(self._redirect_url)],
+                token_endpoint_auth_method=_PUBLIC,
+            )
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Note who we were registered as."""
+        self._client = client_info
+
+
+class Callback:
+    """The page that the browser comes back to."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.was_used = False
+        self._state: str | None = None
+        self._found: asyncio.Future[AuthorizationCodeResult] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def expect(self, authorization_url: str) -> None:
+        """Take only an answer to this question: anybody on this machine can call the page."""
+        self.was_used = True
+        self._state = _parameter(authorization_url, "state")
+
+    async def answer(self) -> AuthorizationCodeResult:
+        """Wait for the browser."""
+        return await self._found
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a browser."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, title = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))
+                body = _PAGE.format(title=title).encode()
+                writer.write(
+                    f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nConnection: close\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n".encode()
+                    + body
+                )
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # not a browser, or one that has gone
+        finally:
+            writer.close()
+
+    def _take(self, line: str) -> tuple[str, str]:
+        parts = line.split(" ")
+        target = parts[1] if len(parts) == 3 else ""
+        if parts[0] != "GET" or urlsplit(target).path != urlsplit(self.url).path:
+            return "404 Not Found", "Nothing is here"
+        if self._state is None or _parameter(target, "state") != self._state:
+            return "400 Bad Request", "This answers no question of ours"
+        if not self._found.done():
+            code, refusal = _parameter(target, "code"), _parameter(target, "error")
+            if code is None:
+                words = _parameter(target, "error_description") or refusal or "no code came back"
+                self._found.set_exception(McpError(words))
+                return "200 OK", "The sign-in was refused"
+            self._found.set_result(
+                AuthorizationCodeResult(code=code, state=self._state, iss=_parameter(target, "iss"))
+            )
+        return "200 OK", "You are signed in"
+
+
+@asynccontextmanager
+async def _callback(common: McpConfig) -> AsyncIterator[Callback]:
+    """Wait for the browser on the loopback, at the configured port if there is one."""
+    waiting: list[Callback] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await waiting[0].serve(reader, writer)
+
+    server = await asyncio.start_server(
+        serve, "127.0.0.1", common.callback_port or 0, limit=MAX_HEAD
+    )
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        callback = Callback(common.callback_url or f"http://127.0.0.1:{port}{CALLBACK_PATH}")
+        waiting.append(callback)
+        yield callback
+
+
+def _parameter(url: str, name: str) -> str | None:
+    return parse_qs(urlsplit(url).query).get(name, [None])[0]
+
+
+def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:
+    """Ask for these scopes instead of those that the server proposes."""
+    if not scopes:
+        return url
+    parts = urlsplit(url)
+    query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+    return urlunsplit(parts._replace(query=urlencode({**query, "scope": " ".join(scopes)})))
+
+
+def _end_of(token: OAuthToken) -> float | None:
+    return None if token.expires_in is None else time.time() + token.expires_in

@@ -1,0 +1,258 @@
+"""The MCP servers of one thread, or those of no thread for as long as somebody looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from treadle.engine.input import message
+from treadle.engine.mcp.config import McpConfig, McpSource
+from treadle.engine.mcp.elicitation import DECLINED, elicit
+from treadle.engine.mcp.names import model_names
+from treadle.engine.mcp.server import Change, McpError, McpServer, Raw, Setting
+from treadle.engine.mcp.tokens import TokenFile
+from treadle.engine.tools.output import truncate
+from treadle.protocol import notifications as n
+from treadle.protocol.mcp import McpServerStatusUpdatedNotification
+from treadle.support.tasks import Nursery
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+INSTRUCTION_TOKENS: Final = 2_000
+STARTUP_PREFIX: Final = "MCP startup failed: "
+
+
+class NoMcp:
+    """The source of a server that has no MCP servers."""
+
+    environ: Final[dict[str, str]] = {}
+
+    def config(self, settings: object) -> McpConfig:  # noqa: ARG002 - as the protocol has it
+        """None."""
+        return McpConfig()
+
+    def approve_always(self, server: str, tool: str) -> bool:  # noqa: ARG002 - as the protocol
+        """Nowhere."""
+        return False
+
+
+class McpServers:
+    """The configured servers, the names of their tools, and what was approved of them."""
+
+    def __init__(
+        self, source: McpSource, *, tasks: Nursery, home: Path, thread: Thread | None = None
+    ) -> None:
+        self.tokens = TokenFile(home)
+        # Tools that the user approved for as long as the thread is loaded.
+        self.approved: set[tuple[str, str]] = set()
+        self._source = source
+        self._tasks = tasks
+        self._thread = thread
+        self._servers: dict[str, McpServer] = {}
+        self._began: dict[str, float] = {}
+        self._calls: dict[str, list[str]] = {}
+        self._ids = count(1)
+        self._grace_seconds = 0.0
+        self._is_current = False
+        self._is_closed = False
+
+    # -- life
+
+    def start(self) -> None:
+        """Start the servers that are configured now and do not run yet."""
+        if not self._is_current and not self._is_closed:
+            self._is_current = True
+            self._follow(self._source.config(self._thread.settings if self._thread else None))
+
+    def reload(self) -> None:
+        """Follow the configuration anew: at once, or after the turn that runs."""
+        self._is_current = False
+        if self._thread is None or self._thread.turn is None:
+            self.start()
+
+    def retry(self, name: str) -> None:
+        """Start a server again that could not be reached before."""
+        server = self._servers.get(name)
+        if server is not None and server.status in ("failed", "authenticationRequired"):
+            self._start(server)
+
+    def close(self) -> None:
+        """End all servers; their processes are gone a moment later."""
+        self._is_closed = True
+        for server in self._servers.values():
+            server.close()
+
+    async def closed(self) -> None:
+        """Wait until all processes are gone."""
+        for server in self._servers.values():
+            await server.closed()
+
+    async def before_turn(self, *, is_patient: bool = False) -> str | None:
+        """Wait for the servers that a turn cannot do without, and for the others a little.
+
+        Gives the reason why the turn cannot be run, if there is one.
+        """
+        self.start()
+        loop = asyncio.get_running_loop()
+        for server in self._servers.values():
+            grace = self._began.get(server.name, 0.0) + self._grace_seconds - loop.time()
+            is_needed = is_patient or server.config.required
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_needed else max(0.0, grace)):
+                    await server.settled()
+        faults = [
+            f"{server.name}: {(server.error or server.status).removeprefix(STARTUP_PREFIX)}"
+            for server in self._servers.values()
+            if server.config.required and server.config.enabled and server.error is not None
+        ]
+        if not faults:
+            return None
+        return f"required MCP servers failed to initialize: {', '.join(faults)}"
+
+    # -- use
+
+    def __iter__(self) -> Iterator[McpServer]:
+        return iter(self._servers.values())
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a server is configured that may be used."""
+        return any(server.status != "disabled" for server in self._servers.values())
+
+    def get(self, name: str) -> McpServer:
+        """The server of a name.
+
+        Raises:
+            McpError: there is none.
+        """
+        self.start()
+        server = self._servers.get(name)
+        if server is None:
+            raise McpError(f"unknown MCP server '{name}'")
+        return server
+
+    def tools(self) -> list[tuple[str, McpServer, Raw]]:
+        """The tools that the model may see now, under the names that it knows them by."""
+        found = {
+            (server.name, str(tool["name"])): (server, tool)
+            for server in self._servers.values()
+            for tool in server.offered
+        }
+        return [(name, *found[pair]) for name, pair in model_names(found).items()]
+
+    def tell_instructions(self, turn: Turn) -> None:
+        """Let the model know how servers want to be used, once for each thing that they say."""
+        thread = self.thread
+        for server in self._servers.values():
+            if server.instructions is None or not server.offered:
+                continue
+            note = message("developer", instructions(server.name, server.instructions))
+            known = thread.history_of(turn).items
+            if all(item.get("content") != note["content"] for item in known):
+                thread.remember(turn, note)
+
+    def remember(self, server: str, tool: str, *, always: bool) -> None:
+        """Ask no more about a tool, in this thread or for good."""
+        self.approved.add((server, tool))
+        if always and self._source.approve_always(server, tool):
+            self._is_current = False
+
+    @contextmanager
+    def calling(self, server: McpServer, call_id: str) -> Iterator[None]:
+        """Note that a call is under way, for what the server asks meanwhile."""
+        calls = self._calls.setdefault(server.name, [])
+        calls.append(call_id)
+        try:
+            yield
+        finally:
+            calls.remove(call_id)
+
+    @property
+    def thread(self) -> Thread:
+        """The thread that uses them.
+
+        Raises:
+            McpError: none does.
+        """
+        if self._thread is None:
+            raise McpError("no thread uses these MCP servers")
+        return self._thread
+
+    # -- inside
+
+    def _follow(self, config: McpConfig) -> None:
+        self._grace_seconds = config.grace_seconds
+        for name, server in list(self._servers.items()):
+            if server.table != config.servers.get(name):
+                server.close()
+                del self._servers[name]
+            elif server.status == "connected":
+                # Who has asked for a reload wants to hear that it is done.
+                self._tell(Change(name, "ready"))
+        for name in sorted(config.servers):
+            if name not in self._servers:
+                server = McpServer(name, config.servers[name], self._setting(name))
+                self._servers[name] = server
+                self._start(server)
+
+    def _start(self, server: McpServer) -> None:
+        self._began[server.name] = asyncio.get_running_loop().time()
+        server.start()
+
+    def _setting(self, name: str) -> Setting:
+        thread = self._thread
+        return Setting(
+            cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
+            environ=self._source.environ,
+            tasks=self._tasks,
+            tokens=self.tokens,
+            elicit=partial(self._elicit, name),
+            on_change=self._tell,
+        )
+
+    def _tell(self, change: Change) -> None:
+        if self._thread is not None and not self._is_closed:
+            self._thread.log.tell(
+                n.MCP_SERVER_STARTUP_STATUS_UPDATED,
+                McpServerStatusUpdatedNotification(
+                    name=change.name,
+                    status=change.status,
+                    error=change.error,
+                    failure_reason=change.reason,
+                    thread_id=self._thread.id,
+                ),
+            )
+
+    async def _elicit(self, server: str, asked: Raw) -> Raw:
+        calls = self._calls.get(server)
+        if self._thread is None or not calls:
+            return DECLINED
+        # The protocol does not say which call asks: the last one is the likeliest.
+        return await elicit(
+            self._thread, server, calls[-1], f"{calls[-1]}/{next(self._ids)}", asked
+        )
+
+
+def instructions(server: str, text: str) -> str:
+    """How a server wants to be used, as the model reads it."""
+    tag = "mcp_server_instructions"
+    return f'<{tag} server="{server}">\n{truncate(text, INSTRUCTION_TOKENS)}\n</{tag}>'
+
+
+@asynccontextmanager
+async def visiting(source: McpSource, *, tasks: Nursery, home: Path) -> AsyncIterator[McpServers]:
+    """The servers of the configuration, for as long as the block lasts."""
+    servers = McpServers(source, tasks=tasks, home=home)
+    servers.start()
+    try:
+        yield servers
+    finally:
+        servers.close()
+        await servers.closed()

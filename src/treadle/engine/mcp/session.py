@@ -1,0 +1,228 @@
+"""One session with an MCP server, from the handshake to the end of its connection.
+
+This module imports the MCP SDK, and so is imported only when a server is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
+from mcp.shared.exceptions import MCPError
+from pydantic import RootModel, ValidationError
+
+from treadle.engine.mcp.config import ServerConfig
+from treadle.engine.mcp.server import CLOSE_SECONDS, McpError, OnProgress, Raw, Setting, list_all
+from treadle.engine.mcp.transport import Notes, Watched, describe, open_streams
+from treadle.protocol.base import JsonValue
+
+if TYPE_CHECKING:
+    import httpx2
+
+CLIENT: Final = types.Implementation(name="treadle-mcp-client", title="Treadle", version="1")
+
+logger = logging.getLogger(__name__)
+# The SDK logs what it cannot read as an error, with all of it: payloads are for debugging only.
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+class _Answer(RootModel[dict[str, JsonValue]]):
+    """A result as the server wrote it: what is passed on must not be reworded."""
+
+
+class _Call(types.Request[dict[str, JsonValue], str]):
+    """A request as we write it."""
+
+    method: str
+    params: dict[str, JsonValue]
+
+
+class Session:
+    """A connection to a server on which the handshake is done."""
+
+    def __init__(self, name: str, config: ServerConfig, setting: Setting) -> None:
+        self.name = name
+        self.notes = Notes()
+        self.about: Raw = {}
+        self.tools: dict[str, Raw] = {}
+        self.is_connecting = False
+        self.is_alive = False
+        self.took_too_long = False
+        self.had_login = False
+        self._config = config
+        self._setting = setting
+        self._client: ClientSession | None = None
+        self._over = asyncio.Event()
+        self._has_news = asyncio.Event()
+        # Calls whose time stands still while the user answers a question of theirs.
+        self._limits: set[asyncio.Timeout] = set()
+
+    async def live(
+        self,
+        on_ready: Callable[[Session], None],
+        on_failed: Callable[[Session, str], None],
+        closing: asyncio.Event,
+    ) -> None:
+        """Connect, say so, and stay connected until it is time to go or the server has gone."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit, AsyncExitStack() as stack:
+                try:
+                    await self._begin(stack)
+                    on_ready(self)
+                    await self._stay(on_ready, closing)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the session is over
+                    # Told before the clean-up, which may take its time.
+                    on_failed(self, describe(error, self._config, self.notes))
+                finally:
+                    self.is_alive = False
+                    if self._config.url is not None:
+                        # A server that does not answer any more must not keep us here.
+                        limit.reschedule(asyncio.get_running_loop().time() + CLOSE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the SDK wraps what broke its connection
+            if not closing.is_set():
+                on_failed(self, describe(error, self._config, self.notes))
+
+    async def _begin(self, stack: AsyncExitStack) -> None:
+        self.is_connecting = True
+        try:
+            async with asyncio.timeout(self._config.startup_seconds):
+                await self._connect(stack)
+        except TimeoutError:
+            self.took_too_long = True
+            raise
+        finally:
+            self.is_connecting = False
+        self.is_alive = True
+
+    def end(self) -> None:
+        """Give up this session."""
+        self.is_alive = False
+        self._over.set()
+
+    async def ask(self, method: str, params: Raw, told: OnProgress | None = None) -> Raw:
+        """Make a request.
+
+        Raises:
+            McpError: it was refused, took too long, or the connection broke.
+        """
+        seconds = self._config.tool_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                return await self._send(method, params, told)
+        except TimeoutError as error:
+            words = f"timed out awaiting {method} after {seconds * 1000:g}ms"
+            raise McpError(words) from error
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                self.end()
+                raise McpError(self._lost(), is_lost=True) from error
+            raise McpError(error.message, code=error.code) from error
+        except (ValidationError, ValueError) as error:
+            raise McpError(f"the answer to {method} does not fit the protocol: {error}") from error
+        finally:
+            self._limits.discard(limit)
+
+    def _lost(self) -> str:
+        words = f"the MCP server '{self.name}' ended before it answered"
+        return f"{words}: {self.notes.last_words}" if self.notes.last_words else words
+
+    async def _send(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
+        if self._client is None:
+            raise MCPError(types.CONNECTION_CLOSED, "not connected")
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            if told is not None:
+                of = "" if total is None else f"/{total:g}"
+                told(message or f"{progress:g}{of}")
+
+        given = {key: value for key, value in params.items() if value is not None}
+        answer = await self._client.send_request(
+            _Call(method=method, params=given),
+            _Answer,
+            progress_callback=None if told is None else on_progress,
+        )
+        return answer.root
+
+    async def _connect(self, stack: AsyncExitStack) -> None:
+        reading, writing = await stack.enter_async_context(
+            open_streams(
+                self._config,
+                cwd=self._setting.cwd,
+                environ=self._setting.environ,
+                auth=self._auth(),
+                notes=self.notes,
+            )
+        )
+        client = self._client = await stack.enter_async_context(
+            ClientSession(
+                Watched(reading, self.end),
+                writing,
+                elicitation_callback=self._elicit,
+                message_handler=self._hear,
+                client_info=CLIENT,
+            )
+        )
+        about = await client.initialize()
+        self.about = about.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        await self._list_tools()
+
+    def _auth(self) -> httpx2.Auth | None:
+        url = self._config.url
+        if url is None or self._config.has_own_login:
+            return None
+        from treadle.engine.mcp.oauth import stored_login
+
+        login = stored_login(self.name, url, self._setting.tokens)
+        self.had_login = login is not None
+        return login
+
+    async def _stay(self, on_ready: Callable[[Session], None], closing: asyncio.Event) -> None:
+        while not closing.is_set():
+            if self._over.is_set():
+                raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
+            async with asyncio.TaskGroup() as waits:
+                events = (closing, self._over, self._has_news)
+                tasks = [waits.create_task(event.wait()) for event in events]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+            if self._has_news.is_set() and not self._over.is_set():
+                self._has_news.clear()
+                await self._list_tools()
+                on_ready(self)
+
+    async def _list_tools(self) -> None:
+        if "tools" in (self.about.get("capabilities") or {}):
+            tools = await list_all(self._send, "tools/list", "tools")
+            self.tools = {str(tool["name"]): tool for tool in tools}
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._has_news.set()
+
+    async def _elicit(
+        self,
+        context: ClientRequestContext,  # noqa: ARG002 - the SDK gives it by name
+        params: types.ElicitRequestParams,
+    ) -> types.ElicitResult | types.ErrorData:
+        """Pass a question on; the calls of this server have all the time that the answer takes."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        left = {limit: (limit.when() or now) - now for limit in self._limits if limit.when()}
+        for limit in left:
+            limit.reschedule(None)
+        try:
+            asked = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            answer = await self._setting.elicit(asked)
+            return types.ElicitResult.model_validate(answer)
+        finally:
+            for limit in left.keys() & self._limits:
+                limit.reschedule(loop.time() + left[limit])

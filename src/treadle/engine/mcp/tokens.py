@@ -1,0 +1,87 @@
+"""The logins with MCP servers, kept in one file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from treadle.protocol.base import JsonValue
+
+FILE: Final = "mcp_logins.json"
+# A token that ends this soon might not live to see the answer.
+_SPARE_SECONDS: Final = 30
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sign-in has brought: the token, and what it takes to renew it."""
+
+    access_token: str
+    refresh_token: str | None = None
+    # Seconds since the epoch; null if the server did not say.
+    expires_at: float | None = None
+    scope: str | None = None
+    # The client that we were registered as, in the words of the authorization server.
+    client: dict[str, JsonValue] = msgspec.field(default_factory=dict)
+    token_endpoint: str | None = None
+    resource: str | None = None
+
+    def __repr__(self) -> str:
+        return "Login(...)"
+
+    def is_stale(self, now: float) -> bool:
+        """Whether the token has ended, or is about to."""
+        return self.expires_at is not None and self.expires_at < now + _SPARE_SECONDS
+
+
+class TokenFile:
+    """Logins by server and address; read anew each time, for another server may write too."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE
+
+    def get(self, name: str, url: str) -> Login | None:
+        """The login with a server at an address."""
+        return self._read().get(_key(name, url))
+
+    def set(self, name: str, url: str, login: Login | None) -> None:
+        """Keep a login, or forget it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        logins = self._read()
+        if login is None:
+            logins.pop(_key(name, url), None)
+        else:
+            logins[_key(name, url)] = login
+        self._write(msgspec.json.format(msgspec.json.encode(logins)))
+
+    def _read(self) -> dict[str, Login]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Login])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    def _write(self, data: bytes) -> None:
+        home = self._path.parent
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # mkstemp makes the file with mode 0600; the rename makes it visible whole or not at all.
+        descriptor, name = tempfile.mkstemp(prefix=".mcp-", dir=home)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _key(name: str, url: str) -> str:
+    # A name that is given to another address must not send it the token of the old one.
+    return f"{name}|{url}"

@@ -1,0 +1,95 @@
+"""What a reviewer answers: findings in JSON, read as far as they can be, and written as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from treadle.protocol.base import JsonValue
+
+NO_ANSWER: Final = "The reviewer gave no answer."
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the reviewer would change, and where."""
+
+    title: str
+    body: str = ""
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewOutput:
+    """All that a reviewer says."""
+
+    explanation: str
+    findings: tuple[Finding, ...] = ()
+
+    def text(self) -> str:
+        """The review as people read it."""
+        parts = [self.explanation.strip()] if self.explanation.strip() else []
+        if self.findings:
+            is_one = len(self.findings) == 1
+            parts.append("Review comment:" if is_one else "Full review comments:")
+            parts.extend(_entry(finding) for finding in self.findings)
+        return "\n\n".join(parts) or NO_ANSWER
+
+
+def read_review(text: str) -> ReviewOutput:
+    """Read an answer: as JSON, as text with JSON in it, or as nothing but text."""
+    document = _document(text)
+    if document is None:
+        return ReviewOutput(text.strip())
+    listed = document.get("findings")
+    entries = listed if isinstance(listed, list) else []
+    findings = [_finding(entry) for entry in entries if isinstance(entry, dict)]
+    output = ReviewOutput(
+        _text(document.get("overall_explanation")),
+        tuple(finding for finding in findings if finding.title or finding.body),
+    )
+    # JSON of another kind is still the reviewer's answer.
+    is_known = "findings" in document or "overall_explanation" in document
+    return output if is_known else ReviewOutput(text.strip())
+
+
+def _document(text: str) -> dict[str, JsonValue] | None:
+    whole = text.strip()
+    inner = whole[whole.find("{") : whole.rfind("}") + 1]
+    for candidate in (whole, inner):
+        try:
+            document = msgspec.json.decode(candidate)
+        except (msgspec.DecodeError, ValueError):
+            continue
+        if isinstance(document, dict):
+            return document
+    return None
+
+
+def _finding(entry: dict[str, JsonValue]) -> Finding:
+    return Finding(
+        _text(entry.get("title")), _text(entry.get("body")), _location(entry.get("code_location"))
+    )
+
+
+def _location(place: JsonValue) -> str | None:
+    if not isinstance(place, dict):
+        return None
+    path = _text(place.get("absolute_file_path") or place.get("path"))
+    lines = place.get("line_range")
+    start, end = (lines.get("start"), lines.get("end")) if isinstance(lines, dict) else (None, None)
+    if not path or not isinstance(start, int):
+        return path or None
+    return f"{path}:{start}-{end if isinstance(end, int) else start}"
+
+
+def _entry(finding: Finding) -> str:
+    title = finding.title or "(no title)"
+    head = f"- {title} — {finding.location}" if finding.location else f"- {title}"
+    return "\n".join([head, *(f"  {line}".rstrip() for line in finding.body.splitlines())])
+
+
+def _text(value: JsonValue) -> str:
+    return value.strip() if isinstance(value, str) else ""

@@ -1,0 +1,201 @@
+"""One command of a turn: its item, its process, and what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from treadle.engine.tools.output import OutputBuffer
+from treadle.engine.turn import Turn
+from treadle.protocol import notifications as n
+from treadle.protocol.delta import CommandExecutionOutputDeltaNotification
+from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThreadItem
+from treadle.sandbox.policy import Confinement
+
+if TYPE_CHECKING:
+    from treadle.sandbox.process import Process
+
+ABORTED: Final = -1
+"""The exit code of a command that was stopped before it could give one."""
+
+
+class Run:
+    """A command from its item's start to its item's end; it ends once."""
+
+    def __init__(self, turn: Turn, item: CommandExecutionThreadItem, script: str) -> None:
+        self.turn = turn
+        self.item = item
+        # What was asked for, without the shell that runs it.
+        self.script = script
+        self.process: Process | None = None
+        self.output = OutputBuffer()
+        # What the model has not read yet.
+        self.unread = OutputBuffer()
+        self.exit_code: int | None = None
+        self.exited = asyncio.Event()
+        self.is_terminal = False
+        # Somebody waits who decides, when the process has ended, whether that is the end.
+        self.is_held = False
+        self.last_used = 0.0
+        self.started_at_ms = 0
+        self.on_end: Callable[[], None] | None = None
+        self._is_told = False
+        self._is_over = False
+        self._began = time.monotonic()
+        self._pending: list[str] = []
+        self._decoders = {stream: _decoder() for stream in ("stdout", "stderr")}
+
+    @property
+    def is_told(self) -> bool:
+        """Whether clients know of it."""
+        return self._is_told
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its item is completed."""
+        return self._is_over
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self._began
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        size: tuple[int, int] | None = None,
+    ) -> Process:
+        """Start the process, or another one after it has ended.
+
+        Raises:
+            SandboxUnavailable: it cannot be confined.
+            OSError: it cannot be started.
+        """
+        from treadle.sandbox.process import Process
+
+        self._began = time.monotonic()
+        self.exit_code = None
+        self.exited.clear()
+        self.is_terminal = size is not None
+        self.process = await Process.start(
+            argv, cwd=cwd, env=env, confinement=confinement, on_output=self._on_output, size=size
+        )
+        return self.process
+
+    def tell_started(self) -> None:
+        """Tell that the item has begun, once."""
+        if not self._is_told:
+            self._is_told = True
+            self.started_at_ms = self.turn.clock()
+            self.turn.start_item(self.item, self.current)
+            self._flush()
+
+    def current(self) -> CommandExecutionThreadItem:
+        """The item as it stands."""
+        return msgspec.structs.replace(self.item, aggregated_output=self.output.text() or None)
+
+    def on_exit(self, code: int) -> None:
+        """Note that the process has ended; unless somebody wants to judge that, so has the item."""
+        if not self._is_over:
+            self.exit_code = code
+        self.exited.set()
+        if not self.is_held:
+            self.complete(code)
+
+    def release(self) -> None:
+        """Let the item end with the process."""
+        self.is_held = False
+        if self.exited.is_set() and self.exit_code is not None:
+            self.complete(self.exit_code)
+
+    def complete(self, code: int) -> None:
+        """Tell that the command has ended."""
+        if not self._is_over:
+            self.exit_code = code
+        self._end("completed" if code == 0 else "failed", self.output.text(), code)
+
+    def fail(self, text: str) -> None:
+        """Tell that the command could not be run."""
+        self._end("failed", text, ABORTED)
+
+    def decline(self, status: Literal["declined", "failed"] = "declined") -> None:
+        """Tell that the command was not allowed to run."""
+        self._end(status)
+
+    def stop(self, code: int = ABORTED) -> None:
+        """Kill the command and all that it started; its item ends with what there was."""
+        if self.process is not None:
+            self.process.kill()
+            self.complete(code)
+        self.exited.set()
+
+    def abort(self) -> None:
+        """Give the command up, in whatever state it is."""
+        if self.process is not None:
+            self.stop()
+        elif self._is_told:
+            self.decline("failed")
+        self._is_over = True
+        self.exited.set()
+
+    def forget(self) -> None:
+        """Stop the command and say no more of it: its turn has been taken back."""
+        self._is_over = True
+        self.abort()
+
+    def _end(
+        self, status: CommandExecutionStatus, output: str | None = None, code: int | None = None
+    ) -> None:
+        if self._is_over:
+            return
+        self.tell_started()
+        self._flush(is_last=True)
+        self._is_over = True
+        self.item = msgspec.structs.replace(
+            self.item,
+            status=status,
+            aggregated_output=output or None,
+            exit_code=code,
+            duration_ms=None if code is None else round(self.seconds * 1000),
+        )
+        self.turn.complete_item(self.item)
+        if self.on_end is not None:
+            self.on_end()
+
+    def _on_output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        self.output.add(data)
+        self.unread.add(data)
+        if self._is_over:
+            return
+        if not self._pending:
+            # What both streams bring before the loop comes round is told as one.
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._pending.append(self._decoders[stream].decode(data))
+
+    def _flush(self, *, is_last: bool = False) -> None:
+        if not self._is_told or self._is_over:
+            return
+        if is_last:
+            self._pending += [
+                decoder.decode(b"", final=True) for decoder in self._decoders.values()
+            ]
+        delta, self._pending = "".join(self._pending), []
+        if delta:
+            turn = self.turn
+            params = CommandExecutionOutputDeltaNotification(
+                delta, self.item.id, turn.thread_id, turn.id
+            )
+            turn.log.tell(n.ITEM_COMMAND_EXECUTION_OUTPUT_DELTA, params)
+
+
+def _decoder() -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder("utf-8")("replace")

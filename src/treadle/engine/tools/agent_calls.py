@@ -1,0 +1,168 @@
+"""What the model says when it deals with other agents, and what clients are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from treadle.engine.tools.registry import ToolCall, ToolRefused
+from treadle.engine.turn import Turn
+from treadle.protocol.input import (
+    ImageUserInput,
+    LocalImageUserInput,
+    MentionUserInput,
+    SkillUserInput,
+    TextUserInput,
+    UserInput,
+)
+from treadle.protocol.item import (
+    CollabAgentState,
+    CollabAgentTool,
+    CollabAgentToolCallStatus,
+    CollabAgentToolCallThreadItem,
+)
+
+
+class Part(Struct):
+    """One part of what is asked of an agent."""
+
+    type: str = "text"
+    text: str | None = None
+    image_url: str | None = None
+    path: str | None = None
+    name: str | None = None
+
+    def to_input(self) -> UserInput:
+        """The part as input of a turn."""
+        match self.type:
+            case "text" if self.text:
+                return TextUserInput(self.text)
+            case "image" if self.image_url:
+                return ImageUserInput(url=self.image_url)
+            case "local_image" if self.path:
+                return LocalImageUserInput(self.path)
+            case "skill" if self.name and self.path:
+                return SkillUserInput(self.name, self.path)
+            case "mention" if self.name and self.path:
+                return MentionUserInput(self.name, self.path)
+            case _:
+                raise ToolRefused(f"an item of type {self.type!r} lacks what it needs")
+
+
+class Given(Struct):
+    """What is asked of an agent: words, or parts."""
+
+    message: str | None = None
+    items: list[Part] | None = None
+
+    def inputs(self) -> list[UserInput]:
+        """It as input of a turn."""
+        if bool(self.message) == bool(self.items):
+            raise ToolRefused("give either message or items, and not an empty one")
+        if self.message:
+            return [TextUserInput(self.message)]
+        return [part.to_input() for part in self.items or ()]
+
+
+class SpawnArguments(Given):
+    """The arguments of spawn_agent."""
+
+    agent_type: str | None = None
+    fork_context: bool = False
+    model: str | None = None
+    reasoning_effort: str | None = None
+
+
+class SendArguments(Given, kw_only=True):
+    """The arguments of send_input."""
+
+    target: str
+    interrupt: bool = False
+
+
+class WaitArguments(Struct):
+    """The arguments of wait_agent."""
+
+    targets: list[str]
+    timeout_ms: float | None = None
+
+
+class ResumeArguments(Struct):
+    """The arguments of resume_agent."""
+
+    id: str
+
+
+class CloseArguments(Struct):
+    """The arguments of close_agent."""
+
+    target: str
+
+
+class Deed:
+    """One call on its way: told when it begins, and told once how it ended."""
+
+    def __init__(
+        self,
+        tool: CollabAgentTool,
+        call: ToolCall,
+        turn: Turn,
+        receivers: Sequence[str] = (),
+        *,
+        prompt: str | None = None,
+        model: str | None = None,
+        effort: str | None = None,
+    ) -> None:
+        self._turn = turn
+        self._item = CollabAgentToolCallThreadItem(
+            agents_states={},
+            id=call.id,
+            receiver_thread_ids=list(receivers),
+            sender_thread_id=turn.thread_id,
+            status="inProgress",
+            tool=tool,
+            model=model,
+            prompt=prompt,
+            reasoning_effort=effort,
+        )
+
+    def __enter__(self) -> Self:
+        self._turn.start_item(self._item)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_about: object) -> None:
+        if self._item.status != "inProgress":
+            return
+        is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        self.end({}, "interrupted" if is_cancelled else "failed")
+
+    def end(
+        self,
+        states: Mapping[str, CollabAgentState],
+        status: CollabAgentToolCallStatus = "completed",
+        receivers: Sequence[str] | None = None,
+    ) -> None:
+        """Tell how it ended, and how the others are doing."""
+        self._item = msgspec.structs.replace(
+            self._item,
+            agents_states=dict(states),
+            status=status,
+            receiver_thread_ids=list(receivers or self._item.receiver_thread_ids),
+        )
+        self._turn.complete_item(self._item)
+
+
+def words_of(given: Sequence[UserInput]) -> str:
+    """What is asked of an agent, as far as it is words."""
+    return "\n".join(_word(part) for part in given)
+
+
+def _word(part: UserInput) -> str:
+    if isinstance(part, TextUserInput):
+        return part.text
+    name = part.name if isinstance(part, SkillUserInput | MentionUserInput) else "image"
+    return f"[{name}]"

@@ -1,0 +1,147 @@
+"""Questions that the model puts to the user, with suggested answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.asks import AskRefused
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.model.base import ModelTool
+from treadle.protocol.base import JsonValue
+from treadle.protocol.server_requests import ITEM_TOOL_REQUEST_USER_INPUT
+from treadle.protocol.tool import (
+    ToolRequestUserInputOption,
+    ToolRequestUserInputParams,
+    ToolRequestUserInputQuestion,
+    ToolRequestUserInputResponse,
+)
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+IN_DEFAULT_MODE: Final = "default_mode_request_user_input"
+"""The feature that lets the model ask outside plan mode too."""
+
+_NOBODY: Final = ToolRequestUserInputResponse(answers={})
+
+
+class _Question(msgspec.Struct, rename="camel"):
+    id: str
+    header: str
+    question: str
+    options: list[ToolRequestUserInputOption] = []
+    is_secret: bool = False
+
+
+class _Arguments(msgspec.Struct):
+    questions: list[_Question]
+
+
+def _object(properties: dict[str, JsonValue]) -> JsonValue:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_OPTION: Final = _object(
+    {
+        "label": {"type": "string", "description": "What the user picks, in one to five words."},
+        "description": {"type": "string", "description": "What picking it means, in a sentence."},
+    }
+)
+_QUESTION: Final = _object(
+    {
+        "id": {"type": "string", "description": "A name for the answer, in snake_case."},
+        "header": {"type": "string", "description": "A label of at most twelve characters."},
+        "question": {"type": "string", "description": "The question, in one sentence."},
+        "options": {
+            "type": "array",
+            "items": _OPTION,
+            "description": "Two or three answers that exclude each other, the best one first and "
+            'marked "(Recommended)". The user can always answer in other words.',
+        },
+    }
+)
+
+
+class RequestUserInput:
+    """Waits until the user has answered a few questions."""
+
+    name = "request_user_input"
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        modes = "Default or Plan" if self._asks_in_default_mode else "Plan"
+        questions = {
+            "type": "array",
+            "items": _QUESTION,
+            "description": "One question if that will do, at most three.",
+        }
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": "Ask the user one to three short questions and wait for the answers. "
+            f"Only available in {modes} mode.",
+            "strict": False,
+            "parameters": _object({"questions": questions}),
+        }
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Ask, and give the answers as JSON; no answers if nobody gave any."""
+        settings = self._thread.settings_of(turn)
+        mode = settings.mode().mode
+        if self._thread.meta.parent_thread_id is not None:
+            raise ToolRefused("request_user_input can only be used by the root thread")
+        if mode != "plan" and not self._asks_in_default_mode:
+            raise ToolRefused(f"request_user_input is unavailable in {mode.capitalize()} mode")
+        arguments = read_arguments(call, _Arguments)
+        if not arguments.questions:
+            raise ToolRefused("request_user_input requires at least one question")
+        if not all(question.options for question in arguments.questions):
+            raise ToolRefused("request_user_input requires non-empty options for every question")
+        limit = settings.asks.deadline_ms if settings.asks is not None else None
+        params = ToolRequestUserInputParams(
+            is_blocking=limit is None,
+            item_id=call.id,
+            questions=[_to_protocol(question) for question in arguments.questions],
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            auto_resolution_ms=limit,
+        )
+        try:
+            answer = await self._thread.asks.ask(
+                ITEM_TOOL_REQUEST_USER_INPUT,
+                params,
+                turn=turn,
+                key=call.id,
+                flag="waitingOnUserInput",
+                default=_NOBODY,
+                deadline_s=None if limit is None else limit / 1000,
+            )
+        except AskRefused:
+            answer = _NOBODY
+        return msgspec.json.encode(answer).decode()
+
+    @property
+    def _asks_in_default_mode(self) -> bool:
+        return self._thread.settings.features.get(IN_DEFAULT_MODE, False)
+
+
+def _to_protocol(question: _Question) -> ToolRequestUserInputQuestion:
+    return ToolRequestUserInputQuestion(
+        header=question.header,
+        id=question.id,
+        question=question.question,
+        is_other=True,
+        is_secret=question.is_secret,
+        options=question.options,
+    )

@@ -1,0 +1,160 @@
+"""Looking at pictures on disk, and telling what is a picture at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.model.base import ModelTool
+from treadle.model.catalog import traits_of
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import ImageViewThreadItem
+from treadle.sandbox.paths import is_within, real
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+    from treadle.sandbox.policy import Confinement
+
+MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
+"""Providers refuse larger ones, and with them the whole request."""
+
+IMAGE_OMITTED: Final = "image content omitted because you do not support image input"
+IMAGE_UNREADABLE: Final = "image content omitted because it could not be processed"
+UNREADABLE: Final = "unable to process image: invalid or unsupported image data"
+NO_IMAGES: Final = "view_image is not allowed because you do not support image inputs"
+_DETAILS: Final = ("high", "original")
+
+
+class _Arguments(msgspec.Struct):
+    path: str
+    detail: str | None = None
+
+
+class ViewImage:
+    """Shows the model a picture from the disk."""
+
+    name = "view_image"
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        properties: dict[str, JsonValue] = {
+            "path": {"type": "string", "description": "Path of the picture on this machine."}
+        }
+        if traits_of(self._thread.settings.model).is_modern:
+            properties["detail"] = {
+                "type": "string",
+                "enum": list(_DETAILS),
+                "description": "`high` unless given; `original` keeps the exact resolution.",
+            }
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": "Look at a picture that is on disk, when seeing it would help.",
+            "strict": False,
+            "parameters": {
+                "type": "object",
+                "properties": properties,
+                "required": ["path"],
+                "additionalProperties": False,
+            },
+        }
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Give the picture to the model, and tell the clients of it."""
+        settings = self._thread.settings_of(turn)
+        if not traits_of(settings.model).takes_images:
+            raise ToolRefused(NO_IMAGES)
+        arguments = read_arguments(call, _Arguments)
+        if arguments.detail not in (None, *_DETAILS):
+            raise ToolRefused(
+                "view_image.detail only supports `high` or `original`; omit `detail` for default "
+                f"high resized behavior, got `{arguments.detail}`"
+            )
+        path = _absolute(settings.cwd, arguments.path)
+        confinement = self._thread.approvals.confinement(turn)
+        url = await asyncio.to_thread(_load, Path(path), confinement)
+        turn.complete_item(ImageViewThreadItem(id=call.id, path=path))
+        return [{"type": "input_image", "image_url": url, "detail": arguments.detail or "high"}]
+
+
+def is_image_url(url: str) -> bool:
+    """Whether a data URL holds a picture that models can read."""
+    head, _, body = url.partition(",")
+    if not head.endswith(";base64"):
+        return False
+    import binascii
+
+    try:
+        data = binascii.a2b_base64(body, strict_mode=True)
+    except binascii.Error:
+        return False
+    return media_type(data) is not None
+
+
+def media_type(data: bytes) -> str | None:
+    """The kind of a picture that models can read, by its bytes; a torn one is none."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png" if b"IEND" in data[-16:] else None
+    if data.startswith(b"\xff\xd8\xff"):
+        # Some cameras put other data after the end of the picture.
+        return "image/jpeg" if b"\xff\xd9" in data else None
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif" if b"\x3b" in data[-16:] else None
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        is_whole = len(data) >= int.from_bytes(data[4:8], "little")
+        return "image/webp" if is_whole else None
+    return None
+
+
+def _absolute(cwd: str, path: str) -> str:
+    return os.path.normpath(Path(cwd, path))
+
+
+def _load(path: Path, confinement: Confinement) -> str:
+    """Read a picture as a data URL."""
+    try:
+        if not _may_read(confinement, str(path)):
+            raise ToolRefused(f"the sandbox does not let you read `{path}`")
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise ToolRefused(f"image path `{path}` is not a file")
+        if about.st_size > MAX_IMAGE_BYTES:
+            raise ToolRefused(
+                f"image at `{path}` is too large: {about.st_size} bytes, "
+                f"at most {MAX_IMAGE_BYTES} can be shown"
+            )
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ToolRefused(f"unable to locate image at `{path}`: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise ToolRefused(f"unable to read image at `{path}`: {error}") from error
+    kind = media_type(data)
+    if kind is None:
+        raise ToolRefused(UNREADABLE)
+    import base64
+
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _may_read(confinement: Confinement, path: str) -> bool:
+    """Whether commands of the turn could read the file: this tool must not open what they can't."""
+    if confinement.is_unrestricted:
+        return True
+    place = real(path)
+    if any(is_within(place, closed) for closed in confinement.denied):
+        return False
+    readable = confinement.readable
+    return readable is None or any(
+        is_within(place, folder)
+        for folder in (*readable, *(root.path for root in confinement.writable))
+    )

@@ -1,0 +1,109 @@
+"""What commands print: kept within bounds, counted, and cut to what the model can take.
+
+Both ends of a long output are kept. The middle goes first: a command says what it does at its
+beginning, and how it went at its end.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from typing import Final
+
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""How much is kept of what one command prints."""
+
+DEFAULT_TOKENS: Final = 10_000
+"""How much of it the model reads, unless it asks for less."""
+
+_BYTES_PER_TOKEN: Final = 4
+_LEAD_BYTES: Final = 4
+
+
+class OutputBuffer:
+    """Takes bytes as they come and keeps the first and the last of them."""
+
+    def __init__(self, limit: int = MAX_KEPT_BYTES) -> None:
+        self._half = limit // 2
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        """Take more."""
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if not data:
+            return
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while self._tail_size - len(self._tail[0]) >= self._half:
+            self._tail_size -= len(self._tail.popleft())
+
+    @property
+    def omitted(self) -> int:
+        """How many bytes are gone."""
+        return max(0, self.total - 2 * self._half)
+
+    def text(self) -> str:
+        """What is kept, with a line that tells of a gap."""
+        tail = b"".join(self._tail)
+        if not self.omitted:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        # A character that the gap cuts in two is left out as a whole.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
+        rest = _from_first_character(tail[-self._half :]).decode("utf-8", "replace")
+        return f"{head}\n{self.gap}\n{rest}"
+
+    @property
+    def gap(self) -> str:
+        """The line that stands for what is gone."""
+        return f"... {self.omitted} bytes omitted ..."
+
+    def for_model(self, max_tokens: int) -> str:
+        """The output as the model reads it: cut to its budget, and saying so."""
+        text = self.text()
+        cut = truncate(text, max_tokens)
+        if cut == text and not self.omitted:
+            return text
+        count = f"Warning: truncated output (original token count: {tokens(self.total)})"
+        lines = self.gap if self.omitted else f"Total output lines: {len(text.splitlines())}"
+        return f"{count}\n{lines}\n\n{cut}"
+
+
+def tokens(size: int) -> int:
+    """About how many tokens so many bytes are."""
+    return -(-size // _BYTES_PER_TOKEN)
+
+
+def truncate(text: str, max_tokens: int) -> str:
+    """Cut the middle out of a text that is longer than a number of tokens."""
+    data = text.encode("utf-8", "replace")
+    budget = max(0, max_tokens) * _BYTES_PER_TOKEN
+    if len(data) <= budget:
+        return text
+    left = budget // 2
+    right = budget - left
+    head = codecs.getincrementaldecoder("utf-8")("replace").decode(data[:left])
+    tail = _from_first_character(data[len(data) - right :]).decode("utf-8", "replace")
+    return f"{head}…{tokens(len(data) - budget)} tokens truncated…{tail}"
+
+
+def decode(data: bytes) -> str:
+    """Read bytes of unknown origin: UTF-8, or the one-byte letters of old programs."""
+    text = data.decode("utf-8", "replace")
+    if "\ufffd" not in text or any(letter > "\x7f" and letter != "\ufffd" for letter in text):
+        return text
+    return data.decode("cp1252", "replace")
+
+
+def _from_first_character(data: bytes) -> bytes:
+    """Leave out the rest of a character whose beginning is missing."""
+    for place, byte in enumerate(data[:_LEAD_BYTES]):
+        if byte & 0b1100_0000 != 0b1000_0000:
+            return data[place:]
+    return data

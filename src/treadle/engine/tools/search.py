@@ -1,0 +1,66 @@
+"""Searching the web: the provider does it by itself, we only say whether and how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.engine.settings import Settings
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
+from treadle.model.base import ModelTool
+from treadle.model.catalog import traits_of
+from treadle.protocol.base import JsonValue
+from treadle.protocol.config import WebSearchLocation, WebSearchMode
+from treadle.protocol.policy import DangerFullAccessSandboxPolicy
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+
+class WebSearch:
+    """Offers the provider's own search."""
+
+    name = "web_search"
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        settings = self._thread.settings
+        mode = mode_of(settings)
+        spec: ModelTool = {"type": "web_search", "external_web_access": mode != "cached"}
+        if mode == "indexed":
+            spec["indexed_web_access"] = True
+        options = settings.web_search_options
+        if options is not None and options.allowed_domains:
+            spec["filters"] = {"allowed_domains": options.allowed_domains}
+        if options is not None and options.location is not None:
+            spec["user_location"] = _location(options.location)
+        if options is not None and options.context_size is not None:
+            spec["search_context_size"] = options.context_size
+        if traits_of(settings.model).is_modern:
+            spec["search_content_types"] = ["text", "image"]
+        return spec
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+        """Refuse: a provider that has this tool never asks us for it."""
+        raise ToolRefused(f"unsupported call: {call.name}")
+
+
+def mode_of(settings: Settings) -> WebSearchMode:
+    """How the web is searched: without the network unless it is set or nothing is confined."""
+    if settings.web_search is not None:
+        return settings.web_search
+    return "live" if isinstance(settings.sandbox, DangerFullAccessSandboxPolicy) else "cached"
+
+
+def _location(location: WebSearchLocation) -> JsonValue:
+    place = {
+        "country": location.country,
+        "region": location.region,
+        "city": location.city,
+        "timezone": location.timezone,
+    }
+    known = {name: value for name, value in place.items() if value is not None}
+    return {"type": "approximate", **known}

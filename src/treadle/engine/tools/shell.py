@@ -1,0 +1,158 @@
+"""`shell` and `shell_command`: commands that are over when their call is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from treadle.engine.terminal_attempt import Attempt, NotRun
+from treadle.engine.terminal_run import Run
+from treadle.engine.terminal_shell import shell_argv
+from treadle.engine.tools.exec import (
+    WISHES,
+    ExecCommand,
+    Wishes,
+    WriteStdin,
+    function,
+    hand_over_patch,
+)
+from treadle.engine.tools.output import truncate
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.model.base import ModelTool
+from treadle.model.catalog import UNKNOWN, traits_of
+from treadle.protocol.base import JsonValue
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+TIMED_OUT: Final = 124
+_DEFAULT_TIMEOUT_MS: Final = 10_000
+_BY_USER: Final = "rejected by user"
+
+_TIMEOUT: Final = {
+    "type": "number",
+    "description": f"When to give up, in ms; {_DEFAULT_TIMEOUT_MS} by default.",
+}
+
+
+class _Argv(Wishes, kw_only=True):
+    command: list[str]
+    timeout_ms: float | None = None
+
+
+class _Script(Wishes, kw_only=True):
+    command: str
+    login: bool = True
+    timeout_ms: float | None = None
+
+
+class Shell:
+    """Runs a program with its arguments."""
+
+    name = "shell"
+    properties: ClassVar[dict[str, JsonValue]] = {
+        "command": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": 'A program and its arguments, such as ["bash", "-lc", "ls"].',
+        },
+        **WISHES,
+        "timeout_ms": _TIMEOUT,
+    }
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        return function(self.name, "Run a command.", self.properties, ["command"])
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Run it to its end."""
+        wanted = read_arguments(call, _Argv)
+        if not wanted.command:
+            raise ToolRefused("command args are empty")
+        ended = await _run(self._thread, turn, call, wanted, wanted.command)
+        return ended if isinstance(ended, list | str) else ended.as_json()
+
+
+class ShellCommand:
+    """Runs a script in the user's shell."""
+
+    name = "shell_command"
+    properties: ClassVar[dict[str, JsonValue]] = {
+        "command": {"type": "string", "description": "Script for the user's shell."},
+        **WISHES,
+        "login": {"type": "boolean", "description": "Whether it is a login shell; true."},
+        "timeout_ms": _TIMEOUT,
+    }
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        return function(self.name, "Run a shell command.", self.properties, ["command"])
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Run it to its end."""
+        wanted = read_arguments(call, _Script)
+        is_login = wanted.login and self._thread.settings.shell.allows_login
+        argv = shell_argv(wanted.command, is_login=is_login)
+        ended = await _run(self._thread, turn, call, wanted, argv)
+        return ended if isinstance(ended, list | str) else ended.as_text()
+
+
+class _Ended:
+    """How a command ended, in the two forms in which models are told it."""
+
+    def __init__(self, run: Run, max_tokens: int, *, has_timed_out: bool) -> None:
+        self._seconds = run.seconds
+        self._exit_code = TIMED_OUT if has_timed_out else run.exit_code
+        text = run.output.text()
+        if has_timed_out:
+            text = f"command timed out after {round(run.seconds * 1000)} milliseconds\n{text}"
+        self._text = truncate(text, max_tokens)
+        self._lines = len(text.splitlines()) if self._text != text else None
+
+    def as_json(self) -> str:
+        total = "" if self._lines is None else f"Total output lines: {self._lines}\n\n"
+        metadata = {"exit_code": self._exit_code, "duration_seconds": round(self._seconds, 1)}
+        document = {"output": total + self._text, "metadata": metadata}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+    def as_text(self) -> str:
+        lines = [f"Exit code: {self._exit_code}", f"Wall time: {round(self._seconds, 1):g} seconds"]
+        if self._lines is not None:
+            lines.append(f"Total output lines: {self._lines}")
+        return "\n".join([*lines, "Output:", self._text])
+
+
+async def _run(
+    thread: Thread, turn: Turn, call: ToolCall, wanted: _Argv | _Script, argv: Sequence[str]
+) -> _Ended | Output:
+    request = wanted.request(call, argv, thread.settings_of(turn).cwd)
+    patched = await hand_over_patch(thread, turn, request)
+    if patched is not None:
+        return patched
+    attempt = Attempt(thread, turn, request)
+    given = wanted.timeout_ms
+    limit = _DEFAULT_TIMEOUT_MS if given is None else max(0.0, given)
+    try:
+        await attempt.start()
+        has_ended = await attempt.wait(limit / 1000, exit_code=TIMED_OUT)
+    except NotRun as refusal:
+        is_users = refusal.reason == _BY_USER
+        words = f"exec command {_BY_USER}" if is_users else refusal.reason
+        raise ToolRefused(words) from refusal
+    return _Ended(attempt.run, thread.settings.shell.budget(), has_timed_out=not has_ended)
+
+
+def command_tools(thread: Thread) -> list[ExecCommand | WriteStdin | Shell | ShellCommand]:
+    """The tools by which the model of a thread runs commands."""
+    if thread.settings.features.get("unified_exec", True):
+        return [ExecCommand(thread), WriteStdin(thread)]
+    is_known = traits_of(thread.settings.model) is not UNKNOWN
+    return [ShellCommand(thread)] if is_known else [Shell(thread)]

@@ -1,0 +1,246 @@
+"""Looking for tools: the model is offered a deferred one only after it has found it.
+
+What was found is read from the model's own view of the thread. It survives a restart, and a
+compaction that makes the model forget a tool hides it again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.tools.registry import (
+    Output,
+    Tool,
+    ToolCall,
+    ToolName,
+    ToolRefused,
+    in_namespace,
+    name_of,
+    read_arguments,
+)
+from treadle.model.base import ModelItem, ModelTool
+from treadle.model.catalog import traits_of
+from treadle.protocol.base import JsonValue
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+NAME: Final = "tool_search"
+DEFAULT_LIMIT: Final = 8
+MAX_SHOWN: Final = 100
+"""How many tools of MCP servers the model is offered without having looked for them."""
+
+ALWAYS_DEFER: Final = "tool_search_always_defer_mcp_tools"
+"""The feature that lets the model look for each of them."""
+
+MCP_PREFIX: Final = "mcp__"
+
+# The usual constants of BM25: how soon repetition stops to count, and how much length does.
+_SATURATION: Final = 1.2
+_LENGTH: Final = 0.75
+# Words that say nothing about what a tool is for.
+_IDLE: Final = frozenset("a an and by for from in is it of on or the to with".split())
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
+
+
+class _Arguments(msgspec.Struct):
+    query: str
+    limit: int = DEFAULT_LIMIT
+
+
+class ToolFinder:
+    """Lets the model of one thread look for deferred tools."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+
+    def found(self) -> set[ToolName]:
+        """The tools that have to be offered because the model has found them.
+
+        A model with a search of its own reads what that found in the search's output.
+        """
+        items = self._thread.history.items
+        found = set(_found_by_function(items))
+        return found if self.is_native else found | set(_found_natively(items))
+
+    def tool(self, deferred: Sequence[Tool]) -> Tool:
+        """The tool by which it looks for them."""
+        return ToolSearch(deferred, is_native=self.is_native)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the model has a form of its own for this search."""
+        return traits_of(self._thread.settings.model).is_modern
+
+
+class ToolSearch:
+    """Finds deferred tools by the words of a query."""
+
+    name = NAME
+
+    def __init__(self, deferred: Sequence[Tool], *, is_native: bool) -> None:
+        self._deferred = deferred
+        self._is_native = is_native
+
+    def spec(self) -> ModelTool:
+        """How the model is offered it."""
+        spaces = sorted({space for space, _ in map(name_of, self._deferred) if space})
+        sources = f" in {', '.join(spaces)}" if spaces else ""
+        spec: ModelTool = {
+            "description": f"There are {len(self._deferred)} more tools{sources} that you are not "
+            "shown. Search their names and descriptions for what you need; those found can be "
+            "called from then on.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "query": {"type": "string", "description": "What the tool should do."},
+                    "limit": {
+                        "type": "number",
+                        "description": f"How many to give at most; {DEFAULT_LIMIT} unless given.",
+                    },
+                },
+                "required": ["query"],
+                "additionalProperties": False,
+            },
+        }
+        if self._is_native:
+            return {"type": NAME, "execution": "client", **spec}
+        return {"type": "function", "name": NAME, "strict": False, **spec}
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+        """Give the tools that fit best, the best first."""
+        arguments = read_arguments(call, _Arguments)
+        if not arguments.query.strip():
+            raise ToolRefused("query must not be empty")
+        if arguments.limit <= 0:
+            raise ToolRefused("limit must be greater than zero")
+        found = rank(arguments.query, self._deferred)[: arguments.limit]
+        if call.is_search:
+            return _as_specs(found)
+        tools = [
+            {"namespace": space, "name": name, "description": tool.spec().get("description", "")}
+            for tool in found
+            for space, name in [name_of(tool)]
+        ]
+        return msgspec.json.encode({"tools": tools}).decode()
+
+
+class Deferred:
+    """A tool that the model has to look for, because there are so many of its kind."""
+
+    is_deferred = True
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self.namespace, self.name = name_of(tool)
+        self.namespace_description = getattr(tool, "namespace_description", "")
+        self.is_exclusive = getattr(tool, "is_exclusive", False)
+        self.spec = tool.spec
+        self.run = tool.run
+
+
+def defer_crowds(thread: Thread, tools: Sequence[Tool]) -> list[Tool]:
+    """Tools of MCP servers as the model is offered them: if there are very many, by search only."""
+    of_servers = sum(tool.name.startswith(MCP_PREFIX) for tool in tools)
+    if of_servers <= MAX_SHOWN and not thread.settings.features.get(ALWAYS_DEFER):
+        return list(tools)
+    return [Deferred(tool) if tool.name.startswith(MCP_PREFIX) else tool for tool in tools]
+
+
+def rank(query: str, tools: Sequence[Tool]) -> list[Tool]:
+    """The tools that have words of the query, by how well they fit (BM25)."""
+    documents = [Counter(_words(_text(tool))) for tool in tools]
+    lengths = [document.total() for document in documents]
+    average = sum(lengths) / len(lengths) if lengths else 1
+    scores = [0.0] * len(tools)
+    for word in set(_words(query)):
+        holders = sum(word in document for document in documents)
+        weight = math.log(1 + (len(tools) - holders + 0.5) / (holders + 0.5))
+        for place, document in enumerate(documents):
+            count = document[word]
+            norm = 1 - _LENGTH + _LENGTH * lengths[place] / average
+            scores[place] += weight * count * (_SATURATION + 1) / (count + _SATURATION * norm)
+    order = sorted(range(len(tools)), key=lambda place: -scores[place])
+    return [tools[place] for place in order if scores[place] > 0]
+
+
+def _text(tool: Tool) -> str:
+    """Everything that says what a tool is for."""
+    space, name = name_of(tool)
+    about = tool.spec()
+    parameters = about.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    fields = [
+        f"{field} {schema.get('description', '') if isinstance(schema, dict) else ''}"
+        for field, schema in (properties if isinstance(properties, dict) else {}).items()
+    ]
+    described = (about.get("description"), getattr(tool, "namespace_description", ""))
+    return " ".join([space or "", name, *map(str, described), *fields])
+
+
+def _words(text: str) -> list[str]:
+    words = (word.lower() for word in _WORD.findall(text))
+    return [_stem(word) for word in words if word not in _IDLE]
+
+
+def _stem(word: str) -> str:
+    """Without the plural: people look for tickets and tools find a ticket."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _as_specs(tools: Iterable[Tool]) -> list[JsonValue]:
+    """The tools as the model's own search gives them, those of one namespace together."""
+    specs: list[JsonValue] = []
+    spaces: dict[str, list[ModelTool]] = {}
+    for tool in tools:
+        space, _ = name_of(tool)
+        spec = {**tool.spec(), "defer_loading": True}
+        if space is None:
+            specs.append(spec)
+            continue
+        if space not in spaces:
+            spaces[space] = []
+            specs.append(in_namespace(tool, spaces[space]))
+        spaces[space].append(spec)
+    return specs
+
+
+def _found_natively(items: Sequence[ModelItem]) -> Iterator[ToolName]:
+    for item in items:
+        if item.get("type") != "tool_search_output":
+            continue
+        for spec in item.get("tools") or ():
+            if spec.get("type") == "namespace":
+                yield from ((spec["name"], tool["name"]) for tool in spec.get("tools") or ())
+            elif "name" in spec:
+                yield None, spec["name"]
+
+
+class _Found(msgspec.Struct):
+    name: str
+    namespace: str | None = None
+
+
+class _FoundTools(msgspec.Struct):
+    tools: list[_Found]
+
+
+def _found_by_function(items: Sequence[ModelItem]) -> Iterator[ToolName]:
+    searches: set[str] = set()
+    for item in items:
+        call_id = str(item.get("call_id"))
+        if item.get("type") == "function_call" and item.get("name") == NAME:
+            searches.add(call_id)
+        elif item.get("type") == "function_call_output" and call_id in searches:
+            try:
+                found = msgspec.json.decode(str(item.get("output")), type=_FoundTools)
+            except msgspec.MsgspecError:
+                continue  # a search that was refused or interrupted
+            yield from ((tool.namespace, tool.name) for tool in found.tools)

@@ -1,0 +1,55 @@
+"""All the tools that a thread has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.engine.tools.agents import agent_tools
+from treadle.engine.tools.ask_user import RequestUserInput
+from treadle.engine.tools.dynamic import dynamic_tools
+from treadle.engine.tools.goal import goal_tools
+from treadle.engine.tools.image import ViewImage
+from treadle.engine.tools.mcp import mcp_tools
+from treadle.engine.tools.patch import ApplyPatch
+from treadle.engine.tools.permissions import FEATURE as REQUEST_PERMISSIONS
+from treadle.engine.tools.permissions import RequestPermissions
+from treadle.engine.tools.plan import UpdatePlan
+from treadle.engine.tools.registry import Tool, Toolbox
+from treadle.engine.tools.search import WebSearch, mode_of
+from treadle.engine.tools.shell import command_tools
+from treadle.engine.tools.tool_search import ToolFinder, defer_crowds
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+
+
+def tools_of(thread: Thread) -> list[Tool]:
+    """The tools of a thread, in the order in which the model is offered them."""
+    return [
+        *command_tools(thread),
+        ApplyPatch(thread),
+        UpdatePlan(),
+        *goal_tools(thread),
+        RequestUserInput(thread),
+        ViewImage(thread),
+        *agent_tools(thread),
+    ]
+
+
+def changing_tools_of(thread: Thread) -> list[Tool]:
+    """The tools that a thread has or has not as its settings and its clients will have it."""
+    tools: list[Tool] = []
+    if thread.settings.features.get(REQUEST_PERMISSIONS):
+        tools.append(RequestPermissions(thread))
+    tools += dynamic_tools(thread)
+    tools += defer_crowds(thread, mcp_tools(thread))
+    if mode_of(thread.settings) != "disabled":
+        tools.append(WebSearch(thread))
+    return tools
+
+
+def toolbox_of(thread: Thread) -> Toolbox:
+    """The tools of a thread, and the way to look for those that are not offered at once."""
+    return Toolbox(
+        tools_of(thread), changing=lambda: changing_tools_of(thread), finder=ToolFinder(thread)
+    )

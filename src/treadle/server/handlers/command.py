@@ -1,0 +1,321 @@
+"""Commands that a client runs outside any thread; they end with its connection at the latest."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.engine.terminal_shell import allowed
+from treadle.engine.tools.output import decode
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    COMMAND_EXEC,
+    COMMAND_EXEC_RESIZE,
+    COMMAND_EXEC_TERMINATE,
+    COMMAND_EXEC_WRITE,
+)
+from treadle.protocol.command import (
+    CommandExecOutputDeltaNotification,
+    CommandExecOutputStream,
+    CommandExecParams,
+    CommandExecResizeParams,
+    CommandExecResizeResponse,
+    CommandExecResponse,
+    CommandExecTerminalSize,
+    CommandExecTerminateParams,
+    CommandExecTerminateResponse,
+    CommandExecWriteParams,
+    CommandExecWriteResponse,
+)
+from treadle.protocol.notifications import COMMAND_EXEC_OUTPUT_DELTA
+from treadle.protocol.policy import SandboxMode, SandboxPolicy
+from treadle.protocol.settings import ThreadSettingsUpdateParams
+from treadle.rpc.errors import InternalError, InvalidOptions, InvalidRequest
+from treadle.sandbox.backend import SandboxUnavailable
+from treadle.sandbox.policy import Confinement, confine
+from treadle.server.session import ClientSession
+from treadle.server.settings import check_turn, working_folder
+
+if TYPE_CHECKING:
+    from treadle.sandbox.process import Process
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+DEFAULT_TIMEOUT_MS: Final = 10_000
+DEFAULT_OUTPUT_CAP: Final = 1024 * 1024
+TIMED_OUT: Final = 124
+# A client that does not read must not make us hold what its command prints.
+MAX_UNSENT: Final = 1024 * 1024
+_DEFAULT_SIZE: Final = CommandExecTerminalSize(cols=80, rows=24)
+_PROFILES: Final[dict[str, SandboxMode]] = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-full-access": "danger-full-access",
+}
+
+
+class ClientCommand:
+    """A command of a client, from its request to its answer."""
+
+    def __init__(self, session: ClientSession, params: CommandExecParams) -> None:
+        self._session = session
+        self._id = params.process_id or ""
+        self.has_terminal = params.tty
+        self.takes_input = params.stream_stdin or params.tty
+        self._is_streaming = params.stream_stdout_stderr or params.tty
+        cap = params.output_bytes_cap
+        limit = None if params.disable_output_cap else DEFAULT_OUTPUT_CAP if cap is None else cap
+        self._room: dict[CommandExecOutputStream, int | None] = {"stdout": limit, "stderr": limit}
+        self._kept: dict[CommandExecOutputStream, bytearray] = {
+            "stdout": bytearray(),
+            "stderr": bytearray(),
+        }
+        self._unsent: deque[CommandExecOutputDeltaNotification] = deque()
+        self._unsent_size = 0
+        self._news = asyncio.Event()
+        self._is_over = False
+        self.is_input_closed = False
+        self.process: Process | None = None
+
+    def on_output(self, stream: CommandExecOutputStream, data: bytes) -> None:
+        """Take what the command prints, up to the cap."""
+        room = self._room[stream]
+        if room is not None:
+            data = data[:room]
+            self._room[stream] = room - len(data)
+        if not data:
+            return
+        if not self._is_streaming:
+            self._kept[stream] += data
+            return
+        text = base64.b64encode(data).decode("ascii")
+        is_full = self._room[stream] == 0
+        self._unsent.append(CommandExecOutputDeltaNotification(is_full, text, self._id, stream))
+        self._unsent_size += len(text)
+        self._news.set()
+        if self._unsent_size > MAX_UNSENT and self.process is not None:
+            self.process.pause()
+
+    def output(self, stream: CommandExecOutputStream) -> str:
+        """What was kept for the answer."""
+        return decode(bytes(self._kept[stream]))
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Pass the output on as it comes; at the end of the block, all of it has been."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send())
+            try:
+                yield
+            finally:
+                self._is_over = True
+                self._news.set()
+
+    async def _send(self) -> None:
+        while self._unsent or not self._is_over:
+            await self._news.wait()
+            self._news.clear()
+            while self._unsent:
+                delta = self._unsent.popleft()
+                await self._session.notify(COMMAND_EXEC_OUTPUT_DELTA, delta)
+                self._unsent_size -= len(delta.delta_base64)
+            if self.process is not None:
+                self.process.resume()
+
+
+@router.request(COMMAND_EXEC)
+async def command_exec(
+    ctx: Context[ClientSession], params: CommandExecParams
+) -> CommandExecResponse:
+    """Run a command; the answer comes when it has ended."""
+    _check(params)
+    session, id_ = ctx.session, params.process_id
+    if id_ is not None and id_ in session.commands:
+        raise InvalidRequest(f"duplicate active command/exec process id: {_quoted(id_)}")
+    command = ClientCommand(session, params)
+    if id_ is not None:
+        session.commands[id_] = command
+    try:
+        process = await _start(session, command, params)
+        # What is written to it, and the order to end it, must not wait for its end.
+        ctx.release_scope()
+        try:
+            async with command.sending():
+                code = await _wait(process, params)
+        finally:
+            process.kill()
+    finally:
+        if id_ is not None:
+            del session.commands[id_]
+    return CommandExecResponse(code, command.output("stderr"), command.output("stdout"))
+
+
+@router.request(COMMAND_EXEC_WRITE)
+async def command_exec_write(
+    ctx: Context[ClientSession], params: CommandExecWriteParams
+) -> CommandExecWriteResponse:
+    """Give a command more input, or end its input."""
+    command, process = _find(ctx, params.process_id)
+    if params.delta_base64 is None and not params.close_stdin:
+        raise InvalidOptions("command/exec/write requires deltaBase64 or closeStdin")
+    if not command.takes_input:
+        raise InvalidRequest("stdin streaming is not enabled for this command/exec")
+    data = _decoded(params.delta_base64 or "")
+    if command.is_input_closed:
+        raise InvalidRequest("stdin is already closed")
+    if data:
+        with suppress(OSError):  # whoever does not read any more misses it, as in a shell
+            await process.write(data)
+    if params.close_stdin:
+        command.is_input_closed = True
+        process.close_stdin()
+    return CommandExecWriteResponse()
+
+
+@router.request(COMMAND_EXEC_RESIZE)
+def command_exec_resize(
+    ctx: Context[ClientSession], params: CommandExecResizeParams
+) -> CommandExecResizeResponse:
+    """Tell a command that its window changed."""
+    _check_size(params.size)
+    command, process = _find(ctx, params.process_id)
+    if not command.has_terminal:
+        raise InvalidRequest("failed to resize PTY: process is not attached to a PTY")
+    with suppress(OSError):  # it has just ended
+        process.resize(params.size.rows, params.size.cols)
+    return CommandExecResizeResponse()
+
+
+@router.request(COMMAND_EXEC_TERMINATE)
+def command_exec_terminate(
+    ctx: Context[ClientSession], params: CommandExecTerminateParams
+) -> CommandExecTerminateResponse:
+    """Kill a command; its own answer follows."""
+    _find(ctx, params.process_id)[1].kill()
+    return CommandExecTerminateResponse()
+
+
+def _check(params: CommandExecParams) -> None:
+    if not params.command:
+        raise InvalidRequest("command must not be empty", kind="invalidParams", path="command")
+    if params.size is not None and not params.tty:
+        raise InvalidOptions("command/exec size requires tty: true")
+    if params.size is not None:
+        _check_size(params.size)
+    is_open = params.tty or params.stream_stdin or params.stream_stdout_stderr
+    if is_open and params.process_id is None:
+        message = "command/exec tty or streaming requires a client-supplied processId"
+        raise InvalidRequest(message, kind="invalidParams", path="processId")
+    if params.timeout_ms is not None and params.disable_timeout:
+        raise InvalidOptions("command/exec cannot set both timeoutMs and disableTimeout")
+    if params.timeout_ms is not None and params.timeout_ms < 0:
+        given = params.timeout_ms
+        raise InvalidOptions(f"command/exec timeoutMs must be non-negative, got {given}")
+    if params.output_bytes_cap is not None and params.disable_output_cap:
+        raise InvalidOptions("command/exec cannot set both outputBytesCap and disableOutputCap")
+    if params.permission_profile is not None and params.sandbox_policy is not None:
+        raise InvalidRequest("`permissionProfile` cannot be combined with `sandboxPolicy`")
+
+
+def _check_size(size: CommandExecTerminalSize) -> None:
+    if not size.rows or not size.cols:
+        raise InvalidOptions("command/exec size rows and cols must be greater than 0")
+
+
+async def _start(
+    session: ClientSession, command: ClientCommand, params: CommandExecParams
+) -> Process:
+    from treadle.sandbox.process import Process
+
+    cwd = working_folder(params.cwd)
+    size = params.size or _DEFAULT_SIZE
+    try:
+        confinement, environ = _surroundings(session, params, cwd)
+        command.process = await Process.start(
+            params.command,
+            cwd=cwd,
+            env=environ,
+            confinement=confinement,
+            on_output=command.on_output,
+            size=(size.rows, size.cols) if params.tty else None,
+            has_stdin=params.stream_stdin,
+        )
+    except SandboxUnavailable as error:
+        message = f"failed to spawn command: {error}"
+        raise InternalError(message, kind="sandboxUnavailable", fix=error.fix) from error
+    except OSError as error:
+        words = os.strerror(error.errno) if error.errno else str(error)
+        message = f"failed to spawn command: {words} (os error {error.errno})"
+        raise InternalError(message, kind="io") from error
+    return command.process
+
+
+def _surroundings(
+    session: ClientSession, params: CommandExecParams, cwd: str
+) -> tuple[Confinement, dict[str, str]]:
+    """What the command may do, and the variables that it sees."""
+    effective = session.server.configuration.effective(cwd)
+    environ = allowed(effective.shell_environment_policy, os.environ)
+    for name, value in (params.env or {}).items():
+        if value is None:
+            environ.pop(name, None)
+        else:
+            environ[name] = value
+    policy: SandboxPolicy
+    if params.sandbox_policy is not None:
+        policy = params.sandbox_policy
+    elif params.permission_profile is None:
+        policy = effective.sandbox_policy()
+    elif params.permission_profile in _PROFILES:
+        policy = effective.sandbox_policy(_PROFILES[params.permission_profile])
+    else:
+        name = params.permission_profile
+        message = f"invalid permission profile: no built-in profile is named {name!r}"
+        raise InvalidRequest(message, kind="invalidParams", path="permissionProfile")
+    asked = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
+    check_turn(session.server.configuration, asked)
+    confinement = confine(policy, cwd, environ=environ)
+    if not confinement.network:
+        environ["CODEX_SANDBOX_NETWORK_DISABLED"] = "1"
+    return confinement, environ
+
+
+async def _wait(process: Process, params: CommandExecParams) -> int:
+    """Wait for the end, or bring it about when the time is up."""
+    given = params.timeout_ms
+    limit = None if params.disable_timeout else DEFAULT_TIMEOUT_MS if given is None else given
+    try:
+        async with asyncio.timeout(None if limit is None else limit / 1000):
+            return await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return TIMED_OUT
+
+
+def _find(ctx: Context[ClientSession], id_: str) -> tuple[ClientCommand, Process]:
+    command = ctx.session.commands.get(id_)
+    if command is None or command.process is None:
+        raise InvalidRequest(f"no active command/exec for process id {_quoted(id_)}")
+    return command, command.process
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidOptions(f"invalid deltaBase64: {error}") from error
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

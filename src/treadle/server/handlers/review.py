@@ -1,0 +1,73 @@
+"""Code reviews, and the user's word against the automatic reviewer of actions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.engine.guardian import overrule
+from treadle.engine.review import begin_review
+from treadle.engine.review_target import resolve
+from treadle.engine.thread import Thread
+from treadle.protocol.approval import (
+    ThreadApproveGuardianDeniedActionParams,
+    ThreadApproveGuardianDeniedActionResponse,
+)
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    REVIEW_START,
+    THREAD_APPROVE_GUARDIAN_DENIED_ACTION,
+)
+from treadle.protocol.review import ReviewStartParams, ReviewStartResponse
+from treadle.server.handlers.thread import introduce
+from treadle.server.session import ClientSession
+from treadle.store.thread import ThreadMeta
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(REVIEW_START)
+async def review_start(
+    ctx: Context[ClientSession], params: ReviewStartParams
+) -> ReviewStartResponse:
+    """Let a reviewer read code, as a turn of the thread or of a copy of it."""
+    server = ctx.session.server
+    thread = server.threads.get(params.thread_id)
+    settings = thread.settings
+    task = await resolve(params.target, settings.cwd)
+    if params.delivery == "detached":
+        thread = _copy(ctx.session, thread)
+        ctx.after_reply(partial(introduce, ctx.session, thread))
+    model = server.configuration.effective(settings.cwd).review_model
+    turn, start = begin_review(thread, task, model=model)
+    ctx.after_reply(start)
+    return ReviewStartResponse(review_thread_id=thread.id, turn=turn)
+
+
+def _copy(session: ClientSession, thread: Thread) -> Thread:
+    threads, origin = session.server.threads, thread.meta
+
+    def describe(meta: ThreadMeta) -> ThreadMeta:
+        return msgspec.structs.replace(
+            meta,
+            originator=origin.originator,
+            cli_version=origin.cli_version,
+            thread_source=origin.thread_source,
+            git_info=origin.git_info,
+        )
+
+    source = threads.stored(thread.id)
+    is_ephemeral = origin.ephemeral
+    return threads.fork(source, thread.settings, describe=describe, ephemeral=is_ephemeral)[0]
+
+
+@router.request(THREAD_APPROVE_GUARDIAN_DENIED_ACTION)
+def thread_approve_guardian_denied_action(
+    ctx: Context[ClientSession], params: ThreadApproveGuardianDeniedActionParams
+) -> ThreadApproveGuardianDeniedActionResponse:
+    """Let the agent try again what the automatic reviewer has denied."""
+    overrule(ctx.session.server.threads.get(params.thread_id), params.event)
+    return ThreadApproveGuardianDeniedActionResponse()

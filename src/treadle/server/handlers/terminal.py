@@ -1,0 +1,73 @@
+"""What runs in a thread beside the conversation: commands of the user, terminals left running."""
+
+from __future__ import annotations
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    THREAD_BACKGROUND_TERMINALS_CLEAN,
+    THREAD_BACKGROUND_TERMINALS_LIST,
+    THREAD_BACKGROUND_TERMINALS_TERMINATE,
+    THREAD_SHELL_COMMAND,
+)
+from treadle.protocol.command import (
+    ThreadBackgroundTerminalsCleanParams,
+    ThreadBackgroundTerminalsCleanResponse,
+    ThreadBackgroundTerminalsListParams,
+    ThreadBackgroundTerminalsListResponse,
+    ThreadBackgroundTerminalsTerminateParams,
+    ThreadBackgroundTerminalsTerminateResponse,
+    ThreadShellCommandParams,
+    ThreadShellCommandResponse,
+)
+from treadle.rpc.errors import InvalidOptions
+from treadle.server.offset_page import page
+from treadle.server.session import ClientSession
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(THREAD_SHELL_COMMAND)
+def thread_shell_command(
+    ctx: Context[ClientSession], params: ThreadShellCommandParams
+) -> ThreadShellCommandResponse:
+    """Run a command of the user's own."""
+    from treadle.engine.shell_command import begin
+
+    thread = ctx.session.server.threads.get(params.thread_id)
+    if params.timeout_ms is not None and params.timeout_ms < 0:
+        given = params.timeout_ms
+        raise InvalidOptions(f"thread/shellCommand timeoutMs must be non-negative, got {given}")
+    ctx.after_reply(begin(thread, params.command, params.timeout_ms))
+    return ThreadShellCommandResponse()
+
+
+@router.request(THREAD_BACKGROUND_TERMINALS_LIST)
+def thread_background_terminals_list(
+    ctx: Context[ClientSession], params: ThreadBackgroundTerminalsListParams
+) -> ThreadBackgroundTerminalsListResponse:
+    """Page through the commands that the model can come back to."""
+    terminals = ctx.session.server.threads.get(params.thread_id).terminals
+    data, next_cursor = page(
+        terminals.background(), params.cursor, params.limit, of="background terminals"
+    )
+    return ThreadBackgroundTerminalsListResponse(data, next_cursor)
+
+
+@router.request(THREAD_BACKGROUND_TERMINALS_TERMINATE)
+def thread_background_terminals_terminate(
+    ctx: Context[ClientSession], params: ThreadBackgroundTerminalsTerminateParams
+) -> ThreadBackgroundTerminalsTerminateResponse:
+    """Kill one of them; its item tells when it is gone."""
+    terminals = ctx.session.server.threads.get(params.thread_id).terminals
+    return ThreadBackgroundTerminalsTerminateResponse(terminals.terminate(params.process_id))
+
+
+@router.request(THREAD_BACKGROUND_TERMINALS_CLEAN)
+def thread_background_terminals_clean(
+    ctx: Context[ClientSession], params: ThreadBackgroundTerminalsCleanParams
+) -> ThreadBackgroundTerminalsCleanResponse:
+    """Kill all of them."""
+    ctx.session.server.threads.get(params.thread_id).terminals.clean()
+    return ThreadBackgroundTerminalsCleanResponse()

@@ -1,0 +1,213 @@
+"""Approvals that a model decides on in the user's stead (events as in 0.163)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scripted import client_of, playing
+from tests.harness.threads import EPILOGUE, Client, outline, params_of
+from treadle.engine.guardian import review_action
+from treadle.model.base import ModelRequest
+from treadle.model.script import Response
+from treadle.model.scripted import ScriptedModel, calls, fails, usage, waits_for
+from treadle.protocol.approval import CommandGuardianApprovalReviewAction
+from treadle.protocol.base import JsonValue
+from treadle.server.server import Server
+
+REVIEWED: JsonValue = {"approvalPolicy": "on-request", "approvalsReviewer": "auto_review"}
+STARTED = "item/autoApprovalReview/started"
+COMPLETED = "item/autoApprovalReview/completed"
+
+
+def verdict(outcome: str, level: str = "low", **more: JsonValue) -> str:
+    about = {"risk_level": level, "risk_score": 7, "user_authorization": "high"}
+    return json.dumps({**about, "rationale": "because", "outcome": outcome, **more})
+
+
+class Guarded:
+    """An agent that wants to run one command, and a reviewer that says this."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.target = workspace / "made"
+        self.says: Response = verdict("allow")
+        self.model = ScriptedModel(self._play)
+
+    def _play(self, request: ModelRequest) -> Response:
+        if request.subagent == "guardian":
+            return self.says
+        if any("output" in item for item in request.input):
+            return "done"
+        asked = {"sandbox_permissions": "require_escalated", "justification": "it has to be"}
+        return calls("exec_command", {"cmd": f"touch {self.target}", **asked}, call_id="c1")
+
+    @property
+    def question(self) -> ModelRequest:
+        """What the reviewer was asked."""
+        return next(request for request in self.model.requests if request.subagent == "guardian")
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+@pytest.fixture
+async def server(home: Path, guarded: Guarded) -> AsyncIterator[Server]:
+    async with playing(home, guarded.model) as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with client_of(server) as client:
+        yield client
+
+
+def command(told: list[JsonValue]) -> JsonValue:
+    """The command as it ended."""
+    done = (params["item"] for params in params_of(told, "item/completed"))
+    return next(item for item in done if item["type"] == "commandExecution")
+
+
+async def test_an_approved_command_runs_and_nobody_is_asked(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    guarded.says = [verdict("allow"), usage(10, 5)]
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    turn_id = await client.begin(thread_id, "make it")
+    told = await client.end_of(turn_id)
+    [started], [completed] = params_of(told, STARTED), params_of(told, COMPLETED)
+
+    text = f"/bin/bash -lc 'touch {guarded.target}'"
+    about: JsonValue = {
+        "action": {
+            "type": "command",
+            "command": text,
+            "cwd": str(tmp_path),
+            "source": "unifiedExec",
+        },
+        "reviewId": started["reviewId"],
+        "startedAtMs": started["startedAtMs"],
+        "targetItemId": "c1",
+        "threadId": thread_id,
+        "turnId": turn_id,
+    }
+    unknown: JsonValue = {"rationale": None, "riskLevel": None, "userAuthorization": None}
+    assert started == {
+        **about,
+        "review": {"status": "inProgress", "riskScore": None, **unknown},
+    }
+    assert completed == {
+        **about,
+        "completedAtMs": completed["completedAtMs"],
+        "decisionSource": "agent",
+        "review": {
+            "status": "approved",
+            "rationale": "because",
+            "riskLevel": "low",
+            "riskScore": 7,
+            "userAuthorization": "high",
+        },
+    }
+    assert (command(told)["status"], guarded.target.exists()) == ("completed", True)
+    assert "item/commandExecution/requestApproval" not in outline(told)
+
+
+async def test_the_reviewer_sees_the_conversation_and_has_no_tools(
+    client: Client, guarded: Guarded, tmp_path: Path, server: Server
+) -> None:
+    guarded.says = [verdict("allow"), usage(50_000, 5)]
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    await client.run(thread_id, "make it")
+    asked = guarded.question
+    text = asked.input[0]["content"][0]["text"]
+
+    assert (list(asked.tools), len(asked.input)) == ([], 1)
+    assert "[user] make it" in text
+    assert "it has to be" in text
+    assert str(guarded.target) in text
+    assert server.threads.get(thread_id).accounts.fill == 0
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "rationale"),
+    [
+        (verdict("deny", "high"), "denied", "because"),
+        (verdict("allow", "critical"), "denied", "because"),
+        ("I would rather not say", "denied", "the automatic review failed: "),
+        (verdict("perhaps"), "denied", "the automatic review failed: "),
+        (fails("overloaded"), "denied", "the automatic review failed: overloaded"),
+    ],
+)
+async def test_whatever_is_no_approval_is_a_refusal(
+    client: Client,
+    guarded: Guarded,
+    tmp_path: Path,
+    *,
+    says: Response,
+    status: str,
+    rationale: str,
+) -> None:
+    guarded.says = says
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    told = await client.run(thread_id, "make it")
+    review = params_of(told, COMPLETED)[0]["review"]
+
+    assert review["status"] == status
+    assert review["rationale"].startswith(rationale)
+    assert (command(told)["status"], guarded.target.exists()) == ("declined", False)
+    assert outline(told)[-2:] == EPILOGUE
+
+
+async def test_a_review_ends_with_its_turn(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    guarded.says = [waits_for(asyncio.Event())]
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    turn_id = await client.begin(thread_id, "make it")
+    await client.until(STARTED)
+    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    told = await client.end_of(turn_id)
+
+    assert [params["review"]["status"] for params in params_of(told, COMPLETED)] == ["aborted"]
+    assert not guarded.target.exists()
+
+
+async def test_a_review_that_takes_too_long_is_no_approval(
+    client: Client, guarded: Guarded, tmp_path: Path, server: Server
+) -> None:
+    guarded.says = [waits_for(asyncio.Event())]
+    thread_id = await client.start(cwd=str(tmp_path))
+    thread = server.threads.get(thread_id)
+    turn, _start = thread.begin_other("regular")
+    action = CommandGuardianApprovalReviewAction("ls", str(tmp_path), "shell")
+    async with asyncio.timeout(20):
+        review = await review_action(thread, turn, action, None, None, deadline_s=0.01)
+
+    assert (review.status, review.rationale) == (
+        "timedOut",
+        "the automatic review took longer than 0.01 s",
+    )
+
+
+async def test_the_user_can_overrule_a_refusal(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    guarded.says = verdict("deny", "high")
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    event = params_of(await client.run(thread_id, "make it"), COMPLETED)[0]
+    method = "thread/approveGuardianDeniedAction"
+    await client.ask(method, {"threadId": thread_id, "event": event})
+    await client.run(thread_id, "again")
+    seen = [item for item in guarded.model.requests[-1].input if item.get("role") == "developer"]
+
+    assert str(guarded.target) in seen[-1]["content"][0]["text"]
+    allowed = {**event, "review": {**event["review"], "status": "approved"}}
+    for bad in (allowed, {}, None):
+        refused = await client.refusal(method, {"threadId": thread_id, "event": bad})
+        assert (refused.code, refused.kind) == (-32600, "invalidParams")

@@ -1,0 +1,174 @@
+"""Signing in to a real MCP server that lets nobody in without it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+
+from tests.harness.mcp import call, http_server, settled, table, text_of
+from tests.harness.threads import Client, Stage
+from treadle.protocol.base import JsonValue
+
+COMPLETED = "mcpServer/oauthLogin/completed"
+
+
+async def started(stage: Stage, url: str) -> tuple[Client, str, JsonValue]:
+    """A thread with a server that needs a login; gives also what was told of the server."""
+    stage.configure(table("web", url=url))
+    client = await stage.client()
+    thread_id = await client.start()
+    return client, thread_id, (await settled(client, "web"))["web"]
+
+
+async def open_page(url: str, **changes: str) -> tuple[int, str]:
+    """What a browser does: follow the redirections, in the end to our own page."""
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(url, params=changes or None) as response,
+    ):
+        return response.status, await response.text()
+
+
+async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
+    """Sign in as a user does; gives what was told in the end."""
+    begun = await client.ask("mcpServer/oauth/login", {"name": "web", **params})
+    status, page = await open_page(begun["authorizationUrl"])
+    assert (status, "You are signed in" in page) == (200, True)
+    told = (await client.until(COMPLETED))[-1]["params"]
+    assert told.pop("loginId") == begun["loginId"]
+    return told
+
+
+async def test_a_server_that_wants_a_login_says_so(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, thread_id, told = await started(stage, url)
+        listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
+
+    assert (told["status"], told["error"]) == (
+        "failed",
+        "The web MCP server is not logged in. Sign in with mcpServer/oauth/login.",
+    )
+    (status,) = listed["data"]
+    assert (status["runtimeStatus"], status["authStatus"]) == (
+        "authenticationRequired",
+        "notLoggedIn",
+    )
+
+
+async def test_after_a_sign_in_loaded_threads_use_the_server(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, thread_id, _ = await started(stage, url)
+        told = await sign_in(client)
+        await settled(client, "web")
+        item, output = await call(stage.model, client, thread_id, "mcp__web__echo", {"text": "in"})
+        listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
+
+    assert told == {"name": "web", "success": True, "threadId": None}
+    assert (item["status"], text_of(output)) == ("completed", "echo: in")
+    assert listed["data"][0]["authStatus"] == "oAuth"
+
+
+async def test_the_login_is_kept_for_its_owner_alone_and_renewed_when_it_ends(
+    stage: Stage,
+) -> None:
+    """The tokens of this server end at once, and it takes none but the newest."""
+    async with http_server("oauth") as url:
+        client, thread_id, _ = await started(stage, url)
+        await sign_in(client)
+        await settled(client, "web")
+        path = stage.home / "mcp_logins.json"
+        first = json.loads(path.read_text("utf-8"))
+        await call(stage.model, client, thread_id, "mcp__web__echo")
+        await stage.restart()
+        later = await stage.client()
+        thread_id = await later.start()
+        told = (await settled(later, "web"))["web"]
+        item, _ = await call(stage.model, later, thread_id, "mcp__web__echo")
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(first) == [f"web|{url}"]
+    renewed = json.loads(path.read_text("utf-8"))[f"web|{url}"]["access_token"]
+    assert renewed != first[f"web|{url}"]["access_token"]
+    assert (told["status"], item["status"]) == ("ready", "completed")
+
+
+async def test_the_page_to_open_asks_for_what_is_needed_and_no_more(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        begun = await client.ask(
+            "mcpServer/oauth/login", {"name": "web", "scopes": ["read", "write"]}
+        )
+
+    address = urlsplit(begun["authorizationUrl"])
+    query = {key: values[0] for key, values in parse_qs(address.query).items()}
+    assert f"{address.scheme}://{address.netloc}" == url.removesuffix("/mcp")
+    assert (query["response_type"], query["code_challenge_method"]) == ("code", "S256")
+    assert query["scope"] == "read write"
+    assert urlsplit(query["redirect_uri"])[:2] == ("http", urlsplit(query["redirect_uri"]).netloc)
+    assert urlsplit(query["redirect_uri"]).hostname == "127.0.0.1"
+
+
+async def test_an_answer_to_another_question_is_not_taken(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        page = parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0]
+        forged = await open_page(page, code="stolen", state="guessed")
+        elsewhere = await open_page(page.replace("/callback", "/favicon.ico"))
+        await open_page(begun["authorizationUrl"])
+        told = (await client.until(COMPLETED))[-1]["params"]
+
+    assert (forged[0], elsewhere[0], told["success"]) == (400, 404, True)
+
+
+async def test_a_refused_sign_in_is_told_with_the_reason(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        query = parse_qs(urlsplit(begun["authorizationUrl"]).query)
+        await open_page(query["redirect_uri"][0], error="access_denied", state=query["state"][0])
+        told = (await client.until(COMPLETED))[-1]["params"]
+
+    assert told["success"] is False
+    assert "access_denied" in told["error"]
+
+
+async def test_a_sign_in_that_nobody_finishes_ends_by_itself(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        await client.ask("mcpServer/oauth/login", {"name": "web", "timeoutSecs": 1})
+        told = (await client.until(COMPLETED))[-1]["params"]
+
+    assert (told["success"], told["error"]) == (False, "timed out waiting for the sign-in")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"command": "sh"}, "OAuth login is only supported for streamable HTTP servers."),
+        ({"args": []}, "invalid transport"),
+    ],
+)
+async def test_only_servers_at_an_address_can_be_signed_in_to(
+    stage: Stage, settings: JsonValue, message: str
+) -> None:
+    stage.configure(table("web", **settings))
+    client = await stage.client()
+    refusal = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+    unknown = await client.refusal("mcpServer/oauth/login", {"name": "nope"})
+
+    assert (refusal.code, refusal.message) == (-32600, message)
+    assert (unknown.code, unknown.message) == (-32600, "No MCP server named 'nope' found.")
+
+
+async def test_a_server_that_wants_no_login_cannot_be_signed_in_to(stage: Stage) -> None:
+    async with http_server() as url:
+        stage.configure(table("web", url=url))
+        client = await stage.client()
+        refusal = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+
+    assert refusal.message == "No authorization support detected for this server."

@@ -1,0 +1,179 @@
+"""The rules about MCP tools, as plain functions: configuration, names, approval, logins."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from treadle.engine.mcp.approval import judge
+from treadle.engine.mcp.config import ApprovalMode, BadServer, read_server
+from treadle.engine.mcp.content import output_of
+from treadle.engine.mcp.names import MAX_NAME, model_names
+from treadle.engine.mcp.tokens import Login, TokenFile
+from treadle.engine.settings import Settings
+from treadle.protocol.base import JsonValue
+from treadle.protocol.policy import (
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    ExternalSandboxSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+)
+
+
+def settings(policy: AskForApproval, sandbox: SandboxPolicy | None = None) -> Settings:
+    """The settings of a thread that matter here."""
+    return Settings(
+        model="m",
+        model_provider="p",
+        cwd="/",
+        approval_policy=policy,
+        sandbox=sandbox or ReadOnlySandboxPolicy(),
+    )
+
+
+NONE: JsonValue = {}
+READS = {"readOnlyHint": True}
+HARMS = {"destructiveHint": True}
+SAFE = {"destructiveHint": False, "openWorldHint": False}
+
+
+@pytest.mark.parametrize(
+    ("mode", "hints", "verdict"),
+    [
+        ("auto", NONE, "ask"),
+        ("auto", READS, "allow"),
+        ("auto", HARMS, "ask"),
+        ("auto", SAFE, "allow"),
+        ("auto", {**READS, "openWorldHint": True}, "allow"),
+        ("auto", {**READS, **HARMS}, "ask"),
+        ("auto", {"destructiveHint": False}, "ask"),
+        ("auto", {"openWorldHint": False}, "ask"),
+        ("prompt", READS, "ask"),
+        ("writes", READS, "allow"),
+        ("writes", SAFE, "ask"),
+        ("approve", HARMS, "allow"),
+    ],
+)
+def test_mode_and_hints_decide_whether_to_ask(
+    mode: ApprovalMode, hints: JsonValue, verdict: str
+) -> None:
+    """As the reference decides it: what a tool does not say of itself is taken for the worst."""
+    assert judge(mode, hints, settings("on-request")).verdict == verdict
+    alone = "refuse" if verdict == "ask" else "allow"
+    assert judge(mode, hints, settings("never")).verdict == alone
+
+
+@pytest.mark.parametrize(
+    "sandbox", [DangerFullAccessSandboxPolicy(), ExternalSandboxSandboxPolicy()]
+)
+def test_who_asks_nobody_and_confines_nothing_allows_everything(sandbox: SandboxPolicy) -> None:
+    assert judge("auto", HARMS, settings("never", sandbox)).verdict == "allow"
+    assert judge("auto", HARMS, settings("on-request", sandbox)).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "reason"),
+    [
+        ("bad name", {"command": "x"}, "Invalid MCP server name 'bad name'"),
+        ("a", {}, "invalid transport"),
+        ("a", {"command": ""}, "invalid transport"),
+        ("a", {"command": "x", "url": "http://y"}, "url is not supported for stdio"),
+        ("a", {"command": 5}, "$.command"),
+        ("a", {"command": "x", "default_tools_approval_mode": "bogus"}, "bogus"),
+        ("a", "text", "invalid configuration"),
+    ],
+)
+def test_a_server_that_cannot_be_used_says_why(name: str, table: JsonValue, reason: str) -> None:
+    with pytest.raises(BadServer) as refused:
+        read_server(name, table)
+    assert reason in str(refused.value)
+
+
+def test_settings_of_a_newer_release_are_passed_over() -> None:
+    assert read_server("a", {"command": "x", "brand_new": 1}).command == "x"
+
+
+def test_a_tool_has_its_own_approval_mode_or_its_servers() -> None:
+    server = read_server(
+        "a",
+        {
+            "command": "x",
+            "default_tools_approval_mode": "prompt",
+            "tools": {"one": {"approval_mode": "approve"}, "two": {}},
+        },
+    )
+    assert [server.approval_mode(tool) for tool in ("one", "two", "three")] == [
+        "approve",
+        "prompt",
+        "prompt",
+    ]
+    assert read_server("a", {"command": "x"}).approval_mode("one") == "auto"
+
+
+def test_names_are_plain_where_they_can_be() -> None:
+    assert model_names([("a", "b"), ("a.b", "c d")]) == {
+        "mcp__a__b": ("a", "b"),
+        "mcp__a_b__c_d": ("a.b", "c d"),
+    }
+
+
+def test_names_that_would_be_the_same_are_told_apart() -> None:
+    names = model_names([("a", "x y"), ("a", "x.y"), ("a", "z")])
+    assert set(names.values()) == {("a", "x y"), ("a", "x.y"), ("a", "z")}
+    assert {name for name in names if name.startswith("mcp__a__x_y_")} == set(names) - {"mcp__a__z"}
+
+
+def test_long_names_are_cut_and_stay_apart() -> None:
+    tools = [("server", "t" * 80 + end) for end in "ab"]
+    names = model_names(tools)
+    assert sorted(names.values()) == tools
+    assert all(len(name) <= MAX_NAME for name in names)
+    assert set(model_names(tools[:1])) < set(names)
+
+
+def test_long_results_reach_the_model_in_part() -> None:
+    block = {"type": "text", "text": "x" * 100_000}
+    output = output_of({"content": [block, block]}, 0.0)
+    size = sum(len(part["text"]) for part in output if isinstance(part, dict))
+    assert "tokens truncated" in str(output)
+    assert size < 50_000
+
+
+def test_what_is_neither_text_nor_picture_reaches_the_model_as_json() -> None:
+    linked = {"type": "resource_link", "uri": "memo://a", "name": "a"}
+    sound = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+    output = output_of({"content": [linked, sound]}, 0.25)
+    assert output == [
+        {"type": "input_text", "text": "Wall time: 0.2500 seconds\nOutput:"},
+        {
+            "type": "input_text",
+            "text": '{"type":"resource_link","uri":"memo://a","name":"a"}',
+        },
+        {
+            "type": "input_text",
+            "text": "<audio content omitted because you do not support audio input>",
+        },
+    ]
+
+
+def test_a_login_is_kept_for_one_name_at_one_address(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path)
+    login = Login(access_token="t", refresh_token="r", expires_at=100.0)
+    tokens.set("web", "http://a", login)
+    tokens.set("web", "http://b", Login(access_token="u"))
+
+    assert tokens.get("web", "http://a") == login
+    assert tokens.get("web", "http://c") is None
+    assert (login.is_stale(60.0), login.is_stale(80.0)) == (False, True)
+    assert stat.S_IMODE((tmp_path / "mcp_logins.json").stat().st_mode) == 0o600
+    assert "t" not in repr(login).removeprefix("Login")
+    tokens.set("web", "http://a", None)
+    assert tokens.get("web", "http://a") is None
+
+
+def test_a_damaged_file_of_logins_holds_none(tmp_path: Path) -> None:
+    (tmp_path / "mcp_logins.json").write_text("{]", "utf-8")
+    assert TokenFile(tmp_path).get("web", "http://a") is None

@@ -1,0 +1,250 @@
+"""How MCP servers come and go, and what a thread does while they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.mcp import PLAIN, STATUS, call, gone, offered, settled, stdio, table, text_of
+from tests.harness.model_server import model_server
+from tests.harness.processes import TREADLE
+from tests.harness.threads import Stage, configure, params_of, spawned
+from treadle.protocol.base import JsonValue
+from treadle.transport.subprocess import SubprocessTransport
+
+
+def change(thread_id: str, name: str, status: str, error: str | None = None) -> JsonValue:
+    """A step of a server's life as it is told."""
+    about = {"threadId": thread_id, "name": name, "failureReason": None}
+    return {**about, "status": status, "error": error}
+
+
+async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage: Stage) -> None:
+    stage.configure(stdio())
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await client.until(STATUS, lambda params: params["status"] == "ready")
+
+    assert params_of(told, STATUS) == [
+        change(thread_id, "mini", "starting"),
+        change(thread_id, "mini", "ready"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"command": "/no/such/program"}, "No such file or directory (os error 2)"),
+        ({"command": "sh", "args": ["-c", "echo bad luck >&2"]}, "bad luck"),
+        ({"command": "echo", "args": ["this is no JSON"]}, "Connection closed"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "error sending request for url"),
+        ({"url": "http://127.0.0.1:9", "bearer_token_env_var": "NO_SUCH"}, "NO_SUCH is not set"),
+        ({"command": "sh", "cwd": "/no/such/folder"}, "Not a directory (os error 20)"),
+        ({"command": "sh", "url": "http://x"}, "url is not supported for stdio"),
+        ({"args": ["x"]}, "invalid transport"),
+        ({"command": "sh", "enabled_tools": "echo"}, "Expected `array | null`, got `str`"),
+    ],
+)
+async def test_a_broken_server_says_why_and_the_thread_works(
+    stage: Stage, settings: JsonValue, error: str
+) -> None:
+    stage.configure(table("bad", **settings))
+    client = await stage.client()
+    thread_id = await client.start()
+    told = (await settled(client, "bad"))["bad"]
+    end = await client.run(thread_id)
+
+    assert told["status"] == "failed"
+    assert told["error"].startswith("MCP client for `bad` failed to start: MCP startup failed: ")
+    assert error in told["error"]
+    assert end[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_a_server_that_takes_too_long_to_start_is_given_up(stage: Stage) -> None:
+    stage.configure(table("slow", command="sleep", args=["60"], startup_timeout_sec=0.2))
+    client = await stage.client()
+    await client.start()
+
+    assert (await settled(client, "slow"))["slow"]["error"] == (
+        "MCP client for `slow` timed out after 0.2 seconds. Add or adjust `startup_timeout_sec` "
+        "in your config.toml:\n[mcp_servers.slow]\nstartup_timeout_sec = XX"
+    )
+
+
+async def test_a_slow_server_delays_no_turn_and_is_there_when_it_is_ready(stage: Stage) -> None:
+    slow = stdio("slow", env={"MCP_LATE": "1.5"})
+    stage.configure("mcp_optional_startup_grace_ms = 0\n" + slow)
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+    before = offered(stage)
+    await settled(client, "slow")
+    await client.run(thread_id)
+
+    assert "mcp__slow__echo" not in before
+    assert "mcp__slow__echo" in offered(stage)
+
+
+async def test_the_first_turn_gives_a_server_a_moment_to_start(stage: Stage) -> None:
+    stage.configure("mcp_optional_startup_grace_ms = 20000\n" + stdio())
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+
+    assert "mcp__mini__echo" in offered(stage)
+
+
+async def test_a_turn_waits_for_a_required_server(stage: Stage) -> None:
+    stage.configure("mcp_optional_startup_grace_ms = 0\n" + stdio(required=True))
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+
+    assert "mcp__mini__echo" in offered(stage)
+
+
+async def test_without_a_required_server_no_turn_is_run(stage: Stage) -> None:
+    stage.configure(table("bad", command="/no/such/program", required=True))
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await client.run(thread_id)
+
+    turn = told[-1]["params"]["turn"]
+    assert (turn["status"], turn["error"]["message"]) == (
+        "failed",
+        "required MCP servers failed to initialize: bad: No such file or directory (os error 2)",
+    )
+    assert stage.model.requests == []
+
+
+async def test_a_disabled_server_is_not_started(stage: Stage) -> None:
+    stage.configure(table("off", command="/no/such/program", enabled=False))
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await client.run(thread_id)
+
+    assert params_of(told, STATUS) == []
+    assert "list_mcp_resources" not in offered(stage)
+
+
+async def test_a_thread_can_bring_a_server_of_its_own(stage: Stage) -> None:
+    client = await stage.client()
+    server = {"command": sys.executable, "args": PLAIN}
+    thread_id = await client.start(config={"mcp_servers.own": server})
+    await settled(client, "own")
+    _, output = await call(stage.model, client, thread_id, "mcp__own__echo", {"text": "mine"})
+
+    assert text_of(output) == "echo: mine"
+
+
+async def test_loaded_threads_follow_the_configuration_when_they_are_told_to(stage: Stage) -> None:
+    stage.configure(stdio("old"))
+    client = await stage.client()
+    thread_id = await client.start()
+    await settled(client, "old")
+    _, output = await call(stage.model, client, thread_id, "mcp__old__process")
+    stage.configure(stdio("new"))
+    await client.ask("config/mcpServer/reload", None)
+    await settled(client, "new")
+    await client.run(thread_id)
+
+    tools = {name.split("__")[1] for name in offered(stage) if name.startswith("mcp__")}
+    assert tools == {"new"}
+    await gone(int(text_of(output)))
+
+
+async def test_two_threads_have_two_processes(stage: Stage) -> None:
+    stage.configure(stdio())
+    client = await stage.client()
+    seen = []
+    for _ in range(2):
+        thread_id = await client.start()
+        await settled(client, "mini")
+        _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
+        seen.append(text_of(output))
+
+    assert len(set(seen)) == 2
+
+
+async def test_the_processes_end_with_the_thread(stage: Stage) -> None:
+    stage.configure(stdio())
+    client = await stage.client()
+    thread_id = await client.start()
+    await settled(client, "mini")
+    _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
+    await client.ask("thread/archive", {"threadId": thread_id})
+
+    await gone(int(text_of(output)))
+
+
+async def test_the_processes_end_with_the_server(stage: Stage) -> None:
+    stage.configure(stdio())
+    client = await stage.client()
+    thread_id = await client.start()
+    await settled(client, "mini")
+    _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
+    await stage.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(text_of(output)), 0)
+
+
+async def test_a_killed_server_leaves_no_process_behind(home: Path) -> None:
+    """Not even one that reads nothing and so does not see that its client is gone."""
+    deaf = table("deaf", command="sleep", args=["300"], startup_timeout_sec=300)
+    async with model_server() as model:
+        configure(home, model, "mcp_optional_startup_grace_ms = 0\n" + stdio() + deaf)
+        async with spawned([TREADLE, "app-server"], home) as client:
+            transport = client.peer.transport
+            assert isinstance(transport, SubprocessTransport)
+            thread_id = await client.start()
+            await settled(client, "mini")
+            await call(model, client, thread_id, "mcp__mini__echo")
+            children = await children_of(transport.pid)
+            os.kill(transport.pid, signal.SIGKILL)
+            for child in children:
+                await gone(child)
+
+    assert len(children) == 2
+
+
+async def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    listed = await asyncio.create_subprocess_exec(
+        "ps", "-o", "pid=", "--ppid", str(pid), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await listed.communicate()
+    return [int(word) for word in out.split()]
+
+
+WITHOUT_SDK = [
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['mcp'] = None; from treadle.__main__ import main; main()",
+    "app-server",
+]
+
+
+async def test_who_has_no_mcp_server_does_not_need_the_sdk(home: Path) -> None:
+    async with model_server() as model:
+        configure(home, model)
+        async with spawned(WITHOUT_SDK, home) as client:
+            told = await client.run(await client.start())
+
+    assert told[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_without_the_sdk_a_server_fails_with_the_remedy(home: Path) -> None:
+    async with model_server() as model:
+        configure(home, model, stdio())
+        async with spawned(WITHOUT_SDK, home) as client:
+            await client.start()
+            told = (await settled(client, "mini"))["mini"]
+
+    assert told["status"] == "failed"
+    assert told["error"].endswith("to add it: pip install 'treadle[mcp]'")

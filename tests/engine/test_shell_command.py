@@ -1,0 +1,179 @@
+"""`thread/shellCommand`: commands of the user's own, alone and beside a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import bench, commands, streamed, wait_until_gone
+from tests.harness.model_server import says
+from tests.harness.threads import EPILOGUE, outline
+from treadle.protocol.base import JsonValue
+
+READ_ONLY: JsonValue = {"approvalPolicy": "never", "sandbox": "read-only"}
+
+
+def words(command: str, code: int, output: str) -> str:
+    text = re.escape(f"<user_shell_command>\n<command>\n{command}\n</command>\n<result>\n")
+    text += rf"Exit code: {code}\nDuration: \d+\.\d{{4}} seconds\nOutput:\n"
+    return text + re.escape(f"{output}\n</result>\n</user_shell_command>")
+
+
+async def test_a_command_of_the_user_is_a_turn_of_its_own(home: Path) -> None:
+    """Upstream: thread/shellCommand, idle thread."""
+    async with bench(home, **READ_ONLY) as b:
+        script = "echo one > written; echo two >&2; exit 4"
+        params = {"threadId": b.thread_id, "command": f" {script} "}
+        assert await b.client.ask("thread/shellCommand", params) == {}
+        told = await b.client.until("turn/completed")
+
+        assert outline(told) == [
+            "thread/status/changed active",
+            "turn/started",
+            "item/started commandExecution",
+            "item/commandExecution/outputDelta",
+            "item/completed commandExecution",
+            *EPILOGUE,
+        ]
+        (started,), (ended,) = commands(told, "item/started"), commands(told)
+        expected: JsonValue = {
+            "type": "commandExecution",
+            "id": started["id"],
+            "pluginId": None,
+            "scriptPath": None,
+            "command": f"/bin/bash -lc '{script}'",
+            "cwd": str(b.stage.workspace),
+            "processId": None,
+            "source": "userShell",
+            "status": "inProgress",
+            "commandActions": [{"type": "unknown", "command": script}],
+            "aggregatedOutput": None,
+            "exitCode": None,
+            "durationMs": None,
+        }
+        assert started == expected
+        assert ended == {
+            **expected,
+            "status": "failed",
+            "aggregatedOutput": "two\n",
+            "exitCode": 4,
+            "durationMs": ended["durationMs"],
+        }
+        # Outside the sandbox, unlike what the model runs.
+        assert (b.stage.workspace / "written").read_text() == "one\n"
+
+        await b.client.run(b.thread_id, "after")
+        (_, heard), (_, after) = b.stage.model.requests[-1].talk()
+        assert re.fullmatch(words(script, 4, "two\n"), heard)
+        assert after == "after"
+
+
+async def test_a_command_beside_a_turn_joins_it_and_the_model_is_asked_again(home: Path) -> None:
+    """Upstream: thread/shellCommand during an active turn."""
+    async with bench(home, **READ_ONLY) as b:
+        gate = asyncio.Event()
+        b.stage.model.plays(says("late", "m1", ["la"], gate), says("seen", "m2"))
+        turn_id = await b.client.begin(b.thread_id)
+        await b.client.until("item/agentMessage/delta")
+        params = {"threadId": b.thread_id, "command": "echo aux"}
+        await b.client.ask("thread/shellCommand", params)
+        told = await b.client.until("item/completed")
+        (ended,) = commands(told)
+        assert (ended["aggregatedOutput"], told[-1]["params"]["turnId"]) == ("aux\n", turn_id)
+        gate.set()
+        told = await b.client.end_of(turn_id)
+
+    talk = [text for _, text in b.stage.model.requests[-1].talk()]
+    assert talk[:2] == ["hi", "late"]
+    assert re.fullmatch(words("echo aux", 0, "aux\n"), talk[2])
+    assert outline(told)[-2:] == EPILOGUE
+
+
+async def test_two_commands_share_a_turn_that_ends_with_the_last(home: Path) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        fifo = b.stage.workspace / "fifo"
+        where = {"threadId": b.thread_id}
+        script = "mkfifo fifo; echo made; read x < fifo; echo $x"
+        await b.client.ask("thread/shellCommand", {**where, "command": script})
+        first = await b.client.until("item/commandExecution/outputDelta")
+        await b.client.ask("thread/shellCommand", {**where, "command": "echo second"})
+        second = await b.client.until("item/completed")
+        assert streamed(second, second[-1]["params"]["item"]["id"]) == "second\n"
+        await asyncio.to_thread(fifo.write_text, "go\n")
+        rest = await b.client.until("turn/completed")
+
+    assert len([line for line in outline([*first, *second, *rest]) if "turn/" in line]) == 2
+    assert [item["aggregatedOutput"] for item in commands(rest)] == ["made\ngo\n"]
+
+
+async def test_an_interrupt_stops_the_command(home: Path) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        script = "sleep 1000 & echo $!; wait"
+        params = {"threadId": b.thread_id, "command": script}
+        await b.client.ask("thread/shellCommand", params)
+        told = await b.client.until("item/commandExecution/outputDelta")
+        turn_id, child = told[-1]["params"]["turnId"], int(told[-1]["params"]["delta"])
+        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        told = await b.client.end_of(turn_id)
+
+        (ended,) = commands(told)
+        assert (ended["status"], ended["exitCode"]) == ("failed", -1)
+        assert outline(told)[-1] == "turn/completed interrupted"
+        wait_until_gone(child)
+        await b.client.run(b.thread_id, "after")
+        heard = [text for _, text in b.stage.model.requests[-1].talk()]
+        assert re.fullmatch(words(script, -1, f"{child}\n"), heard[0])
+        assert heard[1].startswith("<turn_aborted>")
+
+
+@pytest.mark.parametrize("limit", [0, 300])
+async def test_a_command_ends_when_its_time_is_up(home: Path, limit: int) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        params = {"threadId": b.thread_id, "command": "sleep 1000", "timeoutMs": limit}
+        await b.client.ask("thread/shellCommand", params)
+        told = await b.client.until("turn/completed")
+
+    (ended,) = commands(told)
+    assert (ended["status"], ended["exitCode"]) == ("failed", 124)
+
+
+async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        fifo = b.stage.workspace / "fifo"
+        script = "mkfifo fifo; echo made; read x < fifo"
+        where = {"threadId": b.thread_id}
+        await b.client.ask("thread/shellCommand", {**where, "command": script})
+        told = await b.client.until("item/commandExecution/outputDelta")
+        turn_id = told[-1]["params"]["turnId"]
+        assert await b.client.begin(b.thread_id, "and then") == turn_id
+        await asyncio.to_thread(fifo.write_text, "go\n")
+        told = await b.client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
+    heard = [text for _, text in b.stage.model.requests[-1].talk()]
+    assert re.fullmatch(words(script, 0, "made\n"), heard[0])
+    assert heard[1:] == ["and then"]
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "message"),
+    [
+        ({"command": "   "}, -32600, "command must not be empty"),
+        (
+            {"command": "true", "timeoutMs": -4},
+            -32602,
+            "thread/shellCommand timeoutMs must be non-negative, got -4",
+        ),
+    ],
+)
+async def test_impossible_commands_are_refused(
+    home: Path, params: JsonValue, code: int, message: str
+) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        asked = {"threadId": b.thread_id, **params}
+        refused = await b.client.refusal("thread/shellCommand", asked)
+
+    assert (refused.code, refused.message) == (code, message)

@@ -1,0 +1,242 @@
+"""Commands that outlive their call: sessions, `write_stdin`, background terminals, their end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import (
+    FREE,
+    HEAD,
+    TAIL,
+    bench,
+    commands,
+    exited,
+    session_of,
+    streamed,
+    together,
+    wait_until_gone,
+)
+from tests.harness.threads import outline, params_of
+from treadle.protocol.base import JsonValue
+
+
+async def test_what_is_typed_into_a_session_is_told_and_answered(home: Path) -> None:
+    """Upstream: exec_command that stays open + write_stdin."""
+    async with bench(home, **FREE) as b:
+        arguments = {"cmd": "read x; echo got $x; read y", "tty": True, "yield_time_ms": 1}
+        told, output = await b.call("exec_command", arguments)
+        session = session_of(output)
+        assert commands(told) == []
+
+        wanted = {"session_id": session, "chars": "hey\n", "yield_time_ms": 300}
+        told, output = await b.call("write_stdin", wanted, "call-2")
+        assert streamed(told) == "hey\r\ngot hey\r\n"
+        (interaction,) = params_of(told, "item/commandExecution/terminalInteraction")
+        turn_id = told[-1]["params"]["turn"]["id"]
+        assert interaction == {
+            "threadId": b.thread_id,
+            "turnId": turn_id,
+            "itemId": "call-1",
+            "processId": str(session),
+            "stdin": "hey\n",
+        }
+        state = f"Process running with session ID {session}"
+        tail = TAIL.format(tokens=4, output="hey\r\ngot hey\r\n")
+        assert re.match(HEAD + re.escape(state + tail), output)
+
+        told, output = await b.call("write_stdin", {**wanted, "chars": "bye\n"}, "call-3")
+        assert re.match(exited(0, 2, "bye\r\n"), output)
+        (ended,) = commands(told)
+        assert (ended["id"], ended["aggregatedOutput"], ended["exitCode"]) == (
+            "call-1",
+            "hey\r\ngot hey\r\nbye\r\n",
+            0,
+        )
+
+        _, output = await b.call("write_stdin", wanted, "call-4")
+        assert output == f"write_stdin failed: Unknown process id {session}"
+
+
+@pytest.mark.parametrize("sandbox", ["danger-full-access", "read-only"])
+async def test_a_session_without_a_terminal_takes_no_input_but_an_interrupt(
+    home: Path, sandbox: str
+) -> None:
+    """Upstream's words."""
+    async with bench(home, approvalPolicy="never", sandbox=sandbox) as b:
+        _, output = await b.call("exec_command", {"cmd": "exec sleep 60", "yield_time_ms": 1})
+        session = session_of(output)
+
+        _, output = await b.call("write_stdin", {"session_id": session, "chars": "x"}, "call-2")
+        assert output == (
+            "write_stdin failed: stdin is closed for this session; rerun exec_command with "
+            "tty=true to keep stdin open"
+        )
+        wanted = {"session_id": session, "chars": "\x03", "yield_time_ms": 30000}
+        told, output = await b.call("write_stdin", wanted, "call-3")
+        assert re.match(exited(130, 0, ""), output)
+        assert [item["exitCode"] for item in commands(told)] == [130]
+
+
+async def test_what_a_session_printed_unseen_is_read_once(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        script = "read; echo one; read; echo two"
+        arguments = {"cmd": script, "tty": True, "yield_time_ms": 1}
+        _, output = await b.call("exec_command", arguments)
+        session = session_of(output)
+        wanted = {"session_id": session, "chars": "\n\n", "yield_time_ms": 30000}
+        _, output = await b.call("write_stdin", wanted, "call-2")
+
+    assert output.count("one") == output.count("two") == 1
+    assert "Process exited with code 0" in output
+
+
+async def test_a_command_outlives_its_turn_and_is_still_told(home: Path) -> None:
+    """Upstream: the item completes after turn/completed, under the turn that began it."""
+    async with bench(home, **FREE) as b:
+        fifo = b.stage.workspace / "fifo"
+        arguments = {"cmd": "mkfifo fifo; read x < fifo; echo $x", "yield_time_ms": 250}
+        told, output = await b.call("exec_command", arguments)
+        session, turn_id = session_of(output), told[-1]["params"]["turn"]["id"]
+        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        (terminal,) = listed["data"]
+        assert (terminal["processId"], terminal["itemId"]) == (str(session), "call-1")
+        assert terminal["command"] == arguments["cmd"]
+
+        await asyncio.to_thread(fifo.write_text, "late\n")
+        told = await b.client.until("item/completed")
+        ended = told[-1]["params"]
+        assert (ended["turnId"], ended["item"]["aggregatedOutput"]) == (turn_id, "late\n")
+        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        assert listed == {"data": [], "nextCursor": None}
+
+        thread = await b.client.read(b.thread_id)
+        items = thread["turns"][0]["items"]
+        assert [i["aggregatedOutput"] for i in items if i["type"] == "commandExecution"] == [
+            "late\n"
+        ]
+        _, output = await b.call("write_stdin", {"session_id": session}, "call-2")
+        assert re.match(exited(0, 2, "late\n"), output)
+
+
+async def test_a_client_that_comes_later_sees_what_still_runs(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        arguments = {"cmd": "echo so far; exec sleep 60", "yield_time_ms": 1000}
+        await b.call("exec_command", arguments)
+        other = await b.stage.client()
+        await other.ask("thread/resume", {"threadId": b.thread_id})
+
+        told = await other.until("item/started")
+        item = told[-1]["params"]["item"]
+        assert (item["id"], item["status"]) == ("call-1", "inProgress")
+        assert item["aggregatedOutput"] == "so far\n"
+
+
+async def test_terminals_are_ended_one_by_one_or_all_at_once(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        wanted: JsonValue = {"cmd": "exec sleep 60", "yield_time_ms": 250, "login": False}
+        names = ("call-1", "call-2", "call-3")
+        b.stage.model.plays(together(*(("exec_command", wanted, name) for name in names)))
+        await b.client.run(b.thread_id)
+        where = {"threadId": b.thread_id}
+        listed = (await b.client.ask("thread/backgroundTerminals/list", where))["data"]
+        assert {terminal["itemId"] for terminal in listed} == set(names)
+        page = await b.client.ask("thread/backgroundTerminals/list", {**where, "limit": 2})
+        assert (page["data"], page["nextCursor"]) == (listed[:2], "2")
+
+        one = {**where, "processId": listed[0]["processId"]}
+        method = "thread/backgroundTerminals/terminate"
+        assert await b.client.ask(method, one) == {"terminated": True}
+        (ended,) = commands(await b.client.until("item/completed"))
+        assert (ended["processId"], ended["exitCode"]) == (listed[0]["processId"], -1)
+        assert ended["status"] == "failed"
+        assert await b.client.ask(method, {**where, "processId": "1"}) == {"terminated": False}
+
+        assert await b.client.ask("thread/backgroundTerminals/clean", where) == {}
+        for _ in range(2):
+            await b.client.until("item/completed")
+        for terminal in listed:
+            wait_until_gone(terminal["osPid"])
+
+
+async def test_an_interrupt_kills_the_commands_of_the_turn_and_all_that_they_started(
+    home: Path,
+) -> None:
+    """Ours: upstream leaves them running."""
+    async with bench(home, **FREE) as b:
+        script = "sleep 1000 & echo $!; wait"
+        turn_id = await b.begin("exec_command", {"cmd": script, "yield_time_ms": 30000})
+        told = await b.client.until("item/commandExecution/outputDelta")
+        child = int(streamed(told))
+        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        told = await b.client.end_of(turn_id)
+
+        assert outline(told) == [
+            "item/completed commandExecution",
+            "thread/status/changed idle",
+            "turn/completed interrupted",
+        ]
+        (ended,) = commands(told)
+        assert (ended["status"], ended["exitCode"]) == ("failed", -1)
+        assert ended["aggregatedOutput"] == f"{child}\n"
+        wait_until_gone(child)
+        await b.client.run(b.thread_id)
+        assert b.output() == "aborted by user"
+
+
+async def test_an_interrupt_leaves_what_earlier_turns_started(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        wanted = {"cmd": "exec sleep 60", "yield_time_ms": 250}
+        await b.call("exec_command", wanted)
+        turn_id = await b.begin("exec_command", {"cmd": "echo; sleep 60"}, "call-2")
+        await b.client.until("item/commandExecution/outputDelta")
+        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        await b.client.end_of(turn_id)
+
+        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        assert [terminal["itemId"] for terminal in listed["data"]] == ["call-1"]
+
+
+async def test_nothing_runs_on_when_the_server_ends(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        await b.call("exec_command", {"cmd": "sleep 1000; true", "yield_time_ms": 250})
+        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        await b.stage.restart()
+        wait_until_gone(listed["data"][0]["osPid"])
+
+        client = await b.stage.client()
+        await client.ask("thread/resume", {"threadId": b.thread_id})
+        items = (await client.read(b.thread_id))["turns"][0]["items"]
+        statuses = [i["status"] for i in items if i["type"] == "commandExecution"]
+        assert statuses == ["failed"]
+
+
+async def test_no_more_than_64_sessions_are_kept(home: Path) -> None:
+    """Upstream: the one that was used longest ago has to go."""
+    async with bench(home, **FREE) as b:
+        wanted: JsonValue = {"cmd": "exec sleep 1000", "yield_time_ms": 250, "login": False}
+        await b.call("exec_command", wanted, "first")
+        several = [("exec_command", wanted, f"call-{n}") for n in range(64)]
+        b.stage.model.plays(together(*several))
+        told = await b.client.run(b.thread_id)
+        if not commands(told):
+            told += await b.client.until("item/completed")
+
+        assert [item["id"] for item in commands(told)] == ["first"]
+        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        assert len(listed["data"]) == 64
+
+
+async def test_what_a_turn_left_running_goes_when_the_turn_is_taken_back(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        await b.client.run(b.thread_id)
+        await b.call("exec_command", {"cmd": "exec sleep 1000", "yield_time_ms": 250})
+        where = {"threadId": b.thread_id}
+        listed = (await b.client.ask("thread/backgroundTerminals/list", where))["data"]
+        await b.client.ask("thread/rollback", {**where, "numTurns": 1})
+        await asyncio.to_thread(wait_until_gone, listed[0]["osPid"])
+
+        assert len((await b.client.read(b.thread_id))["turns"]) == 1

@@ -1,0 +1,119 @@
+"""`shell` and `shell_command`, offered without unified exec (upstream's own words)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import Bench, bench, commands, streamed, wait_until_gone
+from tests.harness.threads import outline
+from treadle.protocol.base import JsonValue
+
+CLASSIC = "[features]\nunified_exec = false\n"
+KNOWN = {"model": "gpt-5.5"}
+
+
+def offered(b: Bench) -> set[str]:
+    names = {tool.get("name") for tool in b.stage.model.requests[-1].body["tools"]}
+    return names & {"exec_command", "write_stdin", "shell", "shell_command"}
+
+
+@pytest.mark.parametrize(
+    ("more", "params", "tools"),
+    [
+        ("", {}, {"exec_command", "write_stdin"}),
+        (CLASSIC, {}, {"shell"}),
+        (CLASSIC, KNOWN, {"shell_command"}),
+    ],
+)
+async def test_the_tools_depend_on_the_feature_and_the_model(
+    home: Path, more: str, params: JsonValue, tools: set[str]
+) -> None:
+    async with bench(home, more, **params) as b:
+        await b.client.run(b.thread_id)
+        assert offered(b) == tools
+
+
+async def test_shell_gives_json(home: Path) -> None:
+    """Upstream: streamed output and exit 3."""
+    async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
+        argv = ["bash", "-c", "echo one; echo two >&2; exit 3"]
+        told, output = await b.call("shell", {"command": argv})
+
+    pattern = r'\{"output":"one\\ntwo\\n","metadata":\{"exit_code":3,"duration_seconds":\d\.\d\}\}'
+    assert re.fullmatch(pattern, output)
+    (started,), (ended,) = commands(told, "item/started"), commands(told)
+    assert (started["source"], started["processId"]) == ("agent", None)
+    assert started["command"] == "bash -c 'echo one; echo two >&2; exit 3'"
+    assert (ended["source"], ended["processId"], ended["exitCode"]) == ("agent", None, 3)
+    assert ended["status"] == "failed"
+    assert streamed(told) == ended["aggregatedOutput"] == "one\ntwo\n"
+
+
+async def test_shell_command_gives_text(home: Path) -> None:
+    """Upstream: shell_command, decision accept."""
+    async with bench(home, CLASSIC, **KNOWN, sandbox="danger-full-access") as b:
+        told, output = await b.call("shell_command", {"command": "echo made", "login": False})
+
+    assert re.fullmatch(r"Exit code: 0\nWall time: \S+ seconds\nOutput:\nmade\n", output)
+    (ended,) = commands(told)
+    assert (ended["command"], ended["status"]) == ("/bin/bash -c 'echo made'", "completed")
+
+
+async def test_a_command_that_takes_too_long_is_killed(home: Path) -> None:
+    """Upstream: shell: timeout."""
+    async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
+        script = "sleep 1000 & echo $!; wait"
+        wanted = {"command": ["bash", "-c", script], "timeout_ms": 300}
+        told, output = await b.call("shell", wanted)
+
+        (ended,) = commands(told)
+        child = int(ended["aggregatedOutput"])
+        assert (ended["status"], ended["exitCode"]) == ("failed", 124)
+        start = r'\{"output":"command timed out after \d+ milliseconds\\n'
+        metadata = r'"metadata":\{"exit_code":124,"duration_seconds":0\.\d\}\}'
+        assert re.fullmatch(rf'{start}{child}\\n",{metadata}', output)
+        wait_until_gone(child)
+
+
+async def test_long_output_is_cut(home: Path) -> None:
+    more = f"tool_output_token_limit = 50\n{CLASSIC}"
+    async with bench(home, more, **KNOWN, sandbox="danger-full-access") as b:
+        _, output = await b.call("shell_command", {"command": "seq 1 2000", "login": False})
+
+    head, _, text = output.partition("Output:\n")
+    numbers = "".join(f"{i}\n" for i in range(1, 2001))
+    assert text == f"{numbers[:100]}…2174 tokens truncated…{numbers[-100:]}"
+    assert head.endswith("Total output lines: 2000\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"command": []}, "command args are empty"),
+        ({"command": ["/no/such"]}, "execution error: No such file or directory (os error 2)"),
+    ],
+)
+async def test_what_cannot_be_run_is_told_to_the_model(
+    home: Path, arguments: JsonValue, words: str
+) -> None:
+    async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
+        _, output = await b.call("shell", arguments)
+
+    assert output == words
+
+
+async def test_a_declined_command_is_told_to_the_model(home: Path) -> None:
+    """Upstream: decision decline; once where upstream tells it twice."""
+    async with bench(home, CLASSIC, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
+        turn_id = await b.begin("shell", {"command": ["touch", "hello.txt"]})
+        told = await b.client.until("item/commandExecution/requestApproval")
+        await b.client.peer.send({"id": told[-1]["id"], "result": {"decision": "decline"}})
+        told = await b.client.end_of(turn_id)
+
+    assert b.output() == "exec command rejected by user"
+    assert [item["status"] for item in commands(told)] == ["declined"]
+    assert not (b.stage.workspace / "hello.txt").exists()
+    assert outline(told)[-1] == "turn/completed completed"

@@ -1,0 +1,118 @@
+"""Threads with MCP servers: how they are configured, called and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.harness.model_server import ModelServer, calls
+from tests.harness.threads import Client, Stage, params_of
+from treadle.protocol.base import JsonValue
+
+ROOT = Path(__file__).parents[2]
+PLAIN = [str(ROOT / "tests" / "harness" / "mcp_plain.py")]
+OFFICIAL = ["-m", "tests.harness.mcp_server"]
+STATUS = "mcpServer/startupStatus/updated"
+SECONDS = 30
+
+
+def table(name: str, **settings: JsonValue) -> str:
+    """The table of one server in `config.toml`."""
+    lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
+    return "\n".join([f"[mcp_servers.{name}]", *lines, ""])
+
+
+def stdio(name: str = "mini", **settings: JsonValue) -> str:
+    """The table of the server that is written by hand, on pipes."""
+    return table(name, command=sys.executable, args=PLAIN, **settings)
+
+
+def official(name: str = "mini", **settings: JsonValue) -> str:
+    """The table of the server that is made with the official SDK, on pipes."""
+    given = {"command": sys.executable, "args": [*OFFICIAL, "stdio"], "cwd": str(ROOT)}
+    return table(name, **given, **settings)
+
+
+def _toml(value: JsonValue) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return json.dumps(value)
+
+
+@asynccontextmanager
+async def http_server(kind: str = "http", port: int = 0) -> AsyncIterator[str]:
+    """The SDK's server at an address of its own, until the block ends; gives the address."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *OFFICIAL, kind, str(port), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield (await process.stdout.readline()).decode().strip()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def settled(client: Client, *names: str) -> dict[str, JsonValue]:
+    """Wait until it is known of these servers whether they are ready; gives what was told last."""
+    last: dict[str, JsonValue] = {}
+
+    def is_last(params: JsonValue) -> bool:
+        last[params["name"]] = params
+        return all(last.get(name, {}).get("status") not in (None, "starting") for name in names)
+
+    await client.until(STATUS, is_last)
+    return last
+
+
+async def call(
+    model: ModelServer, client: Client, thread_id: str, tool: str, arguments: JsonValue = None
+) -> tuple[JsonValue, JsonValue]:
+    """Have the model call a tool; gives the item as it ended, and what the model was told."""
+    model.plays(calls(tool, arguments or {}))
+    told = await client.run(thread_id)
+    return item_of(told), model.requests[-1].outputs()["call-1"]
+
+
+def item_of(told: list[JsonValue], method: str = "item/completed") -> JsonValue:
+    """The last call of an MCP tool that was told."""
+    items = [params["item"] for params in params_of(told, method)]
+    found = [item for item in items if item["type"] == "mcpToolCall"]
+    return found[-1] if found else None
+
+
+def text_of(output: JsonValue) -> str:
+    """What an output says, without the time that the call took."""
+    header, *parts = output
+    assert header["text"].startswith("Wall time: ")
+    return "".join(part.get("text", "[picture]") for part in parts)
+
+
+def offered(stage: Stage) -> list[str]:
+    """The tools that the model was offered last."""
+    return [tool.get("name", "") for tool in stage.model.requests[-1].body["tools"]]
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process has ended; one that is nobody's child any more has no other sign."""
+    async with asyncio.timeout(SECONDS):
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)

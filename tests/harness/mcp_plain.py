@@ -1,0 +1,227 @@
+"""An MCP server written by hand: lines of JSON on stdin and stdout, and no SDK.
+
+It owes nothing to the code that our client is built on, and starts in no time. `MCP_LATE` is how
+many seconds it takes before it says anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Json = Any
+PIXEL = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+READS = {"readOnlyHint": True}
+FIRST = {
+    "uri": "memo://first",
+    "name": "first",
+    "description": "The first memo.",
+    "mimeType": "text/plain",
+}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+
+class Peer:
+    """The client: it is answered, told and asked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[str, queue.Queue[Json]] = {}
+
+    def send(self, **message: Json) -> None:
+        """Write one line."""
+        with self._lock:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.flush()
+
+    def ask(self, method: str, params: Json) -> Json:
+        """Put a question and wait for the answer."""
+        id_ = f"q{len(self._answers)}"
+        self._answers[id_] = queue.Queue()
+        self.send(id=id_, method=method, params=params)
+        return self._answers[id_].get()
+
+    def take(self, answer: Json) -> None:
+        """Hand an answer to whoever waits for it."""
+        if answer.get("id") in self._answers:
+            self._answers[answer["id"]].put(answer.get("result") or {"action": "error"})
+
+
+def text(words: str) -> Json:
+    """A result that is one text."""
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def fail(_peer: Peer, _params: Json) -> Json:
+    """Fail, in the tool's own words."""
+    return {**text("it broke"), "isError": True}
+
+
+def picture(_peer: Peer, _params: Json) -> Json:
+    """Show a picture."""
+    image = {"type": "image", "data": PIXEL, "mimeType": "image/gif"}
+    return {"content": [{"type": "text", "text": "a pixel"}, image]}
+
+
+def add(_peer: Peer, params: Json) -> Json:
+    """Give a result with a shape."""
+    given = params["arguments"]
+    total = {"total": given["a"] + given["b"]}
+    return {**text(json.dumps(total)), "structuredContent": total}
+
+
+def steps(peer: Peer, params: Json) -> Json:
+    """Tell how far it has come."""
+    token = params["_meta"]["progressToken"]
+    for step in (1, 2):
+        told = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
+        peer.send(method="notifications/progress", params=told)
+    return text("done")
+
+
+def linger(_peer: Peer, params: Json) -> Json:
+    """Take very long; leaves a file when it has begun."""
+    if mark := params.get("arguments", {}).get("mark"):
+        Path(mark).touch()
+    time.sleep(60)
+    return text("at last")
+
+
+def die(_peer: Peer, _params: Json) -> Json:
+    """End the server in the middle of a call."""
+    sys.stderr.write("I am dying\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+def grow(peer: Peer, _params: Json) -> Json:
+    """Get one more tool."""
+    TOOLS["late"] = ("Was not there before.", {}, READS, lambda _peer, _params: text("late"))
+    peer.send(method="notifications/tools/list_changed")
+    return text("grown")
+
+
+def ask(peer: Peer, _params: Json) -> Json:
+    """Ask the user for a name."""
+    answer = peer.ask("elicitation/create", {"message": "Name?", "requestedSchema": FORM})
+    return text(f"{answer['action']} {answer.get('content', {}).get('name', '')}".strip())
+
+
+def ask_url(peer: Peer, _params: Json) -> Json:
+    """Ask the user to open a page."""
+    page = {"mode": "url", "url": "https://example.com/sign", "elicitationId": "e-1"}
+    return text(peer.ask("elicitation/create", {**page, "message": "Sign here"})["action"])
+
+
+def says(template: str) -> Callable[[Peer, Json], Json]:
+    """A tool that only says something."""
+    return lambda _peer, params: text(template.format(**{"text": "", **params["arguments"]}))
+
+
+TEXT = {"text": {"type": "string"}}
+NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+SAFE = {"destructiveHint": False, "openWorldHint": False}
+TOOLS: dict[str, tuple[str, Json, Json, Callable[[Peer, Json], Json]]] = {
+    "echo": ("Say it again.", TEXT, READS, says("echo: {text}")),
+    "plain": ("Say nothing of what it does.", TEXT, None, says("plain: {text}")),
+    "danger": ("Destroy something.", {}, {"destructiveHint": True}, says("gone")),
+    "note": ("Write down something.", {}, SAFE, says("noted")),
+    "fail": ("Fail.", {}, READS, fail),
+    "environment": (
+        "A variable of the server.",
+        {"name": {"type": "string"}},
+        READS,
+        lambda _peer, params: text(os.environ.get(params["arguments"]["name"], "(not set)")),
+    ),
+    "process": (
+        "The number of the server's process.",
+        {},
+        READS,
+        lambda _peer, _params: text(str(os.getpid())),
+    ),
+    "add": ("Add two numbers.", NUMBERS, READS, add),
+    "picture": ("Show a picture.", {}, READS, picture),
+    "steps": ("Tell how far it has come.", {}, READS, steps),
+    "linger": ("Take very long.", {"mark": {"type": "string"}}, READS, linger),
+    "die": ("End the server.", {}, READS, die),
+    "grow": ("Get one more tool.", {}, READS, grow),
+    "ask": ("Ask the user for a name.", {}, READS, ask),
+    "ask_url": ("Ask the user to open a page.", {}, READS, ask_url),
+}
+
+
+def described(name: str) -> Json:
+    """A tool as it is listed."""
+    words, properties, hints, _ = TOOLS[name]
+    schema = {"type": "object", "properties": properties}
+    tool = {"name": name, "description": words, "inputSchema": schema}
+    return tool if hints is None else {**tool, "annotations": hints}
+
+
+def answer(peer: Peer, method: str, params: Json) -> Json:
+    """The result of a request."""
+    if method == "initialize":
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"resources": {}, "tools": {"listChanged": True}},
+            "serverInfo": {"name": "harness", "version": "1.0"},
+            "instructions": "Be kind to this server.",
+        }
+    if method == "tools/list":
+        return {"tools": [described(name) for name in list(TOOLS)]}
+    if method == "tools/call" and params["name"] in TOOLS:
+        return TOOLS[params["name"]][3](peer, {"arguments": {}, **params})
+    if method == "resources/list":
+        return {"resources": [FIRST]}
+    if method == "resources/templates/list":
+        template = {"uriTemplate": "memo://by/{author}", "name": "by author"}
+        return {"resourceTemplates": [template]}
+    if method == "resources/read":
+        return {
+            "contents": [{"uri": params["uri"], "mimeType": "text/plain", "text": memo(params)}]
+        }
+    raise Refused(f"Unknown: {method}")
+
+
+def memo(params: Json) -> str:
+    """What a document says."""
+    if params["uri"] == FIRST["uri"]:
+        return "buy milk"
+    if params["uri"].startswith("memo://by/"):
+        return f"memos by {params['uri'].removeprefix('memo://by/')}"
+    raise Refused(f"Unknown resource: {params['uri']}")
+
+
+def serve(peer: Peer, request: Json) -> None:
+    """Answer one request."""
+    try:
+        peer.send(id=request["id"], result=answer(peer, request["method"], request.get("params")))
+    except Refused as refused:
+        peer.send(id=request["id"], error={"code": -32002, "message": str(refused)})
+
+
+def main() -> None:
+    """Serve until the client has gone."""
+    time.sleep(float(os.environ.get("MCP_LATE", "0")))
+    peer = Peer()
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "method" not in message:
+            peer.take(message)
+        elif "id" in message:
+            threading.Thread(target=serve, args=(peer, message), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
