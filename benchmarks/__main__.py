@@ -28,6 +28,7 @@ QUICK = Sizes(
     turns_read=30,
     reads=1,
     many_threads=3_000,
+    commands=10,
     few_turns=200,
     many_turns=800,
 )

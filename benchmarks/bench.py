@@ -39,6 +39,10 @@ class Sizes:
     few_threads: int = 1_000
     many_threads: int = 100_000
     pages: int = 30
+    commands: int = 30
+    commands_at_once: int = 50
+    lines_of_output: int = 2_000
+    lines_patched: int = 10_000
     few_turns: int = 1_000
     many_turns: int = 10_000
 

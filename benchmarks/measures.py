@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks import history, turns
+from benchmarks import hands, history, turns
 from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, each
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
@@ -132,6 +132,10 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "deltas": turns.deltas,
     "crowd": turns.crowd,
     "marathon": turns.marathon,
+    "commands": hands.commands,
+    "patches": hands.patches,
+    "approvals": hands.approvals,
+    "parallel": hands.parallel,
     "lists": history.lists,
     "pages": history.pages,
     "reading": history.reading,

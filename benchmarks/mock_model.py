@@ -6,11 +6,12 @@ Run as a module, it says its port and serves until its standard input ends.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 _WISH: Final = b"deltas:"
+_CALLS: Final = b"calls:"
+_OUTPUT: Final = b"call_output"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 # As long as what replaces it, so that the sizes of chunks stay true.
 _NUMBER: Final = b"00000000"
@@ -30,6 +33,12 @@ _NOTHING: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 def wish(deltas: int) -> str:
     """What to say to the model so that it answers in so many pieces."""
     return f"{_WISH.decode()}{deltas}"
+
+
+def wish_for(commands: Sequence[Mapping[str, object]]) -> str:
+    """What to say to the model so that it runs these commands, all at once, and then answers."""
+    calls = base64.b64encode(json.dumps(commands).encode()).decode()
+    return f"{_CALLS.decode()}{calls} {wish(1)}"
 
 
 def piece(number: int) -> str:
@@ -83,6 +92,12 @@ class _Line(asyncio.Protocol):
         if at < 0 or not request.startswith(b"POST "):
             self._transport.write(_NOTHING)
             return
+        called = request.rfind(_CALLS, 0, at)
+        # What was carried out stands in the history after the wish for it.
+        if called >= 0 and request.find(b" ", called) + 1 == at and _OUTPUT not in request[at:]:
+            wanted = json.loads(base64.b64decode(request[called + len(_CALLS) : at - 1]))
+            self._transport.write(_calling(wanted, next(self._numbers)))
+            return
         digits = re.match(rb"\d+", request[at + len(_WISH) :][:10])
         stream = _encoded(int(digits[0]) if digits else 1)
         self._transport.write(stream.replace(_NUMBER, b"%08d" % next(self._numbers)))
@@ -95,13 +110,6 @@ def _encoded(deltas: int) -> bytes:
     item = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
     content = [{"type": "output_text", "text": spoken(deltas), "annotations": []}]
     response = {"id": f"resp_{number}"}
-    usage = {
-        "input_tokens": 100,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": deltas,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 100 + deltas,
-    }
     place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     started = {"output_index": 0, "item": {**item, "content": []}}
     done = {"output_index": 0, "item": {**item, "content": content}}
@@ -114,10 +122,42 @@ def _encoded(deltas: int) -> bytes:
                 for each in range(deltas)
             ),
             _event("response.output_item.done", done),
-            _event("response.completed", {"response": {**response, "usage": usage}}),
+            _event("response.completed", {"response": {**response, "usage": _usage(deltas)}}),
             b"0\r\n\r\n",
         ]
     )
+
+
+def _calling(commands: Sequence[Mapping[str, object]], number: int) -> bytes:
+    """An answer that runs commands."""
+    response = {"id": f"resp_{number:08}"}
+    items = [
+        {
+            "type": "function_call",
+            "id": f"fc_{number:08}_{place}",
+            "call_id": f"call_{number:08}_{place}",
+            "name": "exec_command",
+            "arguments": json.dumps(command),
+        }
+        for place, command in enumerate(commands)
+    ]
+    done = [
+        _event("response.output_item.done", {"output_index": place, "item": item})
+        for place, item in enumerate(items)
+    ]
+    completed = _event("response.completed", {"response": {**response, "usage": _usage(1)}})
+    created = _event("response.created", {"response": response})
+    return b"".join([_STREAM, created, *done, completed, b"0\r\n\r\n"])
+
+
+def _usage(output_tokens: int) -> Mapping[str, object]:
+    return {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 100 + output_tokens,
+    }
 
 
 def _event(kind: str, fields: Mapping[str, object]) -> bytes:

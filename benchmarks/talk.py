@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.mock_model import wish
+from benchmarks.mock_model import wish, wish_for
 from benchmarks.programs import Program
 from benchmarks.servers import Server, ServerFailed
 from benchmarks.wires import PipeWire, Tally, ask, initialize, limited
@@ -86,9 +86,26 @@ class Talk:
         """Begin a thread, with the answer and its time as the result."""
         return self.ask("thread/start", {"cwd": WORK})
 
-    def start_thread(self) -> str:
+    def start_thread(self, **params: object) -> str:
         """Begin a thread; gives its id."""
-        return str(self.ask_for_thread().result()["thread"]["id"])
+        answer = self.ask("thread/start", {"cwd": WORK, **params})
+        return str(answer.result()["thread"]["id"])
+
+    def run_commands(self, thread_id: str, commands: Sequence[Mapping[str, object]]) -> Timed:
+        """Begin a turn that runs commands; whatever is asked meanwhile is accepted at once."""
+        text = [{"type": "text", "text": wish_for(commands)}]
+        data = self._frame(next(self._ids), "turn/start", {"threadId": thread_id, "input": text})
+        said = bytearray()
+        began = time.perf_counter()
+        self._wire.send(data)
+        while True:
+            line = self._next_line()
+            said += line + b"\n"
+            if b'requestApproval"' in line:
+                answer = {"id": json.loads(line)["id"], "result": {"decision": "accept"}}
+                self._wire.send(self._wire.frame(json.dumps(answer).encode()))
+            elif b'"method":"turn/completed"' in line:
+                return Timed(bytes(said), time.perf_counter() - began)
 
     def run_turns(self, thread_ids: Sequence[str], deltas: int) -> Timed:
         """Begin a turn in each of these threads and wait until all have ended."""

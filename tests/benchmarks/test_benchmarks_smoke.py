@@ -42,6 +42,10 @@ TINY = Sizes(
     pages=2,
     few_turns=10,
     many_turns=20,
+    commands=6,
+    commands_at_once=3,
+    lines_of_output=10,
+    lines_patched=100,
 )
 NAMES = {
     "start": ["start, median", "start, min", "ready, median", "ready, min"],
@@ -65,6 +69,13 @@ NAMES = {
     "turns": ["plain turn, median", "plain turn, min", "  server's processor per turn"],
     "deltas": ["50 deltas, best", "  server's processor per delta"],
     "crowd": ["3 turns of 5 deltas at once, best", "  memory afterwards, RSS"],
+    "commands": [
+        "turn with a sandboxed command, median",
+        "turn with a sandboxed command, min",
+    ],
+    "approvals": ["turn with an approval, median", "turn with an approval, min"],
+    "patches": ["turn with a patch to 100 lines, median", "turn with a patch to 100 lines, min"],
+    "parallel": ["3 commands at once, min", "  of these with every byte"],
     "lists": ["thread/list of all 30, median", "  listed exactly once"],
     "reading": ["resume 3 turns, median", "read 3 turns, median", "  read again, min"],
     "pages": ["a page of 10 threads, best", "a page of 30 threads, best", "  growth"],

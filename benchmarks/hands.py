@@ -1,0 +1,157 @@
+"""Measures of the agent's hands: commands in the sandbox, patches, approvals, many at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.bench import Bench, each
+from benchmarks.mock_model import playing
+from benchmarks.programs import NEWER, OLDER, Program
+from benchmarks.report import Row, Target, Unit
+from benchmarks.servers import ServerFailed
+from benchmarks.talk import Talk, talking
+
+WARM_UP: Final = 2
+_WAIT_MS: Final = 30_000
+_HALF: Final = Target(at_most={NEWER: 0.5, OLDER: 1.0})
+
+
+def commands(bench: Bench) -> list[Row]:
+    """A turn in which the model runs `true` in the sandbox."""
+    wanted = [{"cmd": "true", "login": False}]
+    times = _timed(bench, "commands", wanted, sandbox="workspace-write", approvalPolicy="never")
+    return [
+        Row("turn with a sandboxed command, median", Unit.MILLISECONDS, each(median, times), _HALF),
+        Row("turn with a sandboxed command, min", Unit.MILLISECONDS, each(min, times), _HALF),
+    ]
+
+
+def approvals(bench: Bench) -> list[Row]:
+    """A turn in which the client is asked about a command, and says yes at once."""
+    wanted = [
+        {
+            "cmd": "true",
+            "login": False,
+            "sandbox_permissions": "require_escalated",
+            "justification": "to measure it",
+        }
+    ]
+    times = _timed(bench, "approvals", wanted, sandbox="read-only", approvalPolicy="on-request")
+    return [
+        Row("turn with an approval, median", Unit.MILLISECONDS, each(median, times), _HALF),
+        Row("turn with an approval, min", Unit.MILLISECONDS, each(min, times), _HALF),
+    ]
+
+
+def patches(bench: Bench) -> list[Row]:
+    """A turn in which the model changes one line of a long file, each time another."""
+    times = bench.samples()
+    total = bench.sizes.lines_patched
+    with playing() as url:
+        for program in bench.turns(bench.sizes.rounds):
+            with _at_work(program, bench, "patches", url) as (talk, thread_id, folder):
+                (folder / "long.txt").write_text(_lines(range(total)))
+                for number in range(bench.sizes.commands // 2):
+                    line = total // 2 + 10 * number
+                    run = talk.run_commands(thread_id, [_patch(line)])
+                    _check(program, run.line)
+                    if number >= WARM_UP:
+                        times[program.name].append(run.seconds * 1e3)
+                text = (folder / "long.txt").read_text()
+                if text.count("changed") != bench.sizes.commands // 2:
+                    raise ServerFailed(f"{program.name} did not patch the file")
+    target = Target(at_most={NEWER: 0.8, OLDER: 1.0})
+    name = f"turn with a patch to {total:,} lines"
+    return [
+        Row(f"{name}, median", Unit.MILLISECONDS, each(median, times), target),
+        Row(f"{name}, min", Unit.MILLISECONDS, each(min, times), target),
+    ]
+
+
+def parallel(bench: Bench) -> list[Row]:
+    """Many commands in one answer of the model; every byte that they print has to arrive."""
+    times = bench.samples()
+    count, lines = bench.sizes.commands_at_once, bench.sizes.lines_of_output
+    wanted = [
+        {"cmd": f"seq -f {number}-%.0f {lines}", "login": False, "yield_time_ms": _WAIT_MS}
+        for number in range(count)
+    ]
+    expected = {_numbered(number, lines) for number in range(count)}
+    whole: dict[str, float] = {}
+    with playing() as url:
+        for program in bench.turns(bench.sizes.rounds):
+            with _at_work(program, bench, "parallel", url) as (talk, thread_id, _folder):
+                run = talk.run_commands(thread_id, wanted)
+                times[program.name].append(run.seconds * 1e3)
+                found = _outputs(run.line)
+                arrived = len(expected & found)
+                whole[program.name] = min(arrived, whole.get(program.name, arrived))
+    return [
+        Row(f"{count} commands at once, min", Unit.MILLISECONDS, each(min, times)),
+        Row("  of these with every byte", Unit.COUNT, whole, Target(exactly=count)),
+    ]
+
+
+def _timed(
+    bench: Bench, name: str, wanted: Sequence[Mapping[str, object]], **params: object
+) -> Mapping[str, list[float]]:
+    times = bench.samples()
+    with playing() as url:
+        for program in bench.turns(bench.sizes.rounds):
+            with _at_work(program, bench, name, url, **params) as (talk, thread_id, _folder):
+                for number in range(WARM_UP + bench.sizes.commands):
+                    run = talk.run_commands(thread_id, wanted)
+                    _check(program, run.line)
+                    if number >= WARM_UP:
+                        times[program.name].append(run.seconds * 1e3)
+    return times
+
+
+@contextmanager
+def _at_work(
+    program: Program, bench: Bench, name: str, url: str, **params: object
+) -> Iterator[tuple[Talk, str, Path]]:
+    """A thread in a folder of its own, where it may write unless something else is asked for."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-work-"))
+    policies = {"sandbox": "workspace-write", "approvalPolicy": "never", **params}
+    try:
+        with talking(program, bench.homes / name, url) as talk:
+            yield talk, talk.start_thread(cwd=str(folder), **policies), folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _patch(line: int) -> Mapping[str, object]:
+    edit = f"*** Update File: long.txt\n@@\n {line - 1}\n-{line}\n+{line} changed\n {line + 1}\n"
+    patch = f"*** Begin Patch\n{edit}*** End Patch"
+    return {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF", "login": False}
+
+
+def _lines(numbers: range) -> str:
+    return "".join(f"{number}\n" for number in numbers)
+
+
+def _numbered(command: int, lines: int) -> str:
+    return "".join(f"{command}-{line}\n" for line in range(1, lines + 1))
+
+
+def _check(program: Program, said: bytes) -> None:
+    """Whatever the command was, it must have been carried out."""
+    if b'"status":"failed"' in said or b'"status":"declined"' in said:
+        raise ServerFailed(f"{program.name} did not carry out the command: {said[-2000:]!r}")
+
+
+def _outputs(said: bytes) -> set[str]:
+    """What the commands of a turn printed, by their completed items."""
+    found: set[str] = set()
+    for line in said.splitlines():
+        if b'"method":"item/completed"' in line and b'"commandExecution"' in line:
+            found.add(json.loads(line)["params"]["item"]["aggregatedOutput"] or "")
+    return found
