@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from treadle.engine.judgement import (
+    DANGEROUS,
     NEVER_ESCALATE,
     OUTSIDE,
     READ_ONLY,
@@ -33,7 +34,7 @@ FULL = DangerFullAccessSandboxPolicy()
 TOUCH = ["/bin/bash", "-lc", "touch a"]
 LIST = ["/bin/bash", "-lc", "ls"]
 REMOVE = ["/bin/bash", "-lc", "rm -rf /"]
-DANGER = "the command is dangerous, and nobody can be asked about it"
+RESET = ["/bin/bash", "-lc", "git reset --hard"]
 
 
 def granular(**switches: bool) -> AskForApproval:
@@ -66,7 +67,9 @@ class Ruled:
         (TOUCH, granular(), WRITE, True, Forbidden("policy granular", NEVER_ESCALATE)),
         (TOUCH, granular(sandbox_approval=True), WRITE, True, Questionable("asks for more")),
         (REMOVE, "on-request", FULL, False, Questionable("dangerous command")),
-        (REMOVE, "never", WRITE, False, Forbidden("policy never", DANGER)),
+        (REMOVE, "never", WRITE, False, Forbidden("policy never", DANGEROUS)),
+        (RESET, "on-request", WRITE, False, Questionable("dangerous command")),
+        (RESET, "never", WRITE, False, Allowed("policy never")),
     ],
 )
 def test_a_command_is_judged_by_policy_sandbox_and_what_it_is(

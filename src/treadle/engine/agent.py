@@ -17,6 +17,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.history import open_calls
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
+from treadle.engine.request import request_of
 from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
 from treadle.model.base import (
     Completed,
@@ -28,7 +29,6 @@ from treadle.model.base import (
     RateLimits,
     Rerouted,
 )
-from treadle.model.catalog import traits_of
 from treadle.model.retry import Retry, stream_with_retries
 from treadle.model.schema import validate
 from treadle.protocol import notifications as n
@@ -338,29 +338,7 @@ class Agent:
             turn.running_calls.discard(call.id)
 
     def _request(self) -> ModelRequest:
-        thread, turn = self._thread, self._turn
-        settings, aside = thread.settings_of(turn), turn.aside
-        traits = traits_of(settings.model)
-        reasons, speaks = traits.supports_reasoning, traits.supports_verbosity
-        return ModelRequest(
-            model=settings.model,
-            instructions=aside.instructions
-            if aside
-            else settings.base_instructions or instructions.BASE_INSTRUCTIONS,
-            input=tuple(thread.history_of(turn).items),
-            tools=self._tools.specs(),
-            parallel_tool_calls=traits.supports_parallel_tool_calls,
-            effort=settings.effort or traits.default_effort,
-            summary=settings.summary or ("auto" if reasons else None),
-            verbosity=settings.verbosity if speaks else None,
-            output_schema=turn.output_schema,
-            service_tier=settings.service_tier,
-            thread_id=thread.id,
-            turn_id=turn.id,
-            originator=thread.meta.originator or "treadle",
-            user_agent=settings.user_agent,
-            subagent=aside.name if aside else thread.subagent,
-        )
+        return request_of(self._thread, self._turn, self._tools)
 
     def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         for meter in self._thread.accounts.meters:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -22,6 +21,7 @@ from treadle.engine.judgement import (
     judge_edit,
     judge_retry,
 )
+from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -53,43 +53,6 @@ D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestAppro
 
 BY_USER: Final = "rejected by user"
 BY_ERROR: Final = "approval request failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
-    """A command that the model wants to run, and what it says about it."""
-
-    call_id: str
-    argv: tuple[str, ...]
-    cwd: str
-    escalated: bool = False
-    justification: str | None = None
-    prefix_rule: tuple[str, ...] | None = None
-    additional: AdditionalPermissionProfile | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Permit:
-    """A command may run, within these bounds."""
-
-    confinement: Confinement
-    was_asked: bool
-
-
-class Declined(Exception):
-    """It may not be done; `reason` is for the model."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class Failed(Exception):
-    """Nobody gave an answer that can be used: it is not done; `reason` is for the model."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Approvals:
@@ -208,7 +171,15 @@ class Approvals:
             raise Declined(judged.reason)
         if isinstance(judged, Allowed) or is_known:
             return False
-        await self._ask_files(turn, call_id, paths, cwd, judged.reason, before)
+        params = FileChangeRequestApprovalParams(
+            item_id=call_id,
+            started_at_ms=turn.clock(),
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            reason=judged.reason,
+        )
+        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
+        await self._ask_files(turn, params, action, before)
         return True
 
     def rules(self, turn: Turn) -> Rules:
@@ -256,7 +227,9 @@ class Approvals:
     def _command_params(
         self, turn: Turn, request: CommandRequest, rules: Rules, reason: str | None
     ) -> CommandExecutionRequestApprovalParams:
-        proposed = list(request.prefix_rule or ()) or amendment_for(request.argv, rules)
+        proposed = amendment_for(
+            request.argv, rules, prefix_rule=request.prefix_rule, escalated=request.escalated
+        )
         decisions: list[CommandExecutionApprovalDecision] = ["accept"]
         if proposed:
             amendment = AcceptWithExecpolicyAmendment(proposed)
@@ -316,28 +289,18 @@ class Approvals:
     async def _ask_files(
         self,
         turn: Turn,
-        call_id: str,
-        paths: Sequence[str],
-        cwd: str,
-        reason: str | None,
+        params: FileChangeRequestApprovalParams,
+        action: ApplyPatchGuardianApprovalReviewAction,
         before: Callable[[], None],
     ) -> None:
-        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
-        if await self._reviewed(turn, call_id, action, reason, before):
+        if await self._reviewed(turn, params.item_id, action, params.reason, before):
             return
-        params = FileChangeRequestApprovalParams(
-            item_id=call_id,
-            started_at_ms=turn.clock(),
-            thread_id=turn.thread_id,
-            turn_id=turn.id,
-            reason=reason,
-        )
         try:
             answer = await self._thread.asks.ask(
                 ITEM_FILE_CHANGE_REQUEST_APPROVAL,
                 params,
                 turn=turn,
-                key=call_id,
+                key=params.item_id,
                 flag="waitingOnApproval",
                 before=before,
                 default=self._on_deadline(FileChangeRequestApprovalResponse("accept")),
@@ -349,7 +312,7 @@ class Approvals:
         if answer.decision == "decline":
             raise Declined(BY_USER)
         if answer.decision == "acceptForSession":
-            self._files.update(paths)
+            self._files.update(action.files)
 
     async def _reviewed(
         self,
@@ -402,7 +365,9 @@ class Approvals:
 def _touched(changes: Sequence[FileUpdateChange]) -> list[str]:
     """The files that edits make, change or take away."""
     paths = [change.path for change in changes]
-    for change in changes:
-        if isinstance(change.kind, UpdatePatchChangeKind) and change.kind.move_path:
-            paths.append(change.kind.move_path)
+    paths += [
+        change.kind.move_path
+        for change in changes
+        if isinstance(change.kind, UpdatePatchChangeKind) and change.kind.move_path
+    ]
     return [str(Path(path)) for path in paths]

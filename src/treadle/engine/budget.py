@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from treadle.protocol.extension import Budget
+from treadle.store.thread import StoredThread
 
 
 class BudgetExceeded(Exception):
@@ -73,3 +76,17 @@ class Meter:
     def _used_seconds(self) -> float:
         running = 0.0 if self.started_at is None else self.monotonic() - self.started_at
         return self.seconds + running
+
+
+def meter_of(stored: StoredThread) -> Meter | None:
+    """What is used of the budget that the thread was begun with."""
+    given = (stored.meta.extra or {}).get("budget")
+    if given is None:
+        return None
+    return Meter(
+        msgspec.convert(given, Budget),
+        "thread",
+        tokens=stored.usage.total.total_tokens if stored.usage else 0,
+        requests=len(stored.response_ids),
+        seconds=sum(turn.duration_ms or 0 for turn in stored.turns) / 1000,
+    )

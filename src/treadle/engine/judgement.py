@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
-from treadle.engine.commands.safe import is_dangerous, is_known_safe
+from treadle.engine.commands.safe import is_dangerous, is_forced_removal, is_known_safe
 from treadle.protocol.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
@@ -48,6 +48,7 @@ NEVER_ESCALATE: Final = (
     "approval policy is never: the command cannot be run outside the sandbox; "
     "run it without asking for more rights"
 )
+DANGEROUS: Final = "the command is dangerous, and nobody can be asked about it"
 OUTSIDE: Final = "writing outside of the project; rejected by user approval settings"
 READ_ONLY: Final = "writing is blocked by read-only sandbox; rejected by user approval settings"
 
@@ -85,8 +86,10 @@ def judge_command(
     if rule is not None:
         return _by_rule(rule, policy)
     if is_dangerous(argv):
-        reason = "the command is dangerous, and nobody can be asked about it"
-        return _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, reason)
+        asked = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
+        # Where nobody can be asked, only what takes files away for good is refused.
+        if isinstance(asked, Questionable) or is_forced_removal(argv):
+            return asked
     if is_known_safe(argv) and not wants_more:
         return Allowed("known to be safe")
     if policy == "untrusted":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,8 +43,12 @@ class Waiting:
         turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.around.clock)
         turn.state, turn.started_at_ms, turn.root_id = "running", started, self.turn.root_turn_id
         for item in self.items:
-            turn.open_items[item.id] = OpenItem(started, lambda item=item: item)
+            turn.open_items[item.id] = OpenItem(started, partial(_same, item))
         return turn
+
+
+def _same(item: ThreadItem) -> ThreadItem:
+    return item
 
 
 def find_waiting(journal: Journal, stored: StoredThread) -> Waiting | None:

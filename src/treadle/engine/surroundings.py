@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from treadle.engine.thread import Thread
 
 
+class Models(Protocol):
+    """Where models come from."""
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+        """The provider that these settings name, ready to be asked."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
 class Surroundings(Protocol):
     """What a thread needs of the server around it."""
 
@@ -47,6 +59,10 @@ class Surroundings(Protocol):
 
     def tools(self, thread: Thread) -> Toolbox:
         """The tools that a thread has."""
+        ...
+
+    def expect_commands(self) -> None:
+        """Make ready for commands, while the model still thinks about its first one."""
         ...
 
     def rules(self, cwd: str) -> Rules:

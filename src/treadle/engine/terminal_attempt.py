@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.approvals import CommandRequest, Declined, Failed
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.shell import display
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.permits import CommandRequest, Declined, Failed
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import environment
 from treadle.engine.terminals import wait

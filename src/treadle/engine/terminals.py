@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.engine.terminal_run import Run
 from treadle.engine.turn import Turn
@@ -19,12 +20,16 @@ from treadle.protocol.item import ItemStartedNotification
 from treadle.sandbox.policy import Confinement
 from treadle.support.tasks import Nursery
 
+if TYPE_CHECKING:
+    from treadle.sandbox.process import Process
+
 MAX_SESSIONS: Final = 64
 # Those that the model has just used are never the ones that have to go.
 _RECENT: Final = 8
 _FIRST_ID, _LAST_ID = 1_000, 100_000
 # What was killed is gone at once; but a process can hang in the kernel.
 _REAP_SECONDS: Final = 2.0
+_MAX_FREE: Final = 64
 
 
 class Terminals:
@@ -36,6 +41,8 @@ class Terminals:
         # What the model can come back to: it runs, or it ended unseen.
         self._sessions: dict[int, Run] = {}
         self._users: dict[asyncio.Task[None], Turn] = {}
+        # What ran outside the sandbox may have left something running that only it can end.
+        self._free: deque[tuple[Turn, Process]] = deque(maxlen=_MAX_FREE)
 
     # -- life
 
@@ -58,6 +65,8 @@ class Terminals:
         process = await run.start(argv, cwd=cwd, env=env, confinement=confinement, size=size)
         self._running[run] = None
         run.turn.at_end(lambda: self._on_turn_end(run))
+        if confinement.is_unrestricted:
+            self._free.append((run.turn, process))
         try:
             self._tasks.spawn(self._watch(run), f"command {process.pid}")
         except RuntimeError:
@@ -85,6 +94,13 @@ class Terminals:
     def _on_turn_end(self, run: Run) -> None:
         if _is_interrupted(run.turn):
             run.abort()
+            self._end_leftovers(run.turn)
+
+    def _end_leftovers(self, of: Turn | None = None) -> None:
+        """End what commands outside the sandbox left running: those of a turn, or all."""
+        for turn, process in self._free:
+            if of is None or turn is of:
+                process.kill()
 
     def abort(self, turn: Turn) -> None:
         """Stop what runs for a turn."""
@@ -100,6 +116,7 @@ class Terminals:
         """Stop everything."""
         for run in list(self._running):
             run.abort()
+        self._end_leftovers()
         self._sessions.clear()
 
     # -- sessions of the model

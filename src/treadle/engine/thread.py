@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,9 +13,7 @@ from treadle.engine.accounts import Accounts
 from treadle.engine.agent import Agent
 from treadle.engine.approvals import Approvals
 from treadle.engine.asks import Asks
-from treadle.engine.compaction import compacted
-from treadle.engine.context import Told, added, describe, environments, told_by, turn_context
-from treadle.engine.docs import ProjectDocs, read_project_docs
+from treadle.engine.context import environments
 from treadle.engine.errors import (
     InvalidInput,
     NoActiveTurn,
@@ -25,29 +21,24 @@ from treadle.engine.errors import (
     WrongTurn,
 )
 from treadle.engine.goal import Goals
-from treadle.engine.history import History
-from treadle.engine.input import message, to_model_items
-from treadle.engine.items import ItemStream
-from treadle.engine.log import EventLog
+from treadle.engine.input import message
+from treadle.engine.log import Asked, EventLog
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.messages import ClientMessages
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded, Surroundings
 from treadle.engine.terminals import Terminals
 from treadle.engine.tools.registry import ToolCall
-from treadle.engine.turn import Message, Turn, TurnKind
+from treadle.engine.turn import Turn, TurnKind
 from treadle.engine.usage import breakdown
+from treadle.engine.view import ModelView
 from treadle.model.base import Completed, Model, ModelItem
-from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.error import WarningNotification
-from treadle.protocol.input import AdditionalContextEntry, TextUserInput
-from treadle.protocol.item import ItemStartedNotification, UserMessageThreadItem
+from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.response_item import (
     RawResponseCompletedNotification,
-    RawResponseItemCompletedNotification,
 )
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
@@ -68,7 +59,7 @@ from treadle.store.thread import to_thread
 from treadle.support.ids import uuid7
 
 
-class Thread:
+class Thread(ModelView):
     """One conversation in memory; one turn runs at a time."""
 
     def __init__(self, journal: Journal, loaded: Loaded, around: Surroundings) -> None:
@@ -81,13 +72,13 @@ class Thread:
             journal,
             around.clock,
             open_items=self._open_items,
-            open_asks=lambda: self.asks.open_events(),
+            open_asks=self._open_asks,
         )
         self.asks = Asks(self.id, self.log, around.ask_ids, self._on_asks, left=loaded.open_asks)
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
             self.asks.deadline_s = limits.deadline_ms / 1000
         self.approvals = Approvals(self)
-        self.history = History(journal, loaded.history)
+        super().__init__(journal, loaded)
         self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
         self.turn: Turn | None = None
@@ -97,11 +88,6 @@ class Thread:
         self.terminals = Terminals(around.tasks)
         self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
         self._closers: list[Callable[[], None]] = [self.terminals.close, self.mcp.close]
-        self._notes: list[ModelItem] = []
-        self._told: Told | None = told_by(loaded.last) if loaded.last else None
-        self._has_context = bool(loaded.history)
-        self._warned_of: str | None = None
-        self._added: dict[str, AdditionalContextEntry] = {}
 
     # -- turns
 
@@ -130,15 +116,6 @@ class Thread:
         turn.waiting = [said] if params.input else []
         self.messages.note(said, turn)
         return turn.snapshot(), lambda: self._start(turn)
-
-    def _message(self, params: TurnStartParams | TurnSteerParams) -> Message:
-        """What the user says, and before it what the client adds that was not told yet."""
-        items = to_model_items(params.input)
-        given = params.additional_context or {}
-        news = {name: entry for name, entry in given.items() if self._added.get(name) != entry}
-        if params.input:
-            self._added |= news
-        return Message(params.input, [*added(news), *items], params.client_user_message_id)
 
     def _known_turn(self, turn_id: str) -> TurnSnapshot:
         """The turn that took a message before, perhaps under another server."""
@@ -241,6 +218,7 @@ class Thread:
         self._run(turn, agent)
 
     def _run(self, turn: Turn, agent: Agent) -> None:
+        self.around.expect_commands()
         turn.task = self.around.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
 
@@ -307,10 +285,6 @@ class Thread:
 
     # -- what the agent asks for
 
-    def settings_of(self, turn: Turn) -> Settings:
-        """What a turn runs under: the thread's settings and the turn's own changes."""
-        return replace(self.settings, **turn.changes) if turn.changes else self.settings
-
     def model(self, turn: Turn) -> tuple[Model, RetryPolicy]:
         """The model to ask."""
         return self.around.model(self.settings_of(turn))
@@ -329,119 +303,9 @@ class Thread:
         """How requests to the model name an agent that works for another one."""
         return "collab_spawn" if self.meta.parent_thread_id is not None else None
 
-    @property
-    def context_window(self) -> int:
-        """How many tokens the model takes: as configured, or as is known of it."""
-        return self.settings.context_window or traits_of(self.settings.model).context_window
-
-    def is_nearly_full(self) -> bool:
-        """Whether the next request might not fit into the model's context."""
-        limit = self.settings.auto_compact_limit or self.context_window * 9 // 10
-        return self.accounts.fill >= limit and self._can_shrink()
-
-    def overflowed(self) -> None:
-        """Note that the last request did not fit: the next one is made after a compaction."""
-        self.accounts.fill = self.context_window
-
-    def compact(self, notes: str) -> None:
-        """Go on from the model's own notes."""
-        items = compacted(self.history.items, self.context_items(), notes)
-        self.history.replace(items, notes)
-        self._added.clear()
-        self.accounts.fill = 0
-
-    def _can_shrink(self) -> bool:
-        return any(item.get("role") == "assistant" for item in self.history.items)
-
     def on_rate_limits(self, snapshot: JsonValue) -> None:
         """Pass on what the provider said of its limits."""
         self.around.on_rate_limits(snapshot)
-
-    def tell_model(self, *items: ModelItem) -> None:
-        """Let the model know something, as soon as that tears none of its answers apart."""
-        self._notes.extend(items)
-        if self.turn is None:
-            self.pass_notes()
-
-    def pass_notes(self) -> None:
-        """Add to the model's view what has waited for a good moment."""
-        notes, self._notes = self._notes, []
-        self.history.add(*notes)
-
-    def history_of(self, turn: Turn) -> History:
-        """What the model sees in a turn: the thread's history, unless the turn has its own."""
-        return self.history if turn.aside is None else turn.aside.history
-
-    def remember(self, turn: Turn, *items: ModelItem) -> None:
-        """Add to the model's view; clients that asked for it are shown the raw items."""
-        self.history_of(turn).add(*items)
-        self._tell_raw(turn, items)
-
-    def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
-        """Take a finished item of the model: its view and the client's are stored as one."""
-        records = self.history_of(turn).take(item)
-        if not stream.finish(item, records):
-            self.journal.append(records)
-        self._tell_raw(turn, (item,))
-
-    def hear(self, turn: Turn, said: Message) -> None:
-        """Take up what the user said: the model's view of it and the client's are stored as one.
-
-        A message of which only one was stored would be lost or doubled when it is sent again.
-        """
-        if not said.content:
-            self.remember(turn, *said.items)  # only for the model
-            return
-        item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
-        self._tell_raw(turn, said.items)
-        self._note_preview(said)
-        turn.start_item(item)
-        turn.complete_item(item, self.history_of(turn).take(*said.items))
-
-    def _tell_raw(self, turn: Turn, items: Sequence[ModelItem]) -> None:
-        if self.settings.tells_raw_events:
-            for item in items:
-                raw: JsonValue = item
-                params = RawResponseItemCompletedNotification(raw, self.id, turn.id)
-                self.log.tell(n.RAW_RESPONSE_ITEM_COMPLETED, params)
-
-    def _note_preview(self, message: Message) -> None:
-        """Note the user's first words: a list of threads shows them."""
-        if self.meta.preview:
-            return
-        texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
-        if any(texts):
-            self.meta = msgspec.structs.replace(self.meta, preview="\n".join(texts))
-
-    def tell_context(self, turn: Turn) -> None:
-        """Store what the turn runs under; tell the model where it is, once and after a change."""
-        context = turn_context(self.settings_of(turn), turn)
-        self.journal.append([context])
-        told, before = told_by(context), self._told
-        self._told = told
-        if before is not None and before.model != told.model:
-            switched = instructions.model_switch(before.model, told.model)
-            self.remember(turn, message("developer", switched))
-        is_known = before is None or before.surroundings == told.surroundings
-        if not (self._has_context and is_known):
-            self._has_context = True
-            self.remember(turn, *self.context_items())
-
-    def warn_of_model(self) -> None:
-        """Say once that a model is not known here: its limits are a guess."""
-        model = self.settings.model
-        if self._warned_of != model and traits_of(model) is UNKNOWN:
-            self._warned_of = model
-            text = f"Nothing is known of the model `{model}`; its limits are guessed."
-            self.log.tell(n.WARNING, WarningNotification(text, self.id))
-
-    def context_items(self) -> list[ModelItem]:
-        """The messages that describe the surroundings."""
-        return describe(self.settings, self.project_docs(), self.around.clock())
-
-    def project_docs(self) -> ProjectDocs:
-        """The AGENTS.md files that apply here."""
-        return read_project_docs(Path(self.settings.cwd), home=self.around.home)
 
     # -- what clients are told
 
@@ -471,13 +335,12 @@ class Thread:
 
     def rewind(self, history: Sequence[ModelItem], turns: list[TurnSnapshot]) -> None:
         """Go on from an earlier view of the conversation."""
-        self.history = History(self.journal, history)
+        self.look_back(history)
         self.messages.keep(turns)
         self.terminals.keep_turns({turn.id for turn in turns})
-        self._added.clear()
-        self._told = None
-        self._has_context = bool(history)
-        self.accounts.fill = 0
+
+    def _open_asks(self) -> Sequence[Asked]:
+        return self.asks.open_events()
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
         left = self.terminals.open_items(self.turn)

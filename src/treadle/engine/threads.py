@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from treadle.engine.agents import Agents
-from treadle.engine.budget import Meter
+from treadle.engine.budget import Meter, meter_of
 from treadle.engine.commands.rules import Rules, RulesCache
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.engine.log import EventLog
@@ -19,7 +19,7 @@ from treadle.engine.mcp.config import McpSource
 from treadle.engine.mcp.servers import NoMcp
 from treadle.engine.recovery import end_left_behind, find_waiting, heard_messages
 from treadle.engine.settings import Settings
-from treadle.engine.surroundings import Loaded
+from treadle.engine.surroundings import Loaded, Models
 from treadle.engine.thread import Thread
 from treadle.engine.tools.registry import Toolbox
 from treadle.engine.tools.toolset import toolbox_of
@@ -55,18 +55,6 @@ BROADCAST: Final = frozenset(
 """What every client is told of every thread, subscribed or not."""
 
 
-class Models(Protocol):
-    """Where models come from."""
-
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
-        """The provider that these settings name, ready to be asked."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of all connections."""
-        ...
-
-
 class Threads:
     """The threads of one home, and what is told to all clients."""
 
@@ -81,6 +69,7 @@ class Threads:
         # Where a folder's project keeps rules that may be heeded, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
         self._rules = RulesCache()
+        self._expects_commands = False
         self.mcp: McpSource = NoMcp()
         self._models = models
         self._loaded: dict[str, Thread] = {}
@@ -141,7 +130,7 @@ class Threads:
                 stored.history,
                 ledger,
                 heard_messages(stored),
-                meter=_meter(stored),
+                meter=meter_of(stored),
                 goal=stored.goal,
                 open_asks=left.asks if left else {},
                 last=stored.settings,
@@ -374,6 +363,12 @@ class Threads:
         """The tools that a thread has."""
         return toolbox_of(thread)
 
+    def expect_commands(self) -> None:
+        """Make ready for commands, once."""
+        if not self._expects_commands and not self.tasks.is_closed:
+            self._expects_commands = True
+            self.tasks.spawn(_prepare(), "prepare the sandbox")
+
     def rules(self, cwd: str) -> Rules:
         """The rules about commands: the user's own, and those of a project that is trusted."""
         return self._rules.load([self.home / "rules", *self.rule_folders(cwd)])
@@ -422,15 +417,7 @@ class Threads:
             self.announcements.relay(event)
 
 
-def _meter(stored: StoredThread) -> Meter | None:
-    """What is used of the budget that the thread was begun with."""
-    given = (stored.meta.extra or {}).get("budget")
-    if given is None:
-        return None
-    return Meter(
-        msgspec.convert(given, Budget),
-        "thread",
-        tokens=stored.usage.total.total_tokens if stored.usage else 0,
-        requests=len(stored.response_ids),
-        seconds=sum(turn.duration_ms or 0 for turn in stored.turns) / 1000,
-    )
+async def _prepare() -> None:
+    from treadle.sandbox.backend import prepare
+
+    await prepare()

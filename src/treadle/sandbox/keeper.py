@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIV
 _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
-_HIGH, _DESCRIPTORS, _MOST_FDS = 512, 2**31 - 1, 250
+_HIGH, _DESCRIPTORS, _MOST_FDS = 128, 2**31 - 1, 250
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -144,6 +144,8 @@ class _Guard:
 
     def _close_others(self, failure: int) -> int:
         """Close all but stdio and what is inherited; what came over a socket would stay open."""
+        for _path, fd in self._taken:
+            os.close(fd)
         kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, _HIGH) for fd in (failure, *self._extra)]
         os.closerange(3, _HIGH)
         os.set_inheritable(kept[0], False)

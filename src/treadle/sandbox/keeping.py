@@ -45,7 +45,9 @@ class Keeper:
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             ]
-            self._pid = os.posix_spawn(sys.executable, arguments, {}, file_actions=actions)
+            # Some interpreters do not find their own library without this.
+            env = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
+            self._pid = os.posix_spawn(sys.executable, arguments, env, file_actions=actions)
 
     async def launch(
         self,

@@ -10,8 +10,9 @@ import msgspec
 
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
+from treadle.engine.surroundings import Models
 from treadle.engine.thread import Thread
-from treadle.engine.threads import Models, Threads
+from treadle.engine.threads import Threads
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from tests.harness.commands import (
     together,
     wait_until_gone,
 )
+from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
+from treadle.model.script import calls, waits_for
 from treadle.protocol.base import JsonValue
 
 
@@ -240,3 +243,26 @@ async def test_what_a_turn_left_running_goes_when_the_turn_is_taken_back(home: P
         await asyncio.to_thread(wait_until_gone, listed[0]["osPid"])
 
         assert len((await b.client.read(b.thread_id))["turns"]) == 1
+
+
+async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
+    home: Path, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    command = f"(setsid sleep 600 >/dev/null 2>&1 & echo $! > {pid_file}) ; true"
+    gate = asyncio.Event()
+    script = [
+        [calls("exec_command", {"cmd": command, "login": False}, call_id="call-1")],
+        [waits_for(gate)],
+    ]
+    async with playing(home, script) as server, client_of(server) as client:
+        thread_id = await client.start(
+            cwd=str(tmp_path), approvalPolicy="never", sandbox="danger-full-access"
+        )
+        turn_id = await client.begin(thread_id)
+        await client.until("item/completed", lambda told: told["item"]["id"] == "call-1")
+        left = int(pid_file.read_text())
+        os.kill(left, 0)
+        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        await client.end_of(turn_id)
+        wait_until_gone(left)

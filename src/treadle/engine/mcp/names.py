@@ -27,11 +27,6 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
     }
 
 
-def namespace_of(server: str) -> str:
-    """The namespace that a server's tools have in histories which Codex has written."""
-    return _FOREIGN.sub("_", f"mcp__{server}")
-
-
 def _plain(server: str, tool: str) -> str:
     return _FOREIGN.sub("_", f"mcp__{server}__{tool}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import msgspec
 
-from treadle.engine.approvals import CommandRequest
+from treadle.engine.permits import CommandRequest
 from treadle.engine.terminal_attempt import Attempt, NotRun
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import shell_argv

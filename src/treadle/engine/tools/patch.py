@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.approvals import BY_USER, Declined, Failed
+from treadle.engine.approvals import BY_USER
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.files import EditFailed, carry_out, read_file, touched
 from treadle.engine.patch.plan import Edit, plan
 from treadle.engine.patch.syntax import PatchError, parse
+from treadle.engine.permits import Declined, Failed
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of

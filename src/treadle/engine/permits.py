@@ -1,0 +1,45 @@
+"""What the agent wants to do, and what becomes of it: a permit, or one of two refusals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.protocol.permission import AdditionalPermissionProfile
+from treadle.sandbox.policy import Confinement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A command that the model wants to run, and what it says about it."""
+
+    call_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    escalated: bool = False
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+    additional: AdditionalPermissionProfile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A command may run, within these bounds."""
+
+    confinement: Confinement
+    was_asked: bool
+
+
+class Declined(Exception):
+    """It may not be done; `reason` is for the model."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Failed(Exception):
+    """Nobody gave an answer that can be used: it is not done; `reason` is for the model."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,189 @@
+"""What the model sees of a thread, and how it comes to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.engine import instructions
+from treadle.engine.compaction import compacted
+from treadle.engine.context import Told, added, describe, told_by, turn_context
+from treadle.engine.docs import ProjectDocs, read_project_docs
+from treadle.engine.history import History
+from treadle.engine.input import message, to_model_items
+from treadle.engine.items import ItemStream
+from treadle.engine.turn import Message, Turn
+from treadle.model.base import ModelItem
+from treadle.model.catalog import UNKNOWN, traits_of
+from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
+from treadle.protocol.error import WarningNotification
+from treadle.protocol.input import AdditionalContextEntry, TextUserInput
+from treadle.protocol.item import UserMessageThreadItem
+from treadle.protocol.response_item import RawResponseItemCompletedNotification
+from treadle.protocol.turn import TurnStartParams, TurnSteerParams
+from treadle.support.ids import uuid7
+
+if TYPE_CHECKING:
+    from treadle.engine.accounts import Accounts
+    from treadle.engine.log import EventLog
+    from treadle.engine.settings import Settings
+    from treadle.engine.surroundings import Loaded, Surroundings
+    from treadle.store.journal import Journal
+    from treadle.store.thread import ThreadMeta
+
+
+class ModelView:
+    """The part of a thread that speaks to the model; the thread itself is the rest."""
+
+    id: str
+    meta: ThreadMeta
+    settings: Settings
+    journal: Journal
+    log: EventLog
+    around: Surroundings
+    accounts: Accounts
+    turn: Turn | None
+
+    def __init__(self, journal: Journal, loaded: Loaded) -> None:
+        self.history = History(journal, loaded.history)
+        self._notes: list[ModelItem] = []
+        self._told: Told | None = told_by(loaded.last) if loaded.last else None
+        self._has_context = bool(loaded.history)
+        self._warned_of: str | None = None
+        self._added: dict[str, AdditionalContextEntry] = {}
+
+    def settings_of(self, turn: Turn) -> Settings:
+        """What a turn runs under: the thread's settings and the turn's own changes."""
+        return replace(self.settings, **turn.changes) if turn.changes else self.settings
+
+    def _message(self, params: TurnStartParams | TurnSteerParams) -> Message:
+        """What the user says, and before it what the client adds that was not told yet."""
+        items = to_model_items(params.input)
+        given = params.additional_context or {}
+        news = {name: entry for name, entry in given.items() if self._added.get(name) != entry}
+        if params.input:
+            self._added |= news
+        return Message(params.input, [*added(news), *items], params.client_user_message_id)
+
+    @property
+    def context_window(self) -> int:
+        """How many tokens the model takes: as configured, or as is known of it."""
+        return self.settings.context_window or traits_of(self.settings.model).context_window
+
+    def is_nearly_full(self) -> bool:
+        """Whether the next request might not fit into the model's context."""
+        limit = self.settings.auto_compact_limit or self.context_window * 9 // 10
+        return self.accounts.fill >= limit and self._can_shrink()
+
+    def overflowed(self) -> None:
+        """Note that the last request did not fit: the next one is made after a compaction."""
+        self.accounts.fill = self.context_window
+
+    def compact(self, notes: str) -> None:
+        """Go on from the model's own notes."""
+        items = compacted(self.history.items, self.context_items(), notes)
+        self.history.replace(items, notes)
+        self._added.clear()
+        self.accounts.fill = 0
+
+    def _can_shrink(self) -> bool:
+        return any(item.get("role") == "assistant" for item in self.history.items)
+
+    def tell_model(self, *items: ModelItem) -> None:
+        """Let the model know something, as soon as that tears none of its answers apart."""
+        self._notes.extend(items)
+        if self.turn is None:
+            self.pass_notes()
+
+    def pass_notes(self) -> None:
+        """Add to the model's view what has waited for a good moment."""
+        notes, self._notes = self._notes, []
+        self.history.add(*notes)
+
+    def history_of(self, turn: Turn) -> History:
+        """What the model sees in a turn: the thread's history, unless the turn has its own."""
+        return self.history if turn.aside is None else turn.aside.history
+
+    def remember(self, turn: Turn, *items: ModelItem) -> None:
+        """Add to the model's view; clients that asked for it are shown the raw items."""
+        self.history_of(turn).add(*items)
+        self._tell_raw(turn, items)
+
+    def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
+        """Take a finished item of the model: its view and the client's are stored as one."""
+        records = self.history_of(turn).take(item)
+        if not stream.finish(item, records):
+            self.journal.append(records)
+        self._tell_raw(turn, (item,))
+
+    def hear(self, turn: Turn, said: Message) -> None:
+        """Take up what the user said: the model's view of it and the client's are stored as one.
+
+        A message of which only one was stored would be lost or doubled when it is sent again.
+        """
+        if not said.content:
+            self.remember(turn, *said.items)  # only for the model
+            return
+        item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
+        self._tell_raw(turn, said.items)
+        self._note_preview(said)
+        turn.start_item(item)
+        turn.complete_item(item, self.history_of(turn).take(*said.items))
+
+    def _tell_raw(self, turn: Turn, items: Sequence[ModelItem]) -> None:
+        if self.settings.tells_raw_events:
+            for item in items:
+                raw: JsonValue = item
+                params = RawResponseItemCompletedNotification(raw, self.id, turn.id)
+                self.log.tell(n.RAW_RESPONSE_ITEM_COMPLETED, params)
+
+    def _note_preview(self, message: Message) -> None:
+        """Note the user's first words: a list of threads shows them."""
+        if self.meta.preview:
+            return
+        texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
+        if any(texts):
+            self.meta = msgspec.structs.replace(self.meta, preview="\n".join(texts))
+
+    def tell_context(self, turn: Turn) -> None:
+        """Store what the turn runs under; tell the model where it is, once and after a change."""
+        context = turn_context(self.settings_of(turn), turn)
+        self.journal.append([context])
+        told, before = told_by(context), self._told
+        self._told = told
+        if before is not None and before.model != told.model:
+            switched = instructions.model_switch(before.model, told.model)
+            self.remember(turn, message("developer", switched))
+        is_known = before is None or before.surroundings == told.surroundings
+        if not (self._has_context and is_known):
+            self._has_context = True
+            self.remember(turn, *self.context_items())
+
+    def warn_of_model(self) -> None:
+        """Say once that a model is not known here: its limits are a guess."""
+        model = self.settings.model
+        if self._warned_of != model and traits_of(model) is UNKNOWN:
+            self._warned_of = model
+            text = f"Nothing is known of the model `{model}`; its limits are guessed."
+            self.log.tell(n.WARNING, WarningNotification(text, self.id))
+
+    def context_items(self) -> list[ModelItem]:
+        """The messages that describe the surroundings."""
+        return describe(self.settings, self.project_docs(), self.around.clock())
+
+    def project_docs(self) -> ProjectDocs:
+        """The AGENTS.md files that apply here."""
+        return read_project_docs(Path(self.settings.cwd), home=self.around.home)
+
+    def look_back(self, history: Sequence[ModelItem]) -> None:
+        """Go on from an earlier view."""
+        self.history = History(self.journal, history)
+        self._added.clear()
+        self._told = None
+        self._has_context = bool(history)
+        self.accounts.fill = 0
