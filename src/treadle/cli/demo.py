@@ -1,48 +1,51 @@
-"""Shows what works, live: real server processes, a turn, a kill -9, and every transport."""
+"""Shows what works, live: real servers, sandboxed commands, approvals, a kill -9, transports."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
-from treadle.connection.connection import Connection
-from treadle.connection.context import Context
-from treadle.connection.router import Router
-from treadle.protocol import notifications as n
-from treadle.protocol.client_requests import (
-    INITIALIZE,
-    THREAD_LIST,
-    THREAD_RESUME,
-    THREAD_START,
-    TURN_START,
+from treadle.client.approvals import CommandApproval
+from treadle.client.async_client import AsyncClient
+from treadle.client.events import (
+    AgentMessageDelta,
+    Event,
+    ItemCompleted,
+    ItemStarted,
+    TurnCompleted,
+    TurnPlanUpdated,
 )
-from treadle.protocol.delta import AgentMessageDeltaNotification
-from treadle.protocol.initialize import ClientInfo, InitializeParams
-from treadle.protocol.input import TextUserInput
-from treadle.protocol.item import AgentMessageThreadItem, UserMessageThreadItem
-from treadle.protocol.server_requests import SERVER_REQUESTS
-from treadle.protocol.thread import ThreadResumeParams, ThreadStartParams
-from treadle.protocol.thread_manage import ThreadListParams
-from treadle.protocol.turn import TurnCompletedNotification, TurnStartParams
-from treadle.transport.base import Transport
+from treadle.client.thread import AsyncThread
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.transport.subprocess import SubprocessTransport, spawn
-from treadle.transport.unix import connect_unix
-from treadle.transport.websocket import connect_websocket
 
-_SERVER = [sys.executable, "-m", "treadle", "app-server"]
-_QUESTION = "What can you do for me?"
+_SERVER: Final = [sys.executable, "-m", "treadle", "app-server"]
+_CONFIG: Final = """\
+sandbox_mode = "workspace-write"
+approval_policy = "on-request"
+
+# The demonstration itself lives in the temporary folder: only its workspace may be written.
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+"""
+_START_SECONDS: Final = 20
 
 
 def demo() -> int:
     """Run the demonstration."""
     print("Treadle: a second Codex app-server. No key, no network, nothing left behind.")
+    print("The model is a script that comes with it; servers, commands and sandbox are real.")
     with tempfile.TemporaryDirectory(prefix="treadle-demo-") as folder:
         asyncio.run(_demo(Path(folder)))
     print("\nEvery server above was a real process; all of them have ended.")
@@ -50,130 +53,177 @@ def demo() -> int:
 
 
 async def _demo(folder: Path) -> None:
-    # A home of its own and no keys: the built-in scripted model answers.
-    environ = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
-    environ["TREADLE_HOME"] = str(folder / "home")
-    work = folder / "work"
-    work.mkdir()
-    thread_id = await _first_turn(environ, work)
-    await _after_the_kill(environ, thread_id)
-    await _other_transports(folder, environ)
+    stage = _Stage(folder)
+    url = f"unix://{folder / 'control.sock'}"
+    client = AsyncClient(url, cwd=stage.work)
+    async with asyncio.TaskGroup() as tasks:
+        async with stage.server(url) as first:
+            client.on_command_approval(_Decider(first.pid).decide)
+            await client.connect()
+            print("\n1. An agent works: the sandbox stops it where it must, and you decide")
+            thread = await client.start_thread()
+            print(f"   thread/start -> {thread.id}")
+            await _watch(thread, "Write me a greeting, here and next door.")
+            stage.report("next-door.txt", "letter.txt")
+            print("\n2. The server is killed (kill -9) while it waits for your answer")
+            turn = tasks.create_task(_watch(thread, "And one more letter."))
+            while await first.receive():
+                pass  # it says nothing on its standard output until it ends
+        stage.play(_LAST)
+        async with stage.server(url):
+            print("   ... another server starts; the client and the turn go on by themselves")
+            await turn
+            stage.report("second-letter.txt")
+            page = await client.list_threads()
+            print(f"   thread/list  -> {[each.preview for each in page.data]}")
+            await client.close()
+    await _other_transports(stage, folder)
 
 
-async def _first_turn(environ: dict[str, str], work: Path) -> str:
-    print("\n1. An editor starts `treadle app-server` and speaks JSON lines to it")
-    server = spawn(_SERVER, env=environ)
-    async with _client(server) as client:
-        started = await client.connection.request(THREAD_START, ThreadStartParams(cwd=str(work)))
-        thread = started.thread
-        print(f"   thread/start  -> {thread.id} on {started.model}")
-        print(f"   turn/start    -> {_QUESTION!r}\n")
-        await client.ask(thread.id, _QUESTION)
-        print("\n2. The server is killed: kill -9", server.pid)
-        os.kill(server.pid, signal.SIGKILL)
-    return thread.id
+class _Stage:
+    """A home, a workspace and the model's script, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / "work"
+        home = folder / "home"
+        for place in (self.work, home):
+            place.mkdir()
+        (home / "config.toml").write_text(_CONFIG)
+        self._script = folder / "script.json"
+        self.play(_script(folder))
+        # A home of its own and no keys: nothing of the user's is read or spent.
+        self.environ = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
+        self.environ |= {"TREADLE_HOME": str(home), "TREADLE_SCRIPT": str(self._script)}
+
+    def play(self, answers: list[list[JsonValue]]) -> None:
+        """Write what the model of the next server says and does."""
+        self._script.write_text(json.dumps({"responses": answers, "then": "fail"}))
+
+    @asynccontextmanager
+    async def server(self, url: str, *flags: str) -> AsyncIterator[SubprocessTransport]:
+        """A server that listens."""
+        server = spawn([*_SERVER, "--listen", url, *flags], env=self.environ)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while not _is_up(server, url):  # noqa: ASYNC110 - another process, no event of ours
+                    await asyncio.sleep(0.01)
+            yield server
+        finally:
+            if server.exit_code is None:
+                os.kill(server.pid, signal.SIGTERM)
+            await server.close()
+
+    def report(self, *names: str) -> None:
+        """Look with our own eyes at what was written outside the workspace."""
+        for name in names:
+            path = self.folder / name
+            found = f"written: {path.read_text().strip()!r}" if path.exists() else "not written"
+            print(f"   {name} outside the workspace: {found}")
 
 
-async def _after_the_kill(environ: dict[str, str], thread_id: str) -> None:
-    print("\n3. A new server on the same home: nothing is missing")
-    async with _client(spawn(_SERVER, env=environ)) as client:
-        page = await client.connection.request(THREAD_LIST, ThreadListParams())
-        print(f"   thread/list   -> {[thread.preview for thread in page.data]}")
-        resumed = await client.connection.request(
-            THREAD_RESUME, ThreadResumeParams(thread_id=thread_id)
-        )
-        for turn in resumed.thread.turns:
-            print(f"   thread/resume -> turn {turn.status}, {len(turn.items)} items")
-            for item in turn.items:
-                if isinstance(item, UserMessageThreadItem):
-                    words = [part.text for part in item.content if isinstance(part, TextUserInput)]
-                    print(f"      user:  {' '.join(words)}")
-                elif isinstance(item, AgentMessageThreadItem):
-                    print(f"      agent: {item.text.splitlines()[0]}")
+class _Decider:
+    """Stands in for the user: refuses once, approves, and pulls the plug once."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    async def decide(self, ask: CommandApproval) -> bool:
+        print(f"\n   ? may this run outside the sandbox: {ask.command}")
+        print(f"     because: {ask.reason}")
+        if "second-letter" in (ask.command or "") and self._pid:
+            print(f"     (kill -9 {self._pid})")
+            pid, self._pid = self._pid, 0
+            os.kill(pid, signal.SIGKILL)
+            await asyncio.Event().wait()  # this question dies with its connection
+        is_allowed = "next-door" not in (ask.command or "")
+        print(f"     you say: {'yes' if is_allowed else 'no'}")
+        return is_allowed
 
 
-async def _other_transports(folder: Path, environ: dict[str, str]) -> None:
-    print("\n4. The same server on other transports")
+async def _watch(thread: AsyncThread, text: str) -> None:
+    print(f"   turn/start   -> {text!r}\n")
+    async for event in thread.stream(text):
+        _show(event)
+
+
+def _show(event: Event) -> None:
+    match event:
+        case AgentMessageDelta(delta=delta):
+            print(delta, end="", flush=True)
+        case TurnPlanUpdated(plan=plan):
+            print("   plan: " + "; ".join(f"[{each.status}] {each.step}" for each in plan))
+        case ItemStarted(item=CommandExecutionThreadItem(command=command)):
+            print(f"\n   $ {command}")
+        case ItemCompleted(item=CommandExecutionThreadItem() as done):
+            code = "" if done.exit_code is None else f", exit code {done.exit_code}"
+            print(f"     {done.status}{code}: {(done.aggregated_output or '').strip()}")
+        case TurnCompleted(turn=turn):
+            print(f"\n   turn/completed: {turn.status} in {turn.duration_ms} ms")
+        case _:
+            pass
+
+
+async def _other_transports(stage: _Stage, folder: Path) -> None:
+    print("\n3. The same server on other transports")
     token = folder / "token"
     token.write_text("a-secret-of-this-demo")
     token.chmod(0o600)
     flags = ["--ws-auth", "capability-token", "--ws-token-file", str(token)]
-    async with _listening(["--listen", "ws://127.0.0.1:0", *flags], environ) as banner:
-        url = banner.split("listening on: ", 1)[1].split()[0]
-        async with _client(await connect_websocket(url, token=token.read_text())) as client:
-            print(f"   WebSocket     -> {client.about}")
-    socket = folder / "control.sock"
-    flags = ["--listen", f"unix://{socket}"]
-    async with _listening(flags, environ, ready=socket), _unix_client(socket) as client:
-        print(f"   unix socket   -> {client.about}")
+    async with stage.server("ws://127.0.0.1:0", *flags) as server:
+        url = server.stderr_tail.split("listening on: ", 1)[1].split()[0]
+        async with AsyncClient(url, token=token.read_text()) as client:
+            print(f"   WebSocket    -> {client.server.user_agent}")
+    async with AsyncClient(_SERVER, env=stage.environ) as client:
+        print(f"   stdio        -> {client.server.user_agent}")
 
 
-@asynccontextmanager
-async def _unix_client(socket: Path) -> AsyncIterator[_Client]:
-    async with _client(await connect_unix(socket)) as client:
-        yield client
-
-
-class _Client:
-    """A client of a few lines: prints what streams in, and knows when a turn has ended."""
-
-    def __init__(self, transport: Transport) -> None:
-        router: Router[None] = Router(SERVER_REQUESTS)
-        router.notification(n.ITEM_AGENT_MESSAGE_DELTA)(self._on_delta)
-        router.notification(n.TURN_COMPLETED)(self._on_completed)
-        self.connection = Connection(transport, router, None)
-        self.about = ""
-        self._ended = asyncio.Event()
-
-    async def greet(self) -> None:
-        params = InitializeParams(client_info=ClientInfo(name="demo", version="1"))
-        started = time.perf_counter()
-        self.about = (await self.connection.request(INITIALIZE, params)).user_agent
-        took = (time.perf_counter() - started) * 1000
-        self.about += f", initialize answered in {took:.0f} ms"
-
-    async def ask(self, thread_id: str, text: str) -> None:
-        self._ended.clear()
-        params = TurnStartParams(input=[TextUserInput(text)], thread_id=thread_id)
-        await self.connection.request(TURN_START, params)
-        async with asyncio.timeout(30):
-            await self._ended.wait()
-
-    def _on_delta(self, _ctx: Context[None], params: AgentMessageDeltaNotification) -> None:
-        print(params.delta, end="", flush=True)
-
-    def _on_completed(self, _ctx: Context[None], params: TurnCompletedNotification) -> None:
-        print(f"\n   turn/completed: {params.turn.status} in {params.turn.duration_ms} ms")
-        self._ended.set()
-
-
-@asynccontextmanager
-async def _client(transport: Transport) -> AsyncIterator[_Client]:
-    client = _Client(transport)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(client.connection.run())
-        await client.greet()
-        yield client
-        await client.connection.close()
-
-
-@asynccontextmanager
-async def _listening(
-    flags: list[str], environ: dict[str, str], *, ready: Path | None = None
-) -> AsyncIterator[str]:
-    """A server that listens; gives its banner once it does."""
-    server = spawn([*_SERVER, *flags], env=environ)
-    try:
-        async with asyncio.timeout(10):
-            while not _is_up(server, ready):  # noqa: ASYNC110 - another process, no event of ours
-                await asyncio.sleep(0.01)
-        yield server.stderr_tail
-    finally:
-        os.kill(server.pid, signal.SIGTERM)
-        await server.close()
-
-
-def _is_up(server: SubprocessTransport, ready: Path | None) -> bool:
+def _is_up(server: SubprocessTransport, url: str) -> bool:
+    """Whether it listens: its banner says so, or its socket takes a connection."""
     if server.exit_code is not None:
         raise RuntimeError(server.stderr_tail)
-    return "note:" in server.stderr_tail if ready is None else ready.exists()
+    if not url.startswith("unix://"):
+        return "listening on" in server.stderr_tail
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(url.removeprefix("unix://")) == 0
+
+
+def _script(folder: Path) -> list[list[JsonValue]]:
+    """What the model does: each list is one of its answers."""
+    door, letter, second = (
+        folder / f"{name}.txt" for name in ("next-door", "letter", "second-letter")
+    )
+    return [
+        [
+            _says("I write a greeting here, and then I try the neighbours.\n"),
+            _plan("in_progress", "pending"),
+            _runs("echo 'Hello from the sandbox' > greeting.txt && cat greeting.txt"),
+        ],
+        [_runs(f"echo hello > {door}")],
+        [_asks(f"echo hello > {door}", "the sandbox did not let me write there")],
+        [_asks(f"echo 'Dear neighbour' > {letter}", "a letter may be welcome")],
+        [_plan("completed", "completed")],
+        [_says("The greeting is here; one letter was refused and one delivered.")],
+        [_asks(f"echo 'Dear neighbour, again' > {second}", "the other one was short")],
+    ]
+
+
+def _says(text: str) -> JsonValue:
+    return {"type": "says", "text": text, "deltas": [f"{word} " for word in text.split(" ")]}
+
+
+def _plan(here: str, there: str) -> JsonValue:
+    steps = [{"step": "Greet here", "status": here}, {"step": "Greet next door", "status": there}]
+    return {"type": "calls", "tool": "update_plan", "arguments": {"plan": steps}}
+
+
+def _runs(command: str, **more: JsonValue) -> JsonValue:
+    arguments = {"cmd": command, "login": False, **more}
+    return {"type": "calls", "tool": "exec_command", "arguments": arguments}
+
+
+def _asks(command: str, reason: str) -> JsonValue:
+    return _runs(command, sandbox_permissions="require_escalated", justification=reason)
+
+
+_LAST: Final = [[_says("The second letter is delivered as well.")]]
