@@ -39,6 +39,7 @@ class Sizes:
     few_threads: int = 1_000
     many_threads: int = 100_000
     pages: int = 30
+    imports: int = 8
     commands: int = 30
     commands_at_once: int = 50
     lines_of_output: int = 2_000

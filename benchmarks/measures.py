@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks import hands, history, turns
+from benchmarks import clients, hands, history, turns
 from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, each
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
@@ -136,6 +136,8 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "patches": hands.patches,
     "approvals": hands.approvals,
     "parallel": hands.parallel,
+    "importing": clients.importing,
+    "clients": clients.clients,
     "lists": history.lists,
     "pages": history.pages,
     "reading": history.reading,

@@ -149,12 +149,17 @@ class Talk:
 @contextmanager
 def talking(program: Program, home: Path, url: str = "") -> Iterator[Talk]:
     """Run a server that asks the model at this address, and talk to it."""
-    (home / program.name).mkdir(parents=True, exist_ok=True)
-    (home / program.name / "config.toml").write_text(_CONFIG.format(url=url), "utf-8")
+    configure(home / program.name, url)
     with Server(program, home) as server, limited(server, TALK_SECONDS):
         talk = Talk(server)
         talk.greet()
         yield talk
+
+
+def configure(home: Path, url: str) -> None:
+    """Let the server of a home ask the model at this address."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(_CONFIG.format(url=url), "utf-8")
 
 
 def texts(said: bytes) -> dict[str, str]:

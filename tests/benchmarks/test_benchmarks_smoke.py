@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.bench import Bench, Sizes
+from benchmarks.clients import SDK
 from benchmarks.measures import MEASURES
 from benchmarks.mock_model import playing, spoken
 from benchmarks.programs import NEWER, OLDER, TREADLE, find_newer, find_treadle
@@ -42,6 +43,7 @@ TINY = Sizes(
     pages=2,
     few_turns=10,
     many_turns=20,
+    imports=1,
     commands=6,
     commands_at_once=3,
     lines_of_output=10,
@@ -76,6 +78,8 @@ NAMES = {
     "approvals": ["turn with an approval, median", "turn with an approval, min"],
     "patches": ["turn with a patch to 100 lines, median", "turn with a patch to 100 lines, min"],
     "parallel": ["3 commands at once, min", "  of these with every byte"],
+    "importing": ["import of the client, median"],
+    "clients": ["plain turn through a client, min", "  client's processor per turn"],
     "lists": ["thread/list of all 30, median", "  listed exactly once"],
     "reading": ["resume 3 turns, median", "read 3 turns, median", "  read again, min"],
     "pages": ["a page of 10 threads, best", "a page of 30 threads, best", "  growth"],
@@ -83,6 +87,7 @@ NAMES = {
 }
 ALONE = {"pages", "marathon"}
 """Measures of Treadle by itself."""
+OF_CLIENTS = {"importing", "clients"}
 
 
 @pytest.fixture
@@ -96,7 +101,7 @@ def test_a_measure_reports_each_of_its_numbers_for_each_program(name: str, folde
     rows = MEASURES[name](Bench([find_treadle(), find_newer()], folder, TINY))
 
     assert [row.measure for row in rows] == NAMES[name]
-    programs = [TREADLE] if name in ALONE else [TREADLE, NEWER]
+    programs = [TREADLE] if name in ALONE else [TREADLE, SDK if name in OF_CLIENTS else NEWER]
     assert all(list(row.values) == programs for row in rows)
     assert NEWER in table(rows, [NEWER])
 
