@@ -1,0 +1,108 @@
+"""Whether a request is the one that was recorded, and what differs if it is not."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from treadle.protocol.base import JsonValue
+from treadle.testing.redaction import REDACTED
+
+PROMPTS: Final = frozenset({"instructions", "system", "tools"})
+"""What a program says about itself: it changes with every release, the conversation does not."""
+
+VOLATILE: Final = frozenset(
+    {"prompt_cache_key", "client_metadata", "metadata", "user", "safety_identifier"}
+)
+_TMP: Final = "|".join(
+    sorted({re.escape(tempfile.gettempdir()), "/tmp", r"(?:/private)?/var/folders"})  # noqa: S108
+)
+# What is different in every run, and the same in every run of the same thing.
+_VARIABLE: Final = [
+    (re.compile(r"<environment_context>.*?</environment_context>", re.DOTALL), "<environment>"),
+    (re.compile(rf"(?:{_TMP})(?:/[\w.+-]+)+"), "<temporary path>"),
+    (re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (re.compile(r"(?<=Chunk ID: )[0-9a-f]{6}"), "<id>"),
+    (re.compile(r"(?<=Wall time: )\d+(?:\.\d+)?"), "<time>"),
+]
+_WORDS: Final = 60
+
+
+def normalised(body: JsonValue, ignore: Collection[str]) -> JsonValue:
+    """A request's body without what may differ; `ignore` names members of the outermost object."""
+    if not isinstance(body, dict):
+        return _plain(body)
+    kept = {name: each for name, each in body.items() if name not in ignore}
+    kept = {name: each for name, each in kept.items() if name not in VOLATILE}
+    if PROMPTS & set(ignore):
+        # Where a prompt is a message, as in Chat Completions, it is one of these roles.
+        for name in kept.keys() & {"input", "messages"}:
+            if isinstance(kept[name], list):
+                kept[name] = [_without_prompt(each) for each in kept[name]]
+    return _plain(kept)
+
+
+def differences(recorded: JsonValue, now: JsonValue, path: str = "body") -> Iterator[str]:
+    """Each place at which a request is not as it was recorded."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        for name in sorted({*recorded, *now}):
+            yield from _members(recorded, now, name, f"{path}.{name}")
+    elif isinstance(recorded, list) and isinstance(now, list):
+        for at in range(min(len(recorded), len(now))):
+            yield from differences(recorded[at], now[at], f"{path}[{at}]")
+        if len(recorded) != len(now):
+            yield f"{path}: recorded {len(recorded)} entries, now {len(now)}"
+    elif not _is_same(recorded, now):
+        yield f"{path}: recorded {_words(recorded, now)}, now {_words(now, recorded)}"
+
+
+def _members(
+    recorded: dict[str, JsonValue], now: dict[str, JsonValue], name: str, path: str
+) -> Iterator[str]:
+    if name not in now:
+        yield f"{path}: recorded {_words(recorded[name])}, now missing"
+    elif name not in recorded:
+        yield f"{path}: not recorded, now {_words(now[name])}"
+    else:
+        yield from differences(recorded[name], now[name], path)
+
+
+def _is_same(recorded: JsonValue, now: JsonValue) -> bool:
+    if isinstance(recorded, str) and isinstance(now, str) and REDACTED in recorded:
+        # There was a secret, and nobody knows any more which.
+        parts = map(re.escape, recorded.split(REDACTED))
+        return re.fullmatch(".*".join(parts), now, re.DOTALL) is not None
+    return bool(recorded == now)
+
+
+def _words(value: JsonValue, other: JsonValue = None) -> str:
+    """A value in a few words; of long texts, the part around where they begin to differ."""
+    if isinstance(value, str) and isinstance(other, str):
+        pairs = zip(value, other, strict=False)
+        at = next((at for at, (one, two) in enumerate(pairs) if one != two), 0)
+        start = max(0, at - _WORDS // 2)
+        cut = value[start : start + _WORDS]
+        return f"{'...' if start else ''}{cut!r}{'...' if start + _WORDS < len(value) else ''}"
+    text = repr(value)
+    return text if len(text) <= _WORDS else f"{text[:_WORDS]}..."
+
+
+def _without_prompt(message: JsonValue) -> JsonValue:
+    is_prompt = isinstance(message, dict) and message.get("role") in ("system", "developer")
+    return {**message, "content": "<prompt>"} if is_prompt else message
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        for pattern, word in _VARIABLE:
+            value = pattern.sub(word, value)
+        return value
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value

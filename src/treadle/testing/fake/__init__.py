@@ -1,0 +1,55 @@
+"""An app-server that does what a test says: well, badly, or not at all.
+
+server = FakeAppServer()
+server.on("model/list", fake.overloaded(), fake.answers({"data": []}))
+async with server.websocket() as url, AsyncClient(url) as client: ...
+"""
+
+from __future__ import annotations
+
+from treadle.testing.fake.connection import FakeConnection
+from treadle.testing.fake.plays import (
+    Play,
+    answers,
+    asks,
+    exits,
+    freezes,
+    hangs_up,
+    huge,
+    never,
+    overloaded,
+    raw,
+    refuses,
+    steps,
+    tears,
+    tells,
+    twice,
+    wrong_id,
+)
+from treadle.testing.fake.server import FakeAppServer
+from treadle.testing.fake.usual import THREAD, message, thread, turn
+
+__all__ = [
+    "THREAD",
+    "FakeAppServer",
+    "FakeConnection",
+    "Play",
+    "answers",
+    "asks",
+    "exits",
+    "freezes",
+    "hangs_up",
+    "huge",
+    "message",
+    "never",
+    "overloaded",
+    "raw",
+    "refuses",
+    "steps",
+    "tears",
+    "tells",
+    "thread",
+    "turn",
+    "twice",
+    "wrong_id",
+]

@@ -1,0 +1,68 @@
+"""Sockets for the fake: listeners that keep hold of the connections below their WebSockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from treadle.rpc.http import answer_control_request, answer_request
+from treadle.support.tasks import Nursery
+from treadle.testing.fake.wires import SocketWire, Wire
+from treadle.transport.base import Transport
+from treadle.transport.upgrade import Upgrades, serve_upgrades
+
+
+@asynccontextmanager
+async def listening(
+    serve: Callable[[Wire], Awaitable[None]], path: Path | None = None
+) -> AsyncIterator[str]:
+    """Listen on a unix socket or on the loopback until the block ends; gives the URL."""
+    lines: dict[str, asyncio.Transport] = {}
+    wires: list[SocketWire] = []
+    numbers = count(1)
+
+    def name(line: asyncio.Transport) -> str:
+        peer = f"fake {next(numbers)}"
+        lines[peer] = line
+        return peer
+
+    async def accept(transport: Transport) -> None:
+        wire = SocketWire(transport, lines.pop(transport.peer))
+        wires.append(wire)
+        await serve(wire)
+
+    answer = partial(answer_request, check=lambda _header: None)
+    upgrades = Upgrades(
+        answer=answer_control_request if path else answer,
+        refuse=lambda _fault: None,
+        name_peer=name,
+        keepalive=None,
+    )
+    server = _bind(path)
+    host, port = ("", 0) if path else server.getsockname()
+    # Not a TaskGroup: what the block raises would come out of it in a group.
+    tasks = Nursery()
+    tasks.spawn(serve_upgrades(server, accept, upgrades), "fake listener")
+    try:
+        yield f"unix://{path}" if path else f"ws://{host}:{port}"
+    finally:
+        # One that is frozen would not hear our farewell, and we would wait for its.
+        for wire in wires:
+            wire.drop()
+        await tasks.close()
+
+
+def _bind(path: Path | None) -> socket.socket:
+    if path is None:
+        server = socket.create_server(("127.0.0.1", 0))
+    else:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+        server.listen()
+    server.settimeout(0)
+    return server

@@ -1,0 +1,194 @@
+"""The fake app-server: what it does with each method, what it was sent, and how to reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from treadle.protocol.base import JsonValue
+from treadle.rpc.framing import Frame
+from treadle.support.tasks import Nursery
+from treadle.testing.fake import relay
+from treadle.testing.fake.connection import FakeConnection
+from treadle.testing.fake.listeners import listening
+from treadle.testing.fake.plays import Play, refuses
+from treadle.testing.fake.usual import usual
+from treadle.testing.fake.wires import MemoryWire, PipeWire, Wire
+from treadle.transport.base import Transport, TransportError
+
+logger = logging.getLogger(__name__)
+
+
+class FakeAppServer:
+    """Plays what it is told for each method, and keeps every message that it was sent.
+
+    In memory the client is given the fake itself: `AsyncClient(server)`. `command()`, `websocket()`
+    and `unix()` give what a client needs to reach it over real pipes and sockets.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[JsonValue] = []
+        """Everything that clients sent, in order; what is no JSON as its bytes."""
+        self.connections: list[FakeConnection] = []
+        """Those who came, in order."""
+        self.errors: list[Exception] = []
+        """What plays raised; leaving `command()`, `websocket()` or `unix()` raises the first."""
+        self._plays: dict[str, Sequence[Play]] = {name: [play] for name, play in usual().items()}
+        self._played: Counter[str] = Counter()
+        self._ids = count(1)
+        self._heard = asyncio.Condition()
+
+    def on(self, method: str, *plays: Play) -> Self:
+        """Play these for the first, the second, ... message of a method; the last one stays."""
+        if not plays:
+            raise ValueError(f"nothing to play for {method}")
+        self._plays[method] = plays
+        self._played[method] = 0
+        return self
+
+    # -- what it was sent
+
+    def received(self, method: str) -> list[JsonValue]:
+        """The params of each request or notification of a method."""
+        return [each.get("params") for each in self._documents() if each.get("method") == method]
+
+    @property
+    def answers(self) -> dict[str | int, JsonValue]:
+        """What clients answered, by the id of the question: a `result` or an `error`."""
+        said = [each for each in self._documents() if "method" not in each and "id" in each]
+        return {each.pop("id"): each for each in map(dict, said)}
+
+    async def heard(self, method: str, number: int = 1) -> JsonValue:
+        """Wait for a message of a method, counted from one, and give its params."""
+        async with self._heard:
+            await self._heard.wait_for(lambda: len(self.received(method)) >= number)
+        return self.received(method)[number - 1]
+
+    def _documents(self) -> list[JsonValue]:
+        return [each for each in self.messages if isinstance(each, dict)]
+
+    # -- how to reach it
+
+    async def attach(self, transport: Transport) -> None:
+        """Serve one client until it hangs up."""
+        await self.serve(MemoryWire(transport))
+
+    @asynccontextmanager
+    async def websocket(self) -> AsyncIterator[str]:
+        """Listen on the loopback, and give the `ws://` URL."""
+        async with listening(self.serve) as url:
+            yield url
+        self._raise()
+
+    @asynccontextmanager
+    async def unix(self) -> AsyncIterator[Path]:
+        """Listen on a unix socket, and give its path."""
+        with TemporaryDirectory(prefix="treadle-") as folder:
+            path = Path(folder) / "s"
+            async with listening(self.serve, path):
+                yield path
+        self._raise()
+
+    @asynccontextmanager
+    async def command(self) -> AsyncIterator[list[str]]:
+        """Give a command: each process that it starts is a server on its own pipes.
+
+        The process only passes bytes on, so plays run and messages arrive here.
+        """
+        tasks = Nursery()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.spawn(self.serve(PipeWire(reader, writer)), "fake process")
+
+        with TemporaryDirectory(prefix="treadle-") as folder:
+            path = f"{folder}/s"
+            server = await asyncio.start_unix_server(accept, path)
+            try:
+                yield [sys.executable, "-I", "-S", str(relay.__file__), path]
+            finally:
+                server.close()
+                await tasks.close()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self.errors:
+            raise self.errors[0]
+
+    # -- what it does
+
+    async def serve(self, wire: Wire) -> None:
+        """Converse with one client until it hangs up."""
+        connection = FakeConnection(
+            wire, len(self.connections) + 1, lambda: f"ask-{next(self._ids)}"
+        )
+        self.connections.append(connection)
+        async with asyncio.TaskGroup() as tasks:
+            playing: set[asyncio.Task[None]] = set()
+            try:
+                while frames := await _received(wire.transport):
+                    for frame in frames:
+                        if play := await self._take(connection, frame):
+                            playing.add(tasks.create_task(play))
+            finally:
+                for task in playing:
+                    task.cancel()
+                await wire.transport.close()
+
+    async def _take(self, connection: FakeConnection, frame: Frame) -> JsonValue:
+        """Write a message down; gives the work that it is answered with."""
+        if connection.is_frozen:
+            return None
+        message: JsonValue = _decode(frame)
+        async with self._heard:
+            self.messages.append(message)
+            self._heard.notify_all()
+        if not isinstance(message, dict):
+            return None
+        method = message.get("method")
+        if method is None:
+            connection.take_answer(message)
+            return None
+        play = self._next(method)
+        return None if play is None else self._run(play, connection, message)
+
+    def _next(self, method: str) -> Play | None:
+        plays = self._plays.get(method)
+        if plays is None:
+            return refuses(-32601, f"the fake has no {method}: tell it what to do with on()")
+        self._played[method] += 1
+        return plays[min(self._played[method], len(plays)) - 1]
+
+    async def _run(self, play: Play, connection: FakeConnection, message: JsonValue) -> None:
+        try:
+            await play(connection, message)
+        except TransportError:
+            pass  # the client is gone
+        except Exception as error:  # a test's own code: it is raised at the end
+            logger.exception("play failed", extra={"method": message["method"]})
+            self.errors.append(error)
+            with suppress(TransportError):
+                await connection.hang_up()
+
+
+async def _received(transport: Transport) -> Sequence[Frame]:
+    try:
+        return await transport.receive()
+    except TransportError:
+        return ()
+
+
+def _decode(frame: Frame) -> JsonValue:
+    data = frame if isinstance(frame, bytes) else frame.head
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data

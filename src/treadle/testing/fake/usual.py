@@ -1,0 +1,144 @@
+"""What a fake does unless it is told otherwise: a small, well-behaved app-server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from treadle.protocol.base import JsonValue
+from treadle.testing.fake.connection import FakeConnection
+from treadle.testing.fake.plays import Play, answers, never
+
+THREAD: Final = "thr-1"
+_ASK: Final = {"startedAtMs": 1, "itemId": "item-1"}
+_INFO: Final = {
+    "userAgent": "fake/0.1",
+    "codexHome": "/home/fake",
+    "platformFamily": "unix",
+    "platformOs": "linux",
+}
+_USAGE: Final = {
+    "cachedInputTokens": 0,
+    "inputTokens": 3,
+    "outputTokens": 2,
+    "reasoningOutputTokens": 0,
+    "totalTokens": 5,
+}
+
+
+def thread(id_: str = THREAD, **more: JsonValue) -> JsonValue:
+    """A thread as a server shows it."""
+    return {
+        "id": id_,
+        "sessionId": id_,
+        "preview": "",
+        "ephemeral": False,
+        "modelProvider": "fake",
+        "createdAt": 1,
+        "updatedAt": 1,
+        "status": {"type": "idle"},
+        "cwd": "/home/fake/project",
+        "cliVersion": "0.0.1",
+        "source": "vscode",
+        "projectId": None,
+        "turns": [],
+        **more,
+    }
+
+
+def message(text: str, id_: str = "item-1") -> JsonValue:
+    """A message of the agent."""
+    return {"type": "agentMessage", "id": id_, "text": text}
+
+
+def turn(
+    text: str = "Hello",
+    *,
+    deltas: Sequence[str] = (),
+    items: Sequence[JsonValue] = (),
+    asks: Sequence[tuple[str, JsonValue]] = (),
+    status: str = "completed",
+    error: JsonValue = None,
+) -> Play:
+    """Run a turn for `turn/start`: the questions, the items, then a message, then its end.
+
+    The ids of thread and turn are put into what is asked. An `error` fails the turn.
+    """
+    numbers = count(1)
+
+    async def play(connection: FakeConnection, request: JsonValue) -> None:
+        thread_id = request["params"]["threadId"]
+        turn_id = f"turn-{next(numbers)}"
+        ids = {"threadId": thread_id, "turnId": turn_id}
+        begun = {"id": turn_id, "items": [], "status": "inProgress"}
+        await connection.answer(request, {"turn": begun})
+        await connection.tell("turn/started", {**ids, "turn": begun})
+        for method, params in asks:
+            await connection.ask(method, {**ids, **_ASK, **(params or {})})
+        for item in items:
+            await _tell_item(connection, ids, item)
+        if text:
+            await _tell_item(connection, ids, message(text), deltas or [text])
+        usage = {"last": _USAGE, "total": _USAGE}
+        await connection.tell("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
+        ended = {**begun, "status": "failed" if error else status, "error": error}
+        if error:
+            await connection.tell("error", {**ids, "error": error, "willRetry": False})
+        await connection.tell("turn/completed", {**ids, "turn": ended})
+
+    return play
+
+
+async def _tell_item(
+    connection: FakeConnection, ids: JsonValue, item: JsonValue, deltas: Sequence[str] = ()
+) -> None:
+    begun = {**item, "text": ""} if deltas else item
+    await connection.tell("item/started", {**ids, "item": begun, "startedAtMs": 1})
+    for delta in deltas:
+        params = {**ids, "itemId": item["id"], "delta": delta}
+        await connection.tell("item/agentMessage/delta", params)
+    await connection.tell("item/completed", {**ids, "item": item, "completedAtMs": 2})
+
+
+def usual() -> Mapping[str, Play]:
+    """The plays of a server that nobody has told anything."""
+    numbers = count(1)
+
+    async def start_thread(connection: FakeConnection, request: JsonValue) -> None:
+        made = thread(f"thr-{next(numbers)}")
+        await connection.answer(request, _session(made))
+        await connection.tell("thread/started", {"thread": made})
+
+    async def resume_thread(connection: FakeConnection, request: JsonValue) -> None:
+        await connection.answer(request, _session(thread(request["params"]["threadId"])))
+
+    async def read_thread(connection: FakeConnection, request: JsonValue) -> None:
+        await connection.answer(request, {"thread": thread(request["params"]["threadId"])})
+
+    async def steer(connection: FakeConnection, request: JsonValue) -> None:
+        await connection.answer(request, {"turnId": request["params"]["expectedTurnId"]})
+
+    return {
+        "initialize": answers(_INFO),
+        "initialized": never(),
+        "thread/start": start_thread,
+        "thread/resume": resume_thread,
+        "thread/read": read_thread,
+        "turn/start": turn(),
+        "turn/steer": steer,
+        "turn/interrupt": answers({}),
+        "model/list": answers({"data": [], "nextCursor": None}),
+    }
+
+
+def _session(of: JsonValue) -> JsonValue:
+    return {
+        "thread": of,
+        "model": "fake",
+        "modelProvider": "fake",
+        "cwd": of["cwd"],
+        "approvalPolicy": "never",
+        "approvalsReviewer": "user",
+        "sandbox": {"type": "readOnly"},
+    }

@@ -1,0 +1,134 @@
+"""What a fake does by itself fits the protocol; what a test's own play does wrong is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import msgspec
+import pytest
+
+from treadle import AsyncClient, Client, Disconnected, ServerExited
+from treadle.protocol.base import JsonValue
+from treadle.protocol.client_requests import CLIENT_REQUESTS
+from treadle.protocol.notifications import SERVER_NOTIFICATIONS
+from treadle.testing import FakeAppServer, FakeConnection, fake
+from treadle.transport.base import Transport
+from treadle.transport.memory import memory_pair
+from treadle.transport.subprocess import spawn
+
+SECONDS = 30
+REQUESTS: dict[str, JsonValue] = {
+    "initialize": {"clientInfo": {"name": "t", "version": "1"}},
+    "thread/start": {},
+    "thread/resume": {"threadId": "thr-9"},
+    "thread/read": {"threadId": "thr-9"},
+    "turn/start": {"threadId": "thr-9", "input": []},
+    "turn/steer": {"threadId": "thr-9", "expectedTurnId": "turn-9", "input": []},
+    "turn/interrupt": {"threadId": "thr-9", "turnId": "turn-9"},
+    "model/list": {},
+}
+
+
+async def heard_until(transport: Transport, method: str) -> list[JsonValue]:
+    told: list[JsonValue] = []
+    while all(each.get("method") != method for each in told):
+        frames = await transport.receive()
+        told += [msgspec.json.decode(frame) for frame in frames if isinstance(frame, bytes)]
+    return told
+
+
+async def test_every_usual_answer_and_notification_is_of_its_type() -> None:
+    ours, theirs = memory_pair()
+    server = FakeAppServer()
+    server.on("done", fake.tells("done", {}))
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.attach(theirs))
+        for method, params in REQUESTS.items():
+            document = {"id": method, "method": method, "params": params}
+            await ours.send([msgspec.json.encode(document)])
+        await ours.send([b'{"method": "done"}'])
+        told = await heard_until(ours, "turn/completed")
+        await ours.close()
+
+    answered = {each["id"]: each["result"] for each in told if "result" in each}
+    assert answered.keys() == REQUESTS.keys()
+    for method, result in answered.items():
+        msgspec.convert(result, CLIENT_REQUESTS[method].result)
+    events = [each for each in told if "method" in each and each["method"] != "done"]
+    for event in events:
+        msgspec.convert(event["params"], SERVER_NOTIFICATIONS[event["method"]].params)
+    assert {event["method"] for event in events} == {
+        "thread/started",
+        "turn/started",
+        "item/started",
+        "item/agentMessage/delta",
+        "item/completed",
+        "thread/tokenUsage/updated",
+        "turn/completed",
+    }
+
+
+async def test_what_a_play_raises_is_raised_at_the_end() -> None:
+    async def play(_connection: FakeConnection, request: JsonValue) -> None:
+        assert request["params"] == {"limit": 1}, "a wrong limit"
+
+    server = FakeAppServer().on("model/list", play)
+
+    async def list_models() -> None:
+        async with (
+            asyncio.timeout(SECONDS),
+            server.websocket() as url,
+            AsyncClient(url, reconnect=False) as client,
+        ):
+            with pytest.raises(Disconnected):
+                await client.list_models()
+
+    with pytest.raises(AssertionError, match="a wrong limit"):
+        await list_models()
+
+
+async def test_a_process_ends_with_its_code_and_its_last_words() -> None:
+    server = FakeAppServer().on("model/list", fake.exits(7, "first\nlast words\n"))
+    async with (
+        asyncio.timeout(SECONDS),
+        server.command() as command,
+        AsyncClient(command) as client,
+    ):
+        with pytest.raises(ServerExited, match="last words") as caught:
+            await client.list_models()
+    assert caught.value.exit_code == 7
+
+
+async def test_a_process_ends_when_its_client_has_no_more_to_say() -> None:
+    async with asyncio.timeout(SECONDS), FakeAppServer().command() as command:
+        transport = spawn(command)
+        await transport.close()
+        assert transport.exit_code == 0, transport.stderr_tail
+
+
+async def test_a_client_that_comes_back_is_another_connection() -> None:
+    server = FakeAppServer().on("model/list", fake.hangs_up(), fake.answers({"data": []}))
+    async with asyncio.timeout(SECONDS), server.websocket() as url, AsyncClient(url) as client:
+        await client.list_models()
+    assert [connection.number for connection in server.connections] == [1, 2]
+    assert [len(server.received(method)) for method in ("initialize", "model/list")] == [2, 2]
+
+
+def test_a_blocking_client_takes_the_fake_too() -> None:
+    server = FakeAppServer().on("turn/start", fake.turn("at once"))
+    with Client(server) as client:
+        assert client.start_thread().run("hi").agent_message == "at once"
+    assert [params["input"][0]["text"] for params in server.received("turn/start")] == ["hi"]
+
+
+def test_a_method_needs_something_to_play() -> None:
+    with pytest.raises(ValueError, match="nothing to play for model/list"):
+        FakeAppServer().on("model/list")
+
+
+def test_the_process_imports_nothing_of_the_package() -> None:
+    from treadle.testing.fake import relay
+
+    imported = {name for name, value in vars(relay).items() if type(value) is type(sys)}
+    assert imported == {"os", "select", "socket", "sys"}
