@@ -45,6 +45,7 @@ class Router(Generic[S]):
     ) -> None:
         self._known = known
         self._routes: dict[str, Route[S]] = {}
+        self._later: dict[str, Callable[[], Router[S]]] = {}
         self._notices: dict[str, tuple[Notification[Any], Callable[[Context[S], Any], None]]] = {}
         self.guard = guard
         self.translate = translate
@@ -75,12 +76,19 @@ class Router(Generic[S]):
         self._routes.update(other._routes)
         self._notices.update(other._notices)
 
+    def include_later(self, methods: Iterable[str], load: Callable[[], Router[S]]) -> None:
+        """Take over the handlers of another router when one of these methods is first called."""
+        self._later.update(dict.fromkeys(methods, load))
+
     def route(self, method: str) -> Route[S]:
         """Find the handler of a request; one that is known but not built is refused after guard.
 
         Raises:
             MethodNotFound: no such method.
         """
+        load = self._later.pop(method, None)
+        if load is not None:
+            self.include(load())
         route = self._routes.get(method)
         if route is not None:
             return route
@@ -91,6 +99,10 @@ class Router(Generic[S]):
             f"Invalid request: unknown variant `{method}`, expected one of {names}", method=method
         )
 
+    def methods(self) -> Iterable[str]:
+        """The requests that have a handler here, loaded already."""
+        return self._routes.keys()
+
     def notice(
         self, method: str
     ) -> tuple[Notification[Any], Callable[[Context[S], Any], None]] | None:
@@ -99,7 +111,8 @@ class Router(Generic[S]):
 
     def unhandled(self) -> Iterable[str]:
         """The methods that are known and not built."""
-        return [name for name in self._known if name not in self._routes]
+        built = self._routes.keys() | self._later.keys()
+        return [name for name in self._known if name not in built]
 
 
 def _refuse_unbuilt(method: str, _context: object, _params: object) -> None:

@@ -21,7 +21,7 @@ from treadle.engine.judgement import (
     judge_edit,
     judge_retry,
 )
-from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
+from treadle.engine.permits import CommandKey, CommandRequest, Declined, Failed, Permit
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -61,7 +61,7 @@ class Approvals:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         # Commands and files that the user approved for as long as the thread is loaded.
-        self._commands: set[tuple[object, ...]] = set()
+        self._commands: set[CommandKey] = set()
         self._files: set[str] = set()
         self._approved_calls: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
@@ -97,28 +97,29 @@ class Approvals:
         """
         settings = self._thread.settings_of(turn)
         rules = self.rules(turn)
+        usual = wider = self._confine(turn)
+        if request.additional is not None:
+            wider = self._confine(turn, request.additional)
         judged = judge_command(
             request.argv,
             policy=settings.approval_policy,
             sandbox=settings.sandbox,
             rule=rules.check(request.argv),
-            wants_more=request.escalated or request.additional is not None,
+            wants_more=request.escalated or wider != usual,
         )
-        key = (request.argv, request.cwd, request.escalated, request.additional)
-        if isinstance(judged, Allowed | Forbidden) or key in self._commands:
-            by = "approved for the session" if key in self._commands else judged.by
+        is_known = request.key in self._commands
+        if isinstance(judged, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judged.by
             self._note(turn, request.call_id, display(request.argv), by, judged)
         if isinstance(judged, Forbidden):
             before()
             raise Declined(judged.reason)
         if isinstance(judged, Allowed):
             free = judged.is_free and settings.approval_policy != "untrusted"
-            return Permit(UNRESTRICTED if free else self._confine(turn), False)
-        if key not in self._commands:
+            return Permit(UNRESTRICTED if free else usual, False)
+        if not is_known:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
-        extra = (request.additional,) if request.additional else ()
-        bounds = UNRESTRICTED if request.escalated else self._confine(turn, *extra)
-        return Permit(bounds, was_asked=True)
+        return Permit(UNRESTRICTED if request.escalated else wider, was_asked=True)
 
     async def retry(self, turn: Turn, request: CommandRequest, output: str) -> Permit:
         """Judge whether a command that the sandbox seems to have stopped may run without it.
@@ -129,11 +130,13 @@ class Approvals:
             TurnCancelled: the turn is to stop.
         """
         del output  # what it said is in the item, which the user sees
-        if (turn.id, request.call_id) in self._approved_calls:
-            return Permit(UNRESTRICTED, was_asked=False)
         judged = judge_retry(self._thread.settings_of(turn).approval_policy)
         if isinstance(judged, Forbidden):
             raise Declined(judged.reason)
+        # A yes to some permissions is no yes to all.
+        is_approved = (turn.id, request.call_id) in self._approved_calls
+        if is_approved and request.additional is None:
+            return Permit(UNRESTRICTED, was_asked=False)
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
         await self._ask_command(turn, request, rules, reason, suffix="/retry")
@@ -231,7 +234,9 @@ class Approvals:
             request.argv, rules, prefix_rule=request.prefix_rule, escalated=request.escalated
         )
         decisions: list[CommandExecutionApprovalDecision] = ["accept"]
-        if proposed:
+        if request.additional is not None:
+            pass  # a rule, or a yes for the session, would say more than what was asked
+        elif proposed:
             amendment = AcceptWithExecpolicyAmendment(proposed)
             decisions.append(
                 CommandExecutionApprovalDecisionDetail(accept_with_execpolicy_amendment=amendment)
@@ -261,6 +266,7 @@ class Approvals:
 
         Raises:
             Declined: no.
+            Failed: the rule that comes with it is none.
             TurnCancelled: no, and stop.
         """
         if decision == "cancel":
@@ -268,23 +274,29 @@ class Approvals:
         if decision == "decline":
             raise Declined(BY_USER)
         if decision == "acceptForSession":
-            key = (request.argv, request.cwd, request.escalated, request.additional)
-            self._commands.add(key)
+            self._commands.add(request.key)
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
-            self._amend(decision)
+            self._amend(turn, decision)
         self._approved_calls.add((turn.id, request.call_id))
         turn.at_end(lambda: self._approved_calls.discard((turn.id, request.call_id)))
 
-    def _amend(self, decision: CommandExecutionApprovalDecisionDetail) -> None:
+    def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
+        """Store a rule; the command itself is allowed even where that cannot be done."""
         path = self._thread.around.home / "rules" / "default.rules"
         commands = decision.accept_with_execpolicy_amendment
         network = decision.apply_network_policy_amendment
-        if commands is not None:
-            append_rule(path, commands.execpolicy_amendment)
-        if network is not None:
-            append_network_rule(path, network.network_policy_amendment)
-            if network.network_policy_amendment.action == "deny":
-                raise Declined(BY_USER)
+        try:
+            if commands is not None:
+                append_rule(path, commands.execpolicy_amendment)
+            if network is not None:
+                append_network_rule(path, network.network_policy_amendment)
+        except ValueError as error:
+            raise Failed(BY_ERROR) from error
+        except OSError as error:
+            text = f"the rule was not stored: {error}"
+            self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+        if network is not None and network.network_policy_amendment.action == "deny":
+            raise Declined(BY_USER)
 
     async def _ask_files(
         self,

@@ -34,9 +34,7 @@ def told_by(context: TurnContext) -> Told:
 
 def describe(settings: Settings, docs: ProjectDocs, now_ms: int) -> list[ModelItem]:
     """Two messages: what it may do, and where, when and by whose rules it works."""
-    mode = settings.mode()
-    in_mode = instructions.PLAN_MODE if mode.mode == "plan" else None
-    own = (settings.developer_instructions, mode.settings.developer_instructions or in_mode)
+    own = (settings.developer_instructions, _about_mode(settings))
     developer = [
         instructions.permissions(settings.sandbox, settings.approval_policy),
         *(text for text in own if text),
@@ -46,6 +44,15 @@ def describe(settings: Settings, docs: ProjectDocs, now_ms: int) -> list[ModelIt
     user = [instructions.project_docs(settings.cwd, docs.text)] if docs.text else []
     user.append(instructions.environment(settings.cwd, "bash", date, zone))
     return [message("developer", *developer), message("user", *user)]
+
+
+def _about_mode(settings: Settings) -> str | None:
+    """What the model is told of the mode; nothing while nobody has ever spoken of one."""
+    mode = settings.collaboration_mode
+    if mode is None:
+        return None
+    builtin = instructions.PLAN_MODE if mode.mode == "plan" else instructions.DEFAULT_MODE
+    return mode.settings.developer_instructions or builtin
 
 
 def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
@@ -73,7 +80,7 @@ def turn_context(settings: Settings, turn: Turn) -> TurnContext:
         effort=settings.effort,
         summary=settings.summary,
         approvals_reviewer=settings.approvals_reviewer,
-        collaboration_mode=settings.collaboration_mode,
+        collaboration_mode=settings.mode() if settings.collaboration_mode else None,
         personality=settings.personality,
         service_tier=settings.service_tier,
         base_instructions=settings.base_instructions,

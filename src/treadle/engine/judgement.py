@@ -103,7 +103,8 @@ def judge_command(
 def judge_retry(policy: AskForApproval) -> Judgement:
     """Judge whether a command that the sandbox stopped may be tried without it."""
     reason = "command failed; retry without sandbox?"
-    if policy in ("on-failure", "untrusted"):
+    switches = granular(policy)
+    if policy in ("on-failure", "untrusted") or (switches and switches.sandbox_approval):
         return Questionable(f"policy {name_of(policy)}", reason)
     return Forbidden(f"policy {name_of(policy)}", "the sandbox stopped the command")
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
 
 from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.sandbox.policy import Confinement
+
+CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bytes]
+"""What two commands have in common that one answer can count for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +25,12 @@ class CommandRequest:
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
     additional: AdditionalPermissionProfile | None = None
+
+    @property
+    def key(self) -> CommandKey:
+        """What the command is remembered by."""
+        # Permissions have lists in them, which cannot be looked up.
+        return self.argv, self.cwd, self.escalated, msgspec.json.encode(self.additional)
 
 
 @dataclass(frozen=True, slots=True)

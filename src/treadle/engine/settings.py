@@ -69,15 +69,18 @@ class Settings:
     user_agent: str = ""
 
     def overridden_by(self, params: TurnStartParams) -> Settings:
-        """These settings under what a turn asks for; what it leaves out stays."""
+        """These settings under what a turn asks for; what it leaves out stays.
+
+        A collaboration mode decides about model and effort, also by giving no effort.
+        """
         mode = params.collaboration_mode
         given = {
-            "model": params.model or (mode.settings.model if mode else None),
+            "model": (mode.settings.model if mode else None) or params.model,
             "cwd": params.cwd,
             "approval_policy": params.approval_policy,
             "approvals_reviewer": params.approvals_reviewer,
             "sandbox": params.sandbox_policy,
-            "effort": params.effort or (mode.settings.reasoning_effort if mode else None),
+            "effort": params.effort,
             "summary": params.summary,
             "personality": params.personality,
             "collaboration_mode": mode,
@@ -88,14 +91,19 @@ class Settings:
         }
         if params.service_tier is not UNSET:
             changed["service_tier"] = params.service_tier
+        if mode is not None:
+            changed["effort"] = mode.settings.reasoning_effort
         return replace(self, **changed)
 
     def mode(self) -> CollaborationMode:
-        """The collaboration mode, the default one if none was chosen."""
-        if self.collaboration_mode is not None:
-            return self.collaboration_mode
-        settings = ModeSettings(model=self.model, reasoning_effort=self.effort)
-        return CollaborationMode(mode="default", settings=settings)
+        """The collaboration mode, the default one if none was chosen, as it stands now."""
+        chosen = self.collaboration_mode
+        settings = ModeSettings(
+            model=self.model,
+            developer_instructions=chosen.settings.developer_instructions if chosen else None,
+            reasoning_effort=self.effort,
+        )
+        return CollaborationMode(mode=chosen.mode if chosen else "default", settings=settings)
 
     def to_protocol(self) -> ThreadSettings:
         """The settings as clients are told them."""

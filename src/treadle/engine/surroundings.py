@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.engine.budget import Meter
-from treadle.engine.commands.rules import Rules
-from treadle.engine.mcp.config import McpSource
 from treadle.engine.settings import Settings
-from treadle.engine.tools.registry import Toolbox
-from treadle.engine.turn import Turn
 from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
@@ -26,7 +22,11 @@ from treadle.support.tasks import Nursery
 
 if TYPE_CHECKING:
     from treadle.engine.agents import Agents
+    from treadle.engine.commands.rules import Rules
+    from treadle.engine.mcp.config import McpSource
     from treadle.engine.thread import Thread
+    from treadle.engine.tools.registry import Toolbox
+    from treadle.engine.turn import Turn
 
 
 class Models(Protocol):
@@ -49,9 +49,16 @@ class Surroundings(Protocol):
     home: Path
     # Numbers for questions to clients.
     ask_ids: Iterator[int]
-    # Where the configuration of MCP servers comes from.
-    mcp: McpSource
-    agents: Agents
+
+    @property
+    def mcp(self) -> McpSource:
+        """Where the configuration of MCP servers comes from."""
+        ...
+
+    @property
+    def agents(self) -> Agents:
+        """The agents that work for other threads."""
+        ...
 
     def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
         """The model provider that these settings name, ready to be asked."""

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from treadle.engine.agents import Agents
+from treadle.engine.archive import Archive
 from treadle.engine.budget import Meter, meter_of
-from treadle.engine.commands.rules import Rules, RulesCache
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.engine.log import EventLog
-from treadle.engine.mcp.config import McpSource
-from treadle.engine.mcp.servers import NoMcp
-from treadle.engine.recovery import end_left_behind, find_waiting, heard_messages
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded, Models
-from treadle.engine.thread import Thread
-from treadle.engine.tools.registry import Toolbox
-from treadle.engine.tools.toolset import toolbox_of
-from treadle.engine.transcript import history_of, settings_of, times_of, turns_of, usage_of
-from treadle.engine.turn import Turn
 from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
@@ -34,15 +26,24 @@ from treadle.protocol.extension import Budget
 from treadle.protocol.method import Notification
 from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.thread import Thread as ThreadSnapshot
-from treadle.protocol.thread_manage import ThreadClosedNotification, ThreadRevertedNotification
+from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Entry, Event, Journal
-from treadle.store.records import HistoryItem, RolledBack
+from treadle.store.records import HistoryItem
 from treadle.store.store import Store
 from treadle.store.thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
+
+# What only a thread needs is imported with the first one: it brings all that an agent can do.
+if TYPE_CHECKING:
+    from treadle.engine.agents import Agents
+    from treadle.engine.commands.rules import Rules, RulesCache
+    from treadle.engine.mcp.config import McpSource
+    from treadle.engine.thread import Thread
+    from treadle.engine.tools.registry import Toolbox
+    from treadle.engine.turn import Turn
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -55,25 +56,52 @@ BROADCAST: Final = frozenset(
 """What every client is told of every thread, subscribed or not."""
 
 
-class Threads:
+class Threads(Archive):
     """The threads of one home, and what is told to all clients."""
 
     def __init__(self, store: Store, models: Models, *, home: Path, clock: NowMs = now_ms) -> None:
-        self.store = store
+        super().__init__(store)
         self.home = home
         self.clock = clock
         self.tasks = Nursery()
         self.announcements = EventLog(None, clock)
         self.ask_ids: Iterator[int] = count()
-        self.agents = Agents(self)
+        # Told of every agent that a thread spawns.
+        self.on_spawn: Callable[[Thread, Thread], None] = lambda _parent, _child: None
         # Where a folder's project keeps rules that may be heeded, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
-        self._rules = RulesCache()
         self._expects_commands = False
-        self.mcp: McpSource = NoMcp()
+        self._mcp: McpSource | None = None
         self._models = models
-        self._loaded: dict[str, Thread] = {}
         self._listeners: dict[str, int] = {}
+
+    @cached_property
+    def agents(self) -> Agents:
+        """The agents that work for other threads."""
+        from treadle.engine.agents import Agents
+
+        agents = Agents(self)
+        agents.on_spawn = self.on_spawn
+        return agents
+
+    @cached_property
+    def _rules(self) -> RulesCache:
+        from treadle.engine.commands.rules import RulesCache
+
+        return RulesCache()
+
+    @property
+    def mcp(self) -> McpSource:
+        """Where MCP servers are configured; nowhere, unless somebody said."""
+        if self._mcp is None:
+            from treadle.engine.mcp.servers import NoMcp
+
+            self._mcp = NoMcp()
+        return self._mcp
+
+    @mcp.setter
+    def mcp(self, source: McpSource) -> None:
+        self._mcp = source
 
     # -- life
 
@@ -116,6 +144,8 @@ class Threads:
         A turn that its server left behind is ended, unless it waits for an answer: then it goes on
         waiting.
         """
+        from treadle.engine.recovery import end_left_behind, find_waiting, heard_messages
+
         left = find_waiting(journal, stored)
         if left is None:
             end_left_behind(journal, stored, self.clock())
@@ -185,6 +215,8 @@ class Threads:
         self, thread: Thread, entries: Sequence[Entry]
     ) -> tuple[Thread, list[TurnSnapshot]]:
         """Let a new thread go on from entries of another one."""
+        from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
+
         thread.journal.append(entries, sync=True)
         turns = turns_of(entry for entry in entries if isinstance(entry, Event))
         loaded = Loaded(
@@ -195,81 +227,6 @@ class Threads:
             last=settings_of(entries),
         )
         return self._keep(thread.journal, loaded), turns
-
-    def stored(self, thread_id: str, path: str | None = None) -> StoredThread:
-        """A thread as it is stored now, whoever writes it.
-
-        Raises:
-            ThreadNotFound: there is none.
-        """
-        if path:
-            return self.store.read_path(path)
-        loaded = self._loaded.get(thread_id)
-        if loaded is not None and loaded.meta.ephemeral:
-            turns, history = self.turns(loaded), list(loaded.history.items)
-            # Where in the history each turn began is not kept: the whole comes after the turns.
-            views = [(history, 0) for _ in turns]
-            return StoredThread(loaded.meta, turns, history, views)
-        return self.store.read(thread_id)
-
-    def turns(self, thread: Thread) -> list[TurnSnapshot]:
-        """The turns of a thread in memory, the running one included."""
-        return self.as_it_stands(thread.id).turns
-
-    def as_it_stands(self, thread_id: str) -> StoredThread:
-        """A thread with its turns, the running one included.
-
-        Raises:
-            ThreadNotFound: there is none.
-        """
-        thread = self._loaded.get(thread_id)
-        if thread is None:
-            return self.store.read(thread_id)
-        if thread.meta.ephemeral:
-            events = list(thread.journal.read(0))
-            stored = StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
-        else:
-            stored = self.store.read(thread.id)
-        turns = stored.turns
-        if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
-            turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
-        return stored
-
-    def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
-        """A turn that is over, without its items.
-
-        Raises:
-            TurnNotFound: it is gone.
-        """
-        turn = next((turn for turn in self.turns(thread) if turn.id == turn_id), None)
-        if turn is None:
-            raise TurnNotFound(turn_id)
-        return msgspec.structs.replace(turn, items=[], items_view="notLoaded")
-
-    def roll_back(
-        self, thread: Thread, *, num_turns: int | None = None, before_turn_id: str | None = None
-    ) -> list[TurnSnapshot]:
-        """Drop the last turns of a thread; gives those that are left.
-
-        Raises:
-            EngineError: a turn is running, or the thread is not stored.
-            TurnNotFound: it has no such turn.
-        """
-        if thread.turn is not None:
-            raise EngineError("cannot roll back while a turn is running")
-        if thread.meta.ephemeral:
-            raise EngineError("an ephemeral thread cannot be rolled back")
-        if before_turn_id is not None:
-            ids = [turn.id for turn in self.store.read(thread.id).turns]
-            if before_turn_id not in ids:
-                raise TurnNotFound(before_turn_id)
-        record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
-        # In one with the record: who comes back later hears of what is gone, whatever happens.
-        told = ThreadRevertedNotification(thread.id)
-        thread.log.tell(n.THREAD_REVERTED, told, records=[record], sync=True)
-        stored = self.store.read(thread.id)
-        thread.rewind(stored.history, stored.turns)
-        return stored.turns
 
     def get(self, thread_id: str) -> Thread:
         """A thread in memory.
@@ -361,6 +318,8 @@ class Threads:
 
     def tools(self, thread: Thread) -> Toolbox:
         """The tools that a thread has."""
+        from treadle.engine.tools.toolset import toolbox_of
+
         return toolbox_of(thread)
 
     def expect_commands(self) -> None:
@@ -407,6 +366,8 @@ class Threads:
         return to_thread(meta, NotLoadedThreadStatus(), turns or [])
 
     def _keep(self, journal: Journal, loaded: Loaded) -> Thread:
+        from treadle.engine.thread import Thread
+
         thread = Thread(journal, loaded, self)
         thread.log.on_event = self._on_event
         self._loaded[thread.id] = thread

@@ -9,7 +9,6 @@ import msgspec
 
 from treadle.protocol.base import EXPERIMENTAL
 from treadle.protocol.server_requests import SERVER_REQUESTS
-from treadle.server.legacy_questions import put_legacy
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
@@ -27,6 +26,8 @@ def put(
         ConnectionLost: the client hung up.
     """
     if client.wants_legacy_approvals:
+        from treadle.server.legacy_questions import put_legacy
+
         older = put_legacy(connection, thread, asked)
         if older is not None:
             return older

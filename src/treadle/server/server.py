@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
 from treadle.engine.surroundings import Models
-from treadle.engine.thread import Thread
 from treadle.engine.threads import Threads
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.config import ProjectConfigLayerSource
@@ -30,6 +30,9 @@ from treadle.server.session import ClientSession, guard
 from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
 from treadle.transport.base import Listener, Transport
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class Server:
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
-        self.threads.agents.on_spawn = self._introduce
+        self.threads.on_spawn = self._introduce
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
 

@@ -13,7 +13,6 @@ import msgspec
 
 from treadle.connection.connection import ConnectionLost
 from treadle.engine.log import Asked, LeftBehind, Relayed
-from treadle.engine.thread import Thread
 from treadle.protocol.base import RequestId
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.gate import gated
@@ -36,6 +35,7 @@ from treadle.store.journal import Event
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
+    from treadle.engine.thread import Thread
     from treadle.server.handlers.command import ClientCommand
     from treadle.server.server import Server
 

@@ -152,7 +152,7 @@ def give_tools(thread: Thread, tools: Sequence[DynamicToolSpec]) -> None:
 def _read(arguments: str) -> JsonValue:
     try:
         return msgspec.json.decode(arguments)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ToolRefused(f"failed to parse function arguments: {error}") from error
 
 

@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -20,15 +19,11 @@ from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.terminals import wait
 from treadle.engine.tools.output import DEFAULT_TOKENS, OutputBuffer, tokens
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import TerminalInteractionNotification
-from treadle.protocol.permission import (
-    AdditionalFileSystemPermissions,
-    AdditionalNetworkPermissions,
-    AdditionalPermissionProfile,
-)
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -40,77 +35,6 @@ _DEFAULT_WAIT_MS: Final = 10_000
 # Whoever asks again without typing anything has time.
 _MIN_POLL_MS: Final = 5_000
 _INTERRUPT: Final = "\x03"
-
-Permissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
-
-
-class _Files(msgspec.Struct):
-    read: list[str] | None = None
-    write: list[str] | None = None
-
-
-class _Network(msgspec.Struct):
-    enabled: bool | None = None
-
-
-class Additional(msgspec.Struct):
-    """What a command needs beyond its sandbox, in the model's spelling."""
-
-    file_system: _Files | None = None
-    network: _Network | None = None
-
-    def to_profile(self) -> AdditionalPermissionProfile:
-        """The same in the protocol's spelling."""
-        files, network = self.file_system, self.network
-        return AdditionalPermissionProfile(
-            AdditionalFileSystemPermissions(read=files.read, write=files.write) if files else None,
-            AdditionalNetworkPermissions(network.enabled) if network else None,
-        )
-
-
-class Wishes(msgspec.Struct, kw_only=True):
-    """What the model may say about any command that it wants to run."""
-
-    workdir: str | None = None
-    sandbox_permissions: Permissions = "use_default"
-    justification: str | None = None
-    prefix_rule: list[str] | None = None
-    additional_permissions: Additional | None = None
-
-    def request(self, call: ToolCall, argv: Sequence[str], cwd: str) -> CommandRequest:
-        """The command as it is judged."""
-        wants_more = self.sandbox_permissions == "with_additional_permissions"
-        additional = self.additional_permissions if wants_more else None
-        return CommandRequest(
-            call_id=call.id,
-            argv=tuple(argv),
-            cwd=os.path.normpath(Path(cwd) / (self.workdir or "")),
-            escalated=self.sandbox_permissions == "require_escalated",
-            justification=self.justification,
-            prefix_rule=tuple(self.prefix_rule) if self.prefix_rule else None,
-            additional=additional.to_profile() if additional else None,
-        )
-
-
-WISHES: Final[dict[str, JsonValue]] = {
-    "workdir": {"type": "string", "description": "Folder to run in; the turn's own by default."},
-    "sandbox_permissions": {
-        "type": "string",
-        "enum": ["use_default", "require_escalated"],
-        "description": "`require_escalated` asks the user to run it outside the sandbox.",
-    },
-    "justification": {
-        "type": "string",
-        "description": "Only with `require_escalated`: the question to the user, in a sentence.",
-    },
-    "prefix_rule": {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Only with `require_escalated`: the first words of commands that the user "
-        'might allow once and for all, such as ["git", "pull"].',
-    },
-}
-"""How the model is told of them."""
 
 
 class _Execute(Wishes, kw_only=True):
@@ -141,7 +65,6 @@ class ExecCommand:
     name = "exec_command"
     properties: ClassVar[dict[str, JsonValue]] = {
         "cmd": {"type": "string", "description": "Script for the shell."},
-        **WISHES,
         "shell": {"type": "string", "description": "Shell to use; the user's own by default."},
         "login": {"type": "boolean", "description": "Whether it is a login shell; true."},
         "tty": {
@@ -163,7 +86,7 @@ class ExecCommand:
         return function(
             self.name,
             "Run a command. Gives its output, or a session ID if it is still running.",
-            self.properties,
+            {**self.properties, **wishes_schema(self._thread)},
             ["cmd"],
         )
 
@@ -174,7 +97,7 @@ class ExecCommand:
         settings = thread.settings_of(turn)
         is_login = wanted.login and settings.shell.allows_login
         argv = shell_argv(wanted.cmd, shell=wanted.shell, is_login=is_login)
-        request = wanted.request(call, argv, settings.cwd)
+        request = wanted.request(call, argv, settings)
         began = time.monotonic()
         patched = await hand_over_patch(thread, turn, request)
         if patched is not None:

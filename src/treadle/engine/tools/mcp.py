@@ -327,5 +327,5 @@ def _arguments(call: ToolCall) -> Raw:
     """
     try:
         return msgspec.json.decode(call.input or "{}", type=dict[str, JsonValue])
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ToolRefused(f"failed to parse function arguments: {error}") from error

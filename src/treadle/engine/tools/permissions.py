@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,6 +10,14 @@ import msgspec
 from treadle.engine.asks import AskRefused
 from treadle.engine.judgement import granular
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.wishes import (
+    NetworkWish,
+    Permissions,
+    absolute,
+    files_of,
+    parts_of,
+    permissions_schema,
+)
 from treadle.model.base import ModelTool
 from treadle.protocol.approval import RequestPermissionsGuardianApprovalReviewAction
 from treadle.protocol.base import JsonValue
@@ -19,7 +25,6 @@ from treadle.protocol.permission import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
     FileSystemAccessMode,
-    FileSystemSandboxEntry,
     GrantedPermissionProfile,
     PathFileSystemPath,
     PermissionGrantScope,
@@ -41,34 +46,8 @@ ENVIRONMENT: Final = "local"
 _NOTHING: Final = PermissionsRequestApprovalResponse(GrantedPermissionProfile())
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    path: PathFileSystemPath
-    access: FileSystemAccessMode
-
-
-class _Files(msgspec.Struct, forbid_unknown_fields=True):
-    read: list[str] | None = None
-    write: list[str] | None = None
-    entries: list[_Entry] | None = None
-
-    def paths(self, access: FileSystemAccessMode, cwd: str) -> list[str]:
-        """The places asked for, without their short forms."""
-        named = self.read if access == "read" else self.write
-        entries = [entry.path.path for entry in self.entries or () if entry.access == access]
-        return _absolute([*(named or ()), *entries], cwd)
-
-
-class _Network(msgspec.Struct, forbid_unknown_fields=True):
-    enabled: bool | None = None
-
-
-class _Permissions(msgspec.Struct, forbid_unknown_fields=True):
-    network: _Network | None = None
-    file_system: _Files | None = None
-
-
 class _Arguments(msgspec.Struct):
-    permissions: _Permissions
+    permissions: Permissions
     reason: str | None = None
     environment_id: str | None = None
 
@@ -79,7 +58,7 @@ class _FilesGiven(msgspec.Struct, omit_defaults=True):
 
 
 class _Given(msgspec.Struct):
-    network: _Network | None = None
+    network: NetworkWish | None = None
     file_system: _FilesGiven | None = None
 
 
@@ -89,34 +68,10 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     strict_auto_review: bool = False
 
 
-def _paths(words: str) -> JsonValue:
-    return {"type": "array", "items": {"type": "string"}, "description": words}
-
-
-def _object(words: str, properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    about = {"type": "object", "description": words, "properties": properties}
-    return {**about, "additionalProperties": False}
-
-
 _PARAMETERS: Final[JsonValue] = {
     "type": "object",
     "properties": {
-        "permissions": _object(
-            "What to ask for; leave out what is not needed.",
-            {
-                "network": _object(
-                    "The network.",
-                    {"enabled": {"type": "boolean", "description": "True asks for it."}},
-                ),
-                "file_system": _object(
-                    "Files and folders.",
-                    {
-                        "read": _paths("Paths that commands should be able to read."),
-                        "write": _paths("Paths that commands should be able to write."),
-                    },
-                ),
-            },
-        ),
+        "permissions": permissions_schema("What to ask for; leave out what is not needed."),
         "reason": {"type": "string", "description": "Why, in a few words for the user."},
         "environment_id": {"type": "string", "description": "Leave out for the primary one."},
     },
@@ -151,7 +106,7 @@ class RequestPermissions:
         if arguments.environment_id not in (None, ENVIRONMENT):
             raise ToolRefused(f"unknown turn environment id `{arguments.environment_id}`")
         settings = self._thread.settings_of(turn)
-        wanted = _wanted(arguments.permissions, settings.cwd)
+        wanted = RequestPermissionProfile(*parts_of(arguments.permissions, settings.cwd))
         if wanted.network is None and wanted.file_system is None:
             raise ToolRefused("request_permissions requires at least one permission")
         answer = _NOTHING
@@ -213,7 +168,7 @@ class RequestPermissions:
         if files is None and given.network is None:
             return
         profile = GrantedPermissionProfile(
-            file_system=_files(files.read or [], files.write or []) if files else None,
+            file_system=files_of(files.read or [], files.write or []) if files else None,
             network=AdditionalNetworkPermissions(enabled=True) if given.network else None,
         )
         self._thread.approvals.grant(turn, profile, scope)
@@ -224,30 +179,6 @@ def _may_ask(policy: AskForApproval) -> bool:
     return policy != "never" if switches is None else switches.request_permissions
 
 
-def _wanted(asked: _Permissions, cwd: str) -> RequestPermissionProfile:
-    files, network = asked.file_system, asked.network
-    enabled = network.enabled if network is not None else None
-    return RequestPermissionProfile(
-        file_system=_files(files.paths("read", cwd), files.paths("write", cwd)) if files else None,
-        network=None if enabled is None else AdditionalNetworkPermissions(enabled=enabled),
-    )
-
-
-def _files(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemPermissions | None:
-    """Places in the newer spelling and in the older one."""
-    if not read and not write:
-        return None
-    modes: list[tuple[FileSystemAccessMode, Sequence[str]]] = [("read", read), ("write", write)]
-    entries = [
-        FileSystemSandboxEntry(access, PathFileSystemPath(path))
-        for access, paths in modes
-        for path in paths
-    ]
-    return AdditionalFileSystemPermissions(
-        entries=entries, read=list(read) or None, write=list(write) or None
-    )
-
-
 def _common(
     wanted: RequestPermissionProfile, granted: GrantedPermissionProfile, cwd: str
 ) -> _Given:
@@ -255,7 +186,7 @@ def _common(
     asked, opened = wanted.network, granted.network
     has_network = bool(asked and asked.enabled and opened and opened.enabled)
     return _Given(
-        network=_Network(enabled=True) if has_network else None,
+        network=NetworkWish(enabled=True) if has_network else None,
         file_system=_common_files(wanted.file_system, granted.file_system, cwd),
     )
 
@@ -282,7 +213,7 @@ def _places(
         for entry in granted.entries or ()
         if entry.access == access and isinstance(entry.path, PathFileSystemPath)
     ]
-    return list(dict.fromkeys(_absolute([*(named or ()), *entries], cwd)))
+    return list(dict.fromkeys(absolute([*(named or ()), *entries], cwd)))
 
 
 def _within(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
@@ -292,7 +223,3 @@ def _within(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
         for path in paths
         if any(path == (folder or "/") or path.startswith(f"{folder}/") for folder in folders)
     ]
-
-
-def _absolute(paths: Iterable[str], cwd: str) -> list[str]:
-    return [os.path.normpath(Path(cwd, path)) for path in paths]

@@ -221,5 +221,5 @@ def read_arguments(call: ToolCall, kind: type[A]) -> A:
     """
     try:
         return msgspec.json.decode(call.input or "{}", type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ToolRefused(f"failed to parse function arguments: {error}") from error

@@ -10,15 +10,14 @@ from treadle.engine.terminal_attempt import Attempt, NotRun
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.tools.exec import (
-    WISHES,
     ExecCommand,
-    Wishes,
     WriteStdin,
     function,
     hand_over_patch,
 )
 from treadle.engine.tools.output import truncate
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.protocol.base import JsonValue
@@ -58,7 +57,6 @@ class Shell:
             "items": {"type": "string"},
             "description": 'A program and its arguments, such as ["bash", "-lc", "ls"].',
         },
-        **WISHES,
         "timeout_ms": _TIMEOUT,
     }
 
@@ -67,7 +65,8 @@ class Shell:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return function(self.name, "Run a command.", self.properties, ["command"])
+        properties = {**self.properties, **wishes_schema(self._thread)}
+        return function(self.name, "Run a command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Run it to its end."""
@@ -84,7 +83,6 @@ class ShellCommand:
     name = "shell_command"
     properties: ClassVar[dict[str, JsonValue]] = {
         "command": {"type": "string", "description": "Script for the user's shell."},
-        **WISHES,
         "login": {"type": "boolean", "description": "Whether it is a login shell; true."},
         "timeout_ms": _TIMEOUT,
     }
@@ -94,7 +92,8 @@ class ShellCommand:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return function(self.name, "Run a shell command.", self.properties, ["command"])
+        properties = {**self.properties, **wishes_schema(self._thread)}
+        return function(self.name, "Run a shell command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Run it to its end."""
@@ -133,7 +132,7 @@ class _Ended:
 async def _run(
     thread: Thread, turn: Turn, call: ToolCall, wanted: _Argv | _Script, argv: Sequence[str]
 ) -> _Ended | Output:
-    request = wanted.request(call, argv, thread.settings_of(turn).cwd)
+    request = wanted.request(call, argv, thread.settings_of(turn))
     patched = await hand_over_patch(thread, turn, request)
     if patched is not None:
         return patched

@@ -1,48 +1,56 @@
-"""One file per resource, one function per method; each fetches, acts and answers."""
+"""One file per resource, one function per method; each fetches, acts and answers.
+
+A resource is imported when it is first asked for: most clients need few of them, and all of them
+together are most of what a server takes to start.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Final
+
 from treadle.connection.router import Router
-from treadle.server.handlers import (
-    account,
-    collaboration,
-    command,
-    config,
-    feature,
-    goal,
-    history,
-    initialize,
-    mcp,
-    model,
-    review,
-    settings,
-    terminal,
-    thread,
-    thread_manage,
-    turn,
-)
 from treadle.server.session import ClientSession
+
+RESOURCES: Final[Mapping[str, str]] = {
+    "account": "account/bedrock/checkGovCloudRequirements account/login/cancel "
+    "account/login/start account/logout account/rateLimits/read account/read "
+    "account/usage/read account/workspaceMessages/read getAuthStatus",
+    "collaboration": "collaborationMode/list",
+    "command": "command/exec command/exec/resize command/exec/terminate command/exec/write",
+    "config": "config/read configRequirements/read experimentalFeature/enablement/set "
+    "experimentalFeature/list hooks/list permissionProfile/list",
+    "feature": "mock/experimentalMethod",
+    "goal": "thread/goal/clear thread/goal/get thread/goal/set",
+    "history": "thread/items/list thread/items/read thread/search thread/searchOccurrences "
+    "thread/turns/list",
+    "initialize": "initialize",
+    "mcp": "config/mcpServer/reload mcpServer/event/stream/start "
+    "mcpServer/event/stream/stop mcpServer/oauth/login mcpServer/resource/read "
+    "mcpServer/tool/call mcpServerStatus/list",
+    "model": "model/list",
+    "review": "review/start thread/approveGuardianDeniedAction",
+    "settings": "thread/revert thread/rollback thread/settings/update",
+    "terminal": "thread/backgroundTerminals/clean thread/backgroundTerminals/list "
+    "thread/backgroundTerminals/terminate thread/shellCommand",
+    "thread": "thread/fork thread/resume thread/start",
+    "thread_manage": "thread/archive thread/compact/start thread/delete thread/inject_items "
+    "thread/list thread/loaded/list thread/metadata/update thread/name/set "
+    "thread/read thread/unarchive thread/unsubscribe",
+    "turn": "turn/interrupt turn/settings/update turn/start turn/steer",
+}
+"""The methods that each file answers."""
 
 
 def register(router: Router[ClientSession]) -> None:
-    """Add every handler to the server's router."""
-    resources = (
-        account,
-        collaboration,
-        command,
-        config,
-        feature,
-        goal,
-        history,
-        initialize,
-        mcp,
-        model,
-        review,
-        settings,
-        terminal,
-        thread,
-        thread_manage,
-        turn,
-    )
-    for resource in resources:
-        router.include(resource.router)
+    """Let the server's router know where every handler is."""
+    for resource, methods in RESOURCES.items():
+        router.include_later(methods.split(), partial(router_of, resource))
+
+
+def router_of(resource: str) -> Router[ClientSession]:
+    """The handlers of one file."""
+    router: Router[ClientSession] = import_module(f"{__name__}.{resource}").router
+    return router

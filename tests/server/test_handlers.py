@@ -1,0 +1,20 @@
+"""Handlers are found without importing them: the table must say what the files hold."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import pytest
+
+from treadle.server import handlers
+
+
+def test_every_file_of_handlers_is_in_the_table() -> None:
+    found = {module.name for module in pkgutil.iter_modules(handlers.__path__)}
+    assert found == set(handlers.RESOURCES)
+
+
+@pytest.mark.parametrize("resource", handlers.RESOURCES)
+def test_the_table_names_what_a_file_answers(resource: str) -> None:
+    listed = sorted(handlers.RESOURCES[resource].split())
+    assert listed == sorted(handlers.router_of(resource).methods())
