@@ -5,4 +5,116 @@ Names are resolved when they are first used, so that importing the package costs
 
 from __future__ import annotations
 
+# As in `typing`, whose import would cost the server a part of its start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from treadle.client.approvals import (
+        ApprovalPolicy,
+        CannotDecide,
+        CommandApproval,
+        FileChangeApproval,
+        approve_all,
+        approve_safe,
+        ask_in_terminal,
+        deny_all,
+        fail_on_ask,
+    )
+    from treadle.client.async_client import AsyncClient
+    from treadle.client.client import Client
+    from treadle.client.errors import (
+        ApprovalRequired,
+        ClientError,
+        Disconnected,
+        EventsLost,
+        InputRequired,
+        OutputInvalid,
+        RequestRefused,
+        RequestTimeout,
+        ServerBusy,
+        ServerExited,
+        ServerUnavailable,
+        TurnFailed,
+        TurnInterrupted,
+        TurnTimeout,
+        TurnUnsuccessful,
+    )
+    from treadle.client.lenient import UnknownItem
+    from treadle.client.result import ReviewResult, TurnResult
+    from treadle.client.thread import AsyncThread
+    from treadle.client.tools import Image, Tool, ToolContext, ToolError, tool
+    from treadle.client.turn import AsyncTurn
+    from treadle.server.server import Server
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ApprovalPolicy",
+    "ApprovalRequired",
+    "AsyncClient",
+    "AsyncThread",
+    "AsyncTurn",
+    "CannotDecide",
+    "Client",
+    "ClientError",
+    "CommandApproval",
+    "Disconnected",
+    "EventsLost",
+    "FileChangeApproval",
+    "Image",
+    "InputRequired",
+    "OutputInvalid",
+    "RequestRefused",
+    "RequestTimeout",
+    "ReviewResult",
+    "Server",
+    "ServerBusy",
+    "ServerExited",
+    "ServerUnavailable",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "TurnFailed",
+    "TurnInterrupted",
+    "TurnResult",
+    "TurnTimeout",
+    "TurnUnsuccessful",
+    "UnknownItem",
+    "__version__",
+    "approve_all",
+    "approve_safe",
+    "ask_in_terminal",
+    "deny_all",
+    "fail_on_ask",
+    "tool",
+]
+
+_HOMES = {
+    "client.approvals": "ApprovalPolicy CannotDecide CommandApproval FileChangeApproval "
+    "approve_all approve_safe ask_in_terminal deny_all fail_on_ask",
+    "client.async_client": "AsyncClient",
+    "client.client": "Client",
+    "client.errors": "ApprovalRequired ClientError Disconnected EventsLost InputRequired "
+    "OutputInvalid RequestRefused RequestTimeout ServerBusy ServerExited ServerUnavailable "
+    "TurnFailed TurnInterrupted TurnTimeout TurnUnsuccessful",
+    "client.lenient": "UnknownItem",
+    "client.result": "ReviewResult TurnResult",
+    "client.thread": "AsyncThread",
+    "client.tools": "Image Tool ToolContext ToolError tool",
+    "client.turn": "AsyncTurn",
+    "server.server": "Server",
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names.split():
+            from importlib import import_module
+
+            value: object = getattr(import_module(f"treadle.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,258 @@
+"""Questions of the server that somebody must decide, and ready-made policies for deciding them.
+
+A handler gets one of these questions and gives its decision: `True` or `False`, one of the
+protocol's own words, or the protocol's response. `CannotDecide` ends the turn instead.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
+
+from treadle.client.worker import in_thread
+from treadle.protocol.approval import (
+    ApplyPatchApprovalParams,
+    CommandExecutionApprovalDecision,
+    CommandExecutionRequestApprovalParams,
+    CommandExecutionRequestApprovalResponse,
+    ExecCommandApprovalParams,
+    FileChangeApprovalDecision,
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+)
+from treadle.protocol.base import JsonValue
+from treadle.protocol.elicitation import (
+    McpServerElicitationRequestParams,
+    McpServerElicitationRequestResponse,
+)
+from treadle.protocol.item import CommandAction, FileUpdateChange, UnknownCommandAction
+from treadle.protocol.permission import (
+    GrantedPermissionProfile,
+    PermissionsRequestApprovalParams,
+    PermissionsRequestApprovalResponse,
+)
+from treadle.protocol.tool import ToolRequestUserInputParams, ToolRequestUserInputResponse
+
+
+class CannotDecide(Exception):
+    """Raised by a handler when nobody may decide: the turn ends with `ApprovalRequired`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandApproval:
+    """May a command run?"""
+
+    thread_id: str
+    turn_id: str
+    item_id: str
+    command: str | None
+    cwd: str | None
+    reason: str | None
+    actions: Sequence[CommandAction]
+    """What the parts of the command do, as far as the server understands them."""
+    params: CommandExecutionRequestApprovalParams | ExecCommandApprovalParams
+    """The question as it came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChangeApproval:
+    """May files be changed?"""
+
+    thread_id: str
+    turn_id: str
+    item_id: str
+    changes: Sequence[FileUpdateChange]
+    reason: str | None
+    grant_root: str | None
+    params: FileChangeRequestApprovalParams | ApplyPatchApprovalParams
+    """The question as it came."""
+
+
+CommandDecision: TypeAlias = (
+    bool | CommandExecutionApprovalDecision | CommandExecutionRequestApprovalResponse | None
+)
+FileChangeDecision: TypeAlias = (
+    bool | FileChangeApprovalDecision | FileChangeRequestApprovalResponse | None
+)
+PermissionsDecision: TypeAlias = (
+    bool | GrantedPermissionProfile | PermissionsRequestApprovalResponse | None
+)
+UserAnswers: TypeAlias = (
+    str | Mapping[str, str | Sequence[str]] | ToolRequestUserInputResponse | None
+)
+ElicitationDecision: TypeAlias = (
+    bool | str | Mapping[str, JsonValue] | McpServerElicitationRequestResponse | None
+)
+
+OnCommand: TypeAlias = Callable[[CommandApproval], CommandDecision | Awaitable[CommandDecision]]
+OnFileChange: TypeAlias = Callable[
+    [FileChangeApproval], FileChangeDecision | Awaitable[FileChangeDecision]
+]
+OnPermissions: TypeAlias = Callable[
+    [PermissionsRequestApprovalParams], PermissionsDecision | Awaitable[PermissionsDecision]
+]
+OnUserInput: TypeAlias = Callable[
+    [ToolRequestUserInputParams], UserAnswers | Awaitable[UserAnswers]
+]
+OnElicitation: TypeAlias = Callable[
+    [McpServerElicitationRequestParams], ElicitationDecision | Awaitable[ElicitationDecision]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
+    """One decision for each kind of question; a kind without one is answered with no."""
+
+    command: OnCommand | None = None
+    file_change: OnFileChange | None = None
+    permissions: OnPermissions | None = None
+    user_input: OnUserInput | None = None
+    elicitation: OnElicitation | None = None
+
+
+def _no(_ask: object) -> bool:
+    return False
+
+
+def _yes(_ask: object) -> bool:
+    return True
+
+
+def _refuse_to_decide(_ask: object) -> NoReturn:
+    raise CannotDecide
+
+
+# Words that make a program which otherwise only reads write, delete or run something.
+_DANGEROUS: Final = {
+    "find": "-delete -exec -execdir -ok -okdir -fprint -fprint0 -fprintf -fls".split(),
+    "fd": "-x --exec -X --exec-batch".split(),
+    "rg": "--pre --hostname-bin --search-zip -z".split(),
+    "sed": "-i --in-place".split(),
+    "sort": "-o --output --compress-program".split(),
+    "tree": "-o".split(),
+    "git": "--output -o --ext-diff --textconv -c --exec-path --config-env".split(),
+}
+_MARKS: Final = frozenset(">`$&;\n")
+
+
+def is_safe(ask: CommandApproval) -> bool:
+    """Whether a command only reads, lists or searches, as far as anyone can tell from its words."""
+    params = ask.params
+    if isinstance(params, CommandExecutionRequestApprovalParams) and (
+        params.kind != "command"
+        or params.network_approval_context is not None
+        or params.additional_permissions is not None
+    ):
+        return False
+    actions = ask.actions
+    if not actions or any(isinstance(action, UnknownCommandAction) for action in actions):
+        return False
+    return all(_only_reads(getattr(action, "command", None)) for action in actions) and (
+        _only_reads(ask.command)
+    )
+
+
+def _only_reads(command: str | None) -> bool:
+    try:
+        words = shlex.split(command or "")
+        script = words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else command or ""
+        words = shlex.split(script)
+    except ValueError:
+        return False
+    flags = {word.partition("=")[0] for word in words}
+    programs = _DANGEROUS.keys() & {word.rpartition("/")[2] for word in words}
+    is_tame = not any(flags.intersection(_DANGEROUS[program]) for program in programs)
+    return bool(words) and is_tame and not _MARKS & set(script)
+
+
+class Terminal:
+    """Puts each question to whoever sits at the terminal."""
+
+    def __init__(
+        self,
+        read: Callable[[], str] | None = None,
+        write: Callable[[str], object] | None = None,
+    ) -> None:
+        self._read = read or _read_line
+        self._write = write or _write
+
+    async def command(self, ask: CommandApproval) -> CommandDecision:
+        """Show the command and wait for a word."""
+        reason = f"\n  reason: {ask.reason}" if ask.reason else ""
+        shown = f"\nRun this command in {ask.cwd}?\n  {ask.command}{reason}"
+        return _COMMAND_WORDS.get(await self._ask(f"{shown}\n[y]es, [a]lways, [N]o, [s]top: "))
+
+    async def file_change(self, ask: FileChangeApproval) -> FileChangeDecision:
+        """Show the edits and wait for a word."""
+        edits = "\n".join(f"  {change.path}\n{change.diff}" for change in ask.changes)
+        shown = f"\nMake these changes?\n{edits}\n[y]es, [a]lways, [N]o, [s]top: "
+        return _FILE_WORDS.get(await self._ask(shown))
+
+    async def permissions(self, ask: PermissionsRequestApprovalParams) -> bool:
+        """Show what is wanted and wait for a word."""
+        shown = f"\nAllow this? {ask.reason or ''}\n  {ask.permissions}\n[y]es, [N]o: "
+        return await self._ask(shown) in ("y", "yes")
+
+    async def user_input(self, ask: ToolRequestUserInputParams) -> UserAnswers:
+        """Put each question, and take the number of an option or free text."""
+        answers: dict[str, str] = {}
+        for question in ask.questions:
+            labels = [option.label for option in question.options or ()]
+            listed = "".join(f"\n  {n}. {label}" for n, label in enumerate(labels, 1))
+            said = await self._ask(f"\n{question.question}{listed}\n> ", keep_case=True)
+            chosen = int(said) if said.isdecimal() else 0
+            answers[question.id] = labels[chosen - 1] if 0 < chosen <= len(labels) else said
+        return answers
+
+    async def _ask(self, text: str, *, keep_case: bool = False) -> str:
+        self._write(text)
+        said = (await in_thread(self._read)).strip()
+        return said if keep_case else said.lower()
+
+
+def _read_line() -> str:
+    return sys.stdin.readline()
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+_FILE_WORDS: Final[dict[str, FileChangeApprovalDecision]] = {
+    "y": "accept",
+    "yes": "accept",
+    "a": "acceptForSession",
+    "always": "acceptForSession",
+    "s": "cancel",
+    "stop": "cancel",
+}
+_COMMAND_WORDS: Final[dict[str, CommandExecutionApprovalDecision]] = {**_FILE_WORDS}
+
+
+def terminal_policy(terminal: Terminal) -> ApprovalPolicy:
+    """A policy that asks at this terminal."""
+    return ApprovalPolicy(
+        terminal.command, terminal.file_change, terminal.permissions, terminal.user_input
+    )
+
+
+deny_all: Final = ApprovalPolicy(_no, _no, _no, None, _no)
+"""Nothing that has to be asked for is done; the turn goes on without it."""
+
+approve_all: Final = ApprovalPolicy(_yes, _yes, _yes, None, _yes)
+"""Everything is done. Only for a machine that may be lost."""
+
+approve_safe: Final = ApprovalPolicy(is_safe, _no, _no, None, _no)
+"""Commands that only read are run; nothing else is."""
+
+fail_on_ask: Final = ApprovalPolicy(
+    _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide
+)
+"""The first question ends the turn with `ApprovalRequired` or `InputRequired`."""
+
+ask_in_terminal: Final = terminal_policy(Terminal())
+"""Whoever sits at the terminal decides."""

@@ -1,0 +1,242 @@
+"""The client for programs without asyncio: the same names as `AsyncClient`, and they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack, overload
+
+from treadle.client.async_client import AsyncClient
+from treadle.client.blocking import Command, Thread
+from treadle.client.connectors import Attachable, Where
+from treadle.client.core import Core
+from treadle.client.events import Event
+from treadle.client.handlers import Handlers
+from treadle.client.methods import Methods
+from treadle.client.options import (
+    ClientOptions,
+    CommandOptions,
+    ForkOptions,
+    Input,
+    ResumeOptions,
+    ThreadOptions,
+    TurnOptions,
+)
+from treadle.client.portal import Portal
+from treadle.client.result import ReviewResult, TurnResult
+from treadle.client.tools import ToolLike
+from treadle.protocol.base import JsonValue
+from treadle.protocol.command import CommandExecResponse
+from treadle.protocol.initialize import InitializeResponse
+from treadle.protocol.method import Request
+from treadle.protocol.review import ReviewDelivery, ReviewStartResponse, ReviewTarget
+from treadle.protocol.thread import Thread as ThreadInfo
+from treadle.protocol.turn import Turn as TurnInfo
+
+P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Client(Handlers, Methods):
+    """A client of one app-server; see `AsyncClient` for what it takes.
+
+    A loop in a thread of its own does the work. Handlers and tools may call the client; listeners
+    of `on` may not, as everything else would have to wait for them.
+    """
+
+    def __init__(self, server: Where | None = None, **options: Unpack[ClientOptions]) -> None:
+        self._client = AsyncClient(server, **options)
+        self._core: Core = self._client.core
+        self._portal = Portal()
+
+    @classmethod
+    def in_process(cls, server: Attachable, **options: Unpack[ClientOptions]) -> Self:
+        """A client of a server in this process; the server runs on the client's own loop."""
+        return cls(server, **options)
+
+    @property
+    def core(self) -> Core:
+        """What the client is made of."""
+        return self._core
+
+    @property
+    def portal(self) -> Portal:
+        """The loop that does the work, for coroutines of your own."""
+        return self._portal
+
+    # -- its life
+
+    def connect(self) -> InitializeResponse:
+        """Reach the server and shake hands; see `AsyncClient.connect`."""
+        self._portal.start()
+        return self._portal.run(self._client.connect())
+
+    def close(self) -> None:
+        """Hang up; a server that was started here ends."""
+        self._portal.start()
+        self._portal.run(self._client.close())
+        self._portal.stop()
+
+    def disconnect(self) -> None:
+        """Do the same as `close`."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.connect()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def server(self) -> InitializeResponse:
+        """What the server said of itself."""
+        return self._client.server
+
+    # -- requests
+
+    def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Make any request of `treadle.protocol.client_requests`."""
+        return self._portal.run(self._client.request(method, params, timeout=timeout))
+
+    def iterate(self, method: Request[P, R], params: P) -> Iterator[JsonValue]:
+        """Everything on all pages of a request whose answer has `data` and `next_cursor`."""
+        return self._portal.iterate(self._client.iterate(method, params))
+
+    def events(self) -> Iterator[Event]:
+        """What happens outside turns from now on: threads, accounts, warnings."""
+        return self._portal.iterate(self._portal.call(self._client.events))
+
+    # -- threads
+
+    def start_thread(
+        self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ThreadOptions]
+    ) -> Thread:
+        """Begin a thread; see `AsyncClient.start_thread`."""
+        return self._thread(self._portal.run(self._client.start_thread(tools=tools, **options)))
+
+    def resume_thread(
+        self,
+        thread_id: str,
+        *,
+        tools: Sequence[ToolLike] = (),
+        **options: Unpack[ResumeOptions],
+    ) -> Thread:
+        """Load a stored thread, or join one that runs; see `AsyncClient.resume_thread`."""
+        work = self._client.resume_thread(thread_id, tools=tools, **options)
+        return self._thread(self._portal.run(work))
+
+    def fork_thread(
+        self,
+        thread_id: str,
+        *,
+        tools: Sequence[ToolLike] = (),
+        **options: Unpack[ForkOptions],
+    ) -> Thread:
+        """Copy a thread's history into a new thread."""
+        work = self._client.fork_thread(thread_id, tools=tools, **options)
+        return self._thread(self._portal.run(work))
+
+    def thread(self, thread_id: str) -> Thread:
+        """A thread by its id; it is resumed when the first turn needs it."""
+        return self._thread(self._client.thread(thread_id))
+
+    def read_thread(self, thread_id: str, *, include_turns: bool = False) -> ThreadInfo:
+        """A thread as it is stored, without loading it."""
+        return self._portal.run(self._client.read_thread(thread_id, include_turns=include_turns))
+
+    def iter_threads(self, **filters: JsonValue) -> Iterator[ThreadInfo]:
+        """All threads that pass the filters of `list_threads`, page by page as they are needed."""
+        return self._portal.iterate(self._client.iter_threads(**filters))
+
+    # -- turns
+
+    def start_turn(self, thread_id: str, given: Input, **options: Unpack[TurnOptions]) -> TurnInfo:
+        """Start a turn and wait for no more than its announcement; see `Thread.stream`."""
+        return self._portal.run(self._client.start_turn(thread_id, given, **options))
+
+    def steer_turn(self, thread_id: str, given: Input, expected_turn_id: str) -> str:
+        """Give a running turn more input; gives the id of the turn that took it."""
+        return self._portal.run(self._client.steer_turn(thread_id, given, expected_turn_id))
+
+    @overload
+    def run_turn(
+        self,
+        thread_id: str,
+        given: Input,
+        *,
+        output_type: None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[None]: ...
+    @overload
+    def run_turn(
+        self,
+        thread_id: str,
+        given: Input,
+        *,
+        output_type: type[T],
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[T]: ...
+    def run_turn(
+        self,
+        thread_id: str,
+        given: Input,
+        *,
+        output_type: type[T] | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[T] | TurnResult[None]:
+        """Run a turn to its end; see `AsyncThread.run`."""
+        thread = self.thread(thread_id)
+        if output_type is None:
+            return thread.run(given, **options)
+        return thread.run(given, output_type=output_type, **options)
+
+    # -- reviews
+
+    def start_review(
+        self, thread_id: str, target: ReviewTarget, *, delivery: ReviewDelivery | None = None
+    ) -> ReviewStartResponse:
+        """Start a review and wait for no more than its announcement."""
+        return self._portal.run(self._client.start_review(thread_id, target, delivery=delivery))
+
+    def run_review(
+        self,
+        thread_id: str,
+        target: ReviewTarget | None = None,
+        *,
+        delivery: ReviewDelivery | None = None,
+    ) -> ReviewResult:
+        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        return self._portal.run(self._client.run_review(thread_id, target, delivery=delivery))
+
+    # -- commands
+
+    def exec_command(
+        self, command: Sequence[str], **options: Unpack[CommandOptions]
+    ) -> CommandExecResponse:
+        """Run a program in the server's sandbox, outside any thread, and wait for its end."""
+        return self._portal.run(self._client.exec_command(command, **options))
+
+    def spawn_command(
+        self,
+        command: Sequence[str],
+        *,
+        size: tuple[int, int] | None = None,
+        **options: Unpack[CommandOptions],
+    ) -> Command:
+        """Run a program and stream its output; with a size (rows, columns) on a terminal."""
+        work = self._client.spawn_command(command, size=size, **options)
+        return Command(self._portal, self._portal.run(work))
+
+    def _thread(self, thread: JsonValue) -> Thread:
+        return Thread(self._portal, thread)

@@ -1,0 +1,120 @@
+"""Commands that a client runs outside any thread, with their output as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import deque
+from math import inf
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+
+from treadle.protocol.client_requests import (
+    COMMAND_EXEC,
+    COMMAND_EXEC_RESIZE,
+    COMMAND_EXEC_TERMINATE,
+    COMMAND_EXEC_WRITE,
+)
+from treadle.protocol.command import (
+    CommandExecOutputDeltaNotification,
+    CommandExecParams,
+    CommandExecResizeParams,
+    CommandExecResponse,
+    CommandExecTerminalSize,
+    CommandExecTerminateParams,
+    CommandExecWriteParams,
+)
+
+if TYPE_CHECKING:
+    from treadle.client.core import Core
+
+SPARE_SECONDS: Final = 30.0
+
+
+class Output(NamedTuple):
+    """A piece of what a command wrote."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+def patience(params: CommandExecParams) -> float:
+    """How long to wait for a command to end: as long as it may run, and a little more."""
+    if params.disable_timeout:
+        return inf
+    seconds = 10.0 if params.timeout_ms is None else params.timeout_ms / 1000
+    return seconds + SPARE_SECONDS
+
+
+class AsyncCommand:
+    """A running command: iterate over its output, write to it, wait for its end."""
+
+    def __init__(self, core: Core, params: CommandExecParams) -> None:
+        self._core = core
+        self._params = params
+        self.id: str = params.process_id or ""
+        self._output: deque[Output] = deque()
+        self._news = asyncio.Event()
+        self._answer: asyncio.Future[CommandExecResponse] | None = None
+
+    async def start(self) -> None:
+        """Run the command; its output is kept from now on."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._core.hub.commands[self.id] = self._on_output
+        self._core.tasks.spawn(self._run(self._answer), f"command {self.id}")
+        # So that the request is out before its caller can write to the command.
+        await asyncio.sleep(0)
+
+    async def wait(self) -> CommandExecResponse:
+        """Wait for the end; what was streamed is not repeated in the answer."""
+        return await asyncio.shield(self._running())
+
+    async def write(self, data: bytes | str, *, close: bool = False) -> None:
+        """Write to the command's input, and end it if asked."""
+        raw = data.encode() if isinstance(data, str) else data
+        text = base64.b64encode(raw).decode() if raw else None
+        params = CommandExecWriteParams(self.id, close_stdin=close, delta_base64=text)
+        await self._core.request(COMMAND_EXEC_WRITE, params)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Tell the command that its terminal changed size."""
+        size = CommandExecTerminalSize(cols=cols, rows=rows)
+        await self._core.request(COMMAND_EXEC_RESIZE, CommandExecResizeParams(self.id, size))
+
+    async def terminate(self) -> None:
+        """Kill the command."""
+        await self._core.request(COMMAND_EXEC_TERMINATE, CommandExecTerminateParams(self.id))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Output:
+        answer = self._running()
+        while not self._output:
+            if answer.done():
+                answer.result()  # raises if the command could not be run
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._output.popleft()
+
+    def _running(self) -> asyncio.Future[CommandExecResponse]:
+        if self._answer is None:
+            raise RuntimeError("the command has not started: await start() first")
+        return self._answer
+
+    async def _run(self, answer: asyncio.Future[CommandExecResponse]) -> None:
+        try:
+            seconds = patience(self._params)
+            answer.set_result(await self._core.request(COMMAND_EXEC, self._params, timeout=seconds))
+        except BaseException as error:
+            answer.set_exception(error if isinstance(error, Exception) else RuntimeError("closed"))
+            answer.exception()  # nobody may be waiting
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._core.hub.commands.pop(self.id, None)
+            self._news.set()
+
+    def _on_output(self, event: CommandExecOutputDeltaNotification) -> None:
+        self._output.append(Output(event.stream, base64.b64decode(event.delta_base64)))
+        self._news.set()

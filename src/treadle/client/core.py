@@ -1,0 +1,169 @@
+"""What a client is made of, for its threads, turns and commands to share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count
+from typing import Final, TypeVar
+
+from treadle.client.approvals import ApprovalPolicy
+from treadle.client.asks import Asks
+from treadle.client.connectors import Connector
+from treadle.client.errors import ClientError, Disconnected
+from treadle.client.hub import Hub
+from treadle.client.line import Line
+from treadle.client.reconnect import Asker, Backoff, catch_up, tell_missed
+from treadle.client.tools import Toolbox
+from treadle.client.turn import interrupt
+from treadle.client.turn_state import TurnState
+from treadle.protocol.initialize import InitializeParams, InitializeResponse
+from treadle.protocol.method import Request
+from treadle.protocol.turn import Turn
+from treadle.support.ids import uuid7
+from treadle.support.tasks import Nursery
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+_FAREWELL_SECONDS: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Core:
+    """The line, what is heard on it, and who answers; `connect` makes it live."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        hello: InitializeParams,
+        *,
+        policy: ApprovalPolicy | None,
+        backoff: Backoff | None,
+        timeout: float | None,
+        silence: float | None,
+    ) -> None:
+        self.tasks = Nursery()
+        self.hub = Hub(self.tasks)
+        self.tools = Toolbox()
+        self.asks = Asks(self.hub, self.tools, policy)
+        self.silence = silence
+        self.subscribed: set[str] = set()
+        """The threads whose events this client gets."""
+        self.hub.on_closed = self._forget
+        self._name = uuid7()
+        self._numbers = count(1)
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._connecting = asyncio.Lock()
+        self._server: InitializeResponse | None = None
+        self.line = Line(
+            connector,
+            self.asks.router(),
+            self.tasks,
+            on_notice=self.hub.on_notice,
+            on_return=self._return,
+            on_end=self._end,
+            hello=hello,
+            backoff=backoff,
+            timeout=timeout,
+        )
+
+    async def open(self) -> InitializeResponse:
+        """Connect and shake hands, once for all who ask."""
+        async with self._connecting:
+            if self._is_closed:
+                raise Disconnected("the client is closed")
+            if self._server is None:
+                self._server = await self.line.open()
+            return self._server
+
+    async def close(self) -> None:
+        """Hang up, and leave no task behind."""
+        self._is_closed = True
+        if self._farewells:
+            await asyncio.wait(self._farewells, timeout=_FAREWELL_SECONDS)
+        await self.line.close()
+        await self.tasks.close()
+
+    async def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Ask the server."""
+        return await self.line.request(method, params, timeout=timeout)
+
+    def message_id(self) -> str:
+        """An id by which a server knows a message that it was sent twice."""
+        return f"{self._name}-{next(self._numbers)}"
+
+    async def begin_turn(
+        self, ask: Callable[[], Awaitable[tuple[str, Turn]]], *, keeps_events: bool
+    ) -> TurnState:
+        """Make the request that opens a turn, and follow it from its first event on.
+
+        A caller that is cancelled meanwhile has the turn interrupted as soon as it is known.
+        """
+        answer: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
+        self.tasks.spawn(self._open_turn(ask, answer, keeps_events=keeps_events), "turn start")
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            answer.add_done_callback(self._give_up_opened)
+            raise
+
+    async def _open_turn(
+        self,
+        ask: Callable[[], Awaitable[tuple[str, Turn]]],
+        answer: asyncio.Future[TurnState],
+        *,
+        keeps_events: bool,
+    ) -> None:
+        try:
+            with self.hub.opening():
+                thread_id, turn = await ask()
+                state = TurnState(thread_id, turn, keeps_events=keeps_events)
+                self.hub.follow(state)
+                if turn.items or turn.status != "inProgress":
+                    tell_missed(state, turn)  # it is not new: its start was asked for twice
+        except (ClientError, asyncio.CancelledError) as error:
+            is_ours = isinstance(error, asyncio.CancelledError)
+            answer.set_exception(Disconnected("the client is closed") if is_ours else error)
+            answer.exception()  # whoever asked may be gone
+            if is_ours:
+                raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            answer.set_exception(error)
+        else:
+            answer.set_result(state)
+
+    def _give_up_opened(self, answer: asyncio.Future[TurnState]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self.give_up(answer.result())
+
+    def give_up(self, state: TurnState) -> None:
+        """Interrupt a turn that nobody waits for any more, without waiting for it either."""
+        is_done = state.is_given_up or (state.is_over and state.failure is None)
+        if is_done or isinstance(state.failure, Disconnected) or self.tasks.is_closed:
+            return
+        state.is_given_up = True
+        task = self.tasks.spawn(self._interrupt(state), f"give up {state.id}")
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
+
+    async def _interrupt(self, state: TurnState) -> None:
+        with suppress(ClientError):
+            await interrupt(self, state)
+
+    async def _return(self, ask: Asker) -> None:
+        """The line is back: hear the threads again, those that somebody waits for first."""
+        awaited = {state.thread_id for state in self.hub.turns.values()}
+        for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
+            await catch_up(ask, self.hub, thread_id)
+
+    def _forget(self, thread_id: str) -> None:
+        """The server has unloaded a thread: who wants it resumes it."""
+        self.subscribed.discard(thread_id)
+
+    def _end(self, failure: Disconnected) -> None:
+        self.hub.end(failure, is_clean=self._is_closed)

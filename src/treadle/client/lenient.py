@@ -1,0 +1,122 @@
+"""Reading what a newer, older or other server says: whatever can be understood, without an error.
+
+The strict decoder goes first. Only what it refuses is read here: an unknown variant becomes an
+`Unknown`, an unknown word stays a string, a missing field is `None`.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from functools import cache
+from typing import Annotated, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import AgentMessageThreadItem, ThreadItem
+
+T = TypeVar("T")
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A variant that this version does not know: its tag, and all that came with it."""
+
+    type: str
+    fields: dict[str, JsonValue]
+
+
+class UnknownItem(Unknown, frozen=True):
+    """An item of a type that this version does not know."""
+
+    id: str = ""
+
+
+Item = ThreadItem | UnknownItem
+"""What a turn is made of, as a client may meet it."""
+
+
+def decode(decoder: msgspec.json.Decoder[T], kind: object, raw: bytes | msgspec.Raw) -> T:
+    """Read a document as this type, as far as it goes.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, ValueError):
+        document = json.loads(bytes(raw).decode("utf-8", "replace"))
+        return read(document, kind)  # type: ignore[return-value]  # as near to it as can be
+
+
+def read(value: JsonValue, kind: object) -> object:
+    """Read a document as this type; what does not fit is left as it is."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return read(value, get_args(kind)[0])
+    if origin in (Union, types.UnionType):
+        return _read_union(value, get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _read_struct(value, kind)
+    if origin is list and isinstance(value, list):
+        (inner,) = get_args(kind)
+        return [read(each, inner) for each in value]
+    if origin is dict and isinstance(value, dict):
+        _key, inner = get_args(kind)
+        return {name: read(each, inner) for name, each in value.items()}
+    return value
+
+
+def _read_union(value: JsonValue, members: tuple[object, ...]) -> object:
+    if value is None:
+        return None
+    structs = [
+        each for each in members if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    ]
+    if not isinstance(value, dict) or not structs:
+        return _read_plain(value, members)
+    for struct in structs:
+        config = struct.__struct_config__
+        if config.tag is None or value.get(config.tag_field) == config.tag:
+            return _read_struct(value, struct)
+    return _unknown(value, structs)
+
+
+def _read_plain(value: JsonValue, members: tuple[object, ...]) -> object:
+    for member in members:
+        if get_origin(member) in (list, dict, Annotated, Union, types.UnionType):
+            read_value = read(value, member)
+            if read_value is not value:
+                return read_value
+    return value
+
+
+def _unknown(value: dict[str, JsonValue], structs: list[type[msgspec.Struct]]) -> Unknown:
+    field = structs[0].__struct_config__.tag_field or "type"
+    tag = value.get(field)
+    name = tag if isinstance(tag, str) else ""
+    if AgentMessageThreadItem in structs:
+        id_ = value.get("id")
+        return UnknownItem(name, value, id_ if isinstance(id_, str) else "")
+    return Unknown(name, value)
+
+
+def _read_struct(value: JsonValue, struct: type[msgspec.Struct]) -> object:
+    if not isinstance(value, dict):
+        return value
+    given: dict[str, object] = {}
+    hints = _hints(struct)
+    for field in msgspec.structs.fields(struct):
+        if field.encode_name in value:
+            given[field.name] = read(value[field.encode_name], hints[field.name])
+        elif field.required:
+            given[field.name] = [] if get_origin(hints[field.name]) is list else None
+    try:
+        return struct(**given)
+    except ValueError:
+        return value  # an externally tagged variant that is none of those we know
+
+
+@cache
+def _hints(struct: type[msgspec.Struct]) -> dict[str, object]:
+    return get_type_hints(struct, include_extras=True)

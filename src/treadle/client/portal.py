@@ -1,0 +1,113 @@
+"""A loop in a thread of its own, for programs that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Runs coroutines in another thread and waits for them in this one."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, if it does not run yet."""
+        if self._thread is not None:
+            return
+        started = threading.Event()
+
+        def run() -> None:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._loop.call_soon(started.set)
+                self._loop.run_forever()
+
+        self._thread = threading.Thread(target=run, name="treadle client", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def run(self, work: Coroutine[None, None, T]) -> T:
+        """Wait for a coroutine; a keyboard interrupt cancels it and goes on."""
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("the client is not connected: use it in a `with` block")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a listener cannot wait for its own client: use a thread")
+        call = _Call(work)
+        self._loop.call_soon_threadsafe(call.start)
+        return call.wait(self._loop)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop's thread."""
+
+        async def work() -> T:
+            return function()
+
+        return self.run(work())
+
+    def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
+        """Go through an asynchronous iterator step by step."""
+
+        async def step() -> tuple[T] | None:
+            try:
+                return (await anext(events),)
+            except StopAsyncIteration:
+                return None
+
+        try:
+            while (entry := self.run(step())) is not None:
+                yield entry[0]
+        finally:
+            close = getattr(events, "aclose", None)
+            # Whoever forgets the iterator and closes the client closes the iterator as well.
+            if close is not None and self._loop is not None:
+                self.run(close())
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._loop is None or self._thread is None:
+            return
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+class _Call(Generic[T]):
+    """One coroutine that a thread waits for; a bare lock wakes it at the least cost."""
+
+    __slots__ = ("_done", "_task", "_work")
+
+    def __init__(self, work: Coroutine[None, None, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Begin, in the loop's thread."""
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(lambda _task: self._done.release())
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Wait for the outcome, in the caller's thread."""
+        try:
+            self._done.acquire()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(self._cancel)
+            raise
+        if self._task is None:
+            raise RuntimeError("the loop never ran it")
+        return self._task.result()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,153 @@
+"""JSON Schemas of Python types, and values of those types from JSON documents.
+
+Dataclasses, TypedDicts, msgspec Structs and plain types go through msgspec; a pydantic class
+speaks for itself, and pydantic is not imported here.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import PurePath
+from typing import TypeVar
+
+import msgspec
+
+from treadle.protocol.base import JsonValue
+
+T = TypeVar("T")
+
+_MAX_DEPTH = 40
+
+
+def schema_of(kind: object) -> JsonValue:
+    """The schema of a type, without references where it is not recursive."""
+    own = getattr(kind, "model_json_schema", None)
+    schema = own() if callable(own) else msgspec.json.schema(kind, schema_hook=_schema_of_other)
+    return inlined(schema)
+
+
+def read_as(kind: type[T], document: JsonValue) -> T:
+    """The document as a value of the type.
+
+    Raises:
+        ValueError: it does not fit; the message says where.
+    """
+    own = getattr(kind, "model_validate", None)
+    if callable(own):
+        return own(document)  # type: ignore[no-any-return]  # pydantic's contract
+    try:
+        return msgspec.convert(document, kind, dec_hook=_read_other)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _schema_of_other(kind: type) -> JsonValue:
+    if issubclass(kind, PurePath):
+        return {"type": "string"}
+    own = getattr(kind, "model_json_schema", None)
+    if not callable(own):
+        raise TypeError(f"{kind!r} has no JSON Schema")
+    return inlined(own())
+
+
+def _read_other(kind: type, value: JsonValue) -> object:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    own = getattr(kind, "model_validate", None)
+    if not callable(own):
+        raise NotImplementedError(f"{kind!r} cannot be read from JSON")
+    return own(value)
+
+
+def to_json(value: object) -> str:
+    """A value as JSON text; what has no JSON form is shown as a string."""
+    own = getattr(value, "model_dump_json", None)
+    if callable(own):
+        return str(own())
+    return msgspec.json.encode(value, enc_hook=_encode_other).decode()
+
+
+def _encode_other(value: object) -> JsonValue:
+    own = getattr(value, "model_dump", None)
+    return own(mode="json") if callable(own) else str(value)
+
+
+def inlined(schema: JsonValue) -> JsonValue:
+    """The schema with its definitions put where they are used; a recursive one is left alone."""
+    definitions = schema.get("$defs", {})
+    if any(_refers(name, name, definitions, 0) for name in definitions):
+        return schema
+    body = {name: value for name, value in schema.items() if name != "$defs"}
+    return _inline(body, definitions)
+
+
+def _inline(node: JsonValue, definitions: dict[str, JsonValue]) -> JsonValue:
+    if isinstance(node, list):
+        return [_inline(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    name = _target(node)
+    if name in definitions:
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        return _inline({**deepcopy(definitions[name]), **beside}, definitions)
+    return {key: _inline(value, definitions) for key, value in node.items()}
+
+
+def _target(node: dict[str, JsonValue]) -> str:
+    reference = node.get("$ref")
+    return reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+
+
+def _refers(node: JsonValue, name: str, definitions: dict[str, JsonValue], depth: int) -> bool:
+    """Whether a definition leads back to itself."""
+    if depth > _MAX_DEPTH:
+        return True
+    if isinstance(node, str) and depth == 0:
+        node = definitions[node]
+    if isinstance(node, list):
+        return any(_refers(each, name, definitions, depth + 1) for each in node)
+    if not isinstance(node, dict):
+        return False
+    target = _target(node)
+    if target == name:
+        return True
+    if target in definitions and _refers(definitions[target], name, definitions, depth + 1):
+        return True
+    return any(_refers(each, name, definitions, depth + 1) for each in node.values())
+
+
+def strict(schema: JsonValue) -> JsonValue:
+    """The dialect that providers enforce: every property is required, nothing may be added.
+
+    A property that may be missing may be null instead.
+    """
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: strict(value) for name, value in schema.items() if name != "default"}
+    properties = made.get("properties")
+    if isinstance(properties, dict) and schema.get("type", "object") == "object":
+        required = schema.get("required", [])
+        made["properties"] = {
+            name: each if name in required else _nullable(each) for name, each in properties.items()
+        }
+        made["required"] = list(properties)
+        made["additionalProperties"] = False
+    return made
+
+
+def _nullable(schema: JsonValue) -> JsonValue:
+    options = schema.get("anyOf", [schema]) if isinstance(schema, dict) else [schema]
+    if any(isinstance(each, dict) and each.get("type") == "null" for each in options):
+        return schema
+    return {"anyOf": [*options, {"type": "null"}]}
+
+
+def without_nulls(document: JsonValue) -> JsonValue:
+    """The document without properties that are null: the other half of `strict`."""
+    if isinstance(document, list):
+        return [without_nulls(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    return {name: without_nulls(each) for name, each in document.items() if each is not None}

@@ -1,0 +1,325 @@
+"""A thread as a client holds it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, Unpack, overload
+
+from treadle.client.errors import Disconnected, OutputInvalid
+from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, spelled
+from treadle.client.output import REPAIR, output_schema, read_output
+from treadle.client.result import ReviewResult, TurnResult, review_of
+from treadle.client.tools import ToolLike
+from treadle.client.turn import AsyncTurn
+from treadle.client.turn_state import TurnState
+from treadle.protocol.client_requests import (
+    REVIEW_START,
+    THREAD_ARCHIVE,
+    THREAD_COMPACT_START,
+    THREAD_NAME_SET,
+    THREAD_READ,
+    THREAD_RESUME,
+    THREAD_UNSUBSCRIBE,
+    TURN_INTERRUPT,
+    TURN_START,
+    TURN_STEER,
+)
+from treadle.protocol.item import UserMessageThreadItem
+from treadle.protocol.review import (
+    ReviewDelivery,
+    ReviewStartParams,
+    ReviewTarget,
+    UncommittedChangesReviewTarget,
+)
+from treadle.protocol.thread import (
+    Thread,
+    ThreadForkResponse,
+    ThreadResumeParams,
+    ThreadResumeResponse,
+    ThreadSetNameParams,
+    ThreadStartResponse,
+)
+from treadle.protocol.thread_manage import (
+    ThreadArchiveParams,
+    ThreadCompactStartParams,
+    ThreadReadParams,
+    ThreadUnsubscribeParams,
+)
+from treadle.protocol.turn import Turn, TurnInterruptParams, TurnStartParams, TurnSteerParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from treadle.client.async_client import AsyncClient
+    from treadle.client.core import Core
+
+T = TypeVar("T")
+
+ThreadSession: TypeAlias = ThreadStartResponse | ThreadResumeResponse | ThreadForkResponse
+"""What the server said when the thread was started, resumed or forked: it and its settings."""
+
+DEFAULT: Final = -1.0
+"""Stands for the silence that the client allows."""
+
+
+class AsyncThread:
+    """One thread of a server: run turns in it, steer them, read what it holds."""
+
+    def __init__(
+        self, client: AsyncClient, core: Core, thread_id: str, session: ThreadSession | None
+    ) -> None:
+        self._client = client
+        self._core = core
+        self.id = thread_id
+        self.session = session
+        self._joined: TurnState | None = None
+
+    @property
+    def info(self) -> Thread:
+        """The thread as it was when it was started, resumed or forked."""
+        if self.session is None:
+            raise RuntimeError("the thread was neither started nor resumed here: use read()")
+        return self.session.thread
+
+    # -- turns
+
+    @overload
+    async def run(
+        self,
+        given: Input,
+        *,
+        output_type: None = None,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[None]: ...
+    @overload
+    async def run(
+        self,
+        given: Input,
+        *,
+        output_type: type[T],
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[T]: ...
+    async def run(
+        self,
+        given: Input,
+        *,
+        output_type: type[T] | None = None,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[T] | TurnResult[None]:
+        """Run a turn to its end; with an `output_type` the last word comes as a value of it.
+
+        An answer that does not fit the type is sent back once. `silence` is how long the turn may
+        say nothing, `timeout` how long it may take in all; `None` is for ever.
+
+        Raises:
+            TurnFailed: it ended with an error.
+            TurnInterrupted: somebody stopped it.
+            TurnTimeout: it was silent for too long, or took too long.
+            OutputInvalid: the answer does not fit the type, nor does the second one.
+        """
+        if output_type is not None:
+            options["output_schema"] = output_schema(output_type)
+        turn = self._turn(given, options, silence=silence, timeout=timeout, keeps_events=False)
+        result = await turn.result()
+        if output_type is None:
+            return result
+        try:
+            output = read_output(output_type, result.agent_message)
+        except OutputInvalid as invalid:
+            words = REPAIR.format(reason=invalid.reason)
+            turn = self._turn(words, options, silence=silence, timeout=timeout, keeps_events=False)
+            second = await turn.result()
+            output = read_output(output_type, second.agent_message)
+            result = replace(second, items=[*result.items, *second.items])
+        return TurnResult(
+            turn=result.turn,
+            items=result.items,
+            agent_message=result.agent_message,
+            diff=result.diff,
+            usage=result.usage,
+            plan=result.plan,
+            output=output,
+        )
+
+    def stream(
+        self,
+        given: Input,
+        *,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> AsyncTurn:
+        """A turn to iterate over: it starts with the first step."""
+        return self._turn(given, options, silence=silence, timeout=timeout, keeps_events=True)
+
+    async def start_turn(
+        self,
+        given: Input,
+        *,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> AsyncTurn:
+        """Start a turn, and give it as soon as the server has announced it."""
+        turn = self._turn(given, options, silence=silence, timeout=timeout, keeps_events=True)
+        await turn.start()
+        return turn
+
+    async def steer(self, given: Input, expected_turn_id: str) -> str:
+        """Give a running turn more input; gives the id of the turn that took it."""
+        params = TurnSteerParams(
+            thread_id=self.id, expected_turn_id=expected_turn_id, input=inputs_of(given)
+        )
+        return (await self._core.request(TURN_STEER, params)).turn_id
+
+    async def interrupt(self, turn_id: str) -> None:
+        """Stop a running turn."""
+        params = TurnInterruptParams(thread_id=self.id, turn_id=turn_id)
+        await self._core.request(TURN_INTERRUPT, params)
+
+    def running(self) -> AsyncTurn | None:
+        """The turn that ran when the thread was resumed; its events are kept since then."""
+        state = self._joined
+        if state is None:
+            return None
+
+        async def begin() -> TurnState:
+            return state
+
+        return AsyncTurn(self._core, begin, silence=self._core.silence, timeout=None)
+
+    def join(self) -> None:
+        """Follow the turn that runs, if there is one."""
+        turns = self.info.turns
+        if turns and turns[-1].status == "inProgress":
+            self._joined = TurnState(self.id, turns[-1], keeps_events=True)
+            self._core.hub.follow(self._joined)
+
+    # -- reviews
+
+    async def run_review(
+        self,
+        target: ReviewTarget | None = None,
+        *,
+        delivery: ReviewDelivery | None = None,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+    ) -> ReviewResult:
+        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        review = self.review(target, delivery=delivery, silence=silence, timeout=timeout)
+        return review_of(await review.result())
+
+    def review(
+        self,
+        target: ReviewTarget | None = None,
+        *,
+        delivery: ReviewDelivery | None = None,
+        silence: float | None = DEFAULT,
+        timeout: float | None = None,
+    ) -> AsyncTurn:
+        """A review to iterate over: it starts with the first step."""
+        params = ReviewStartParams(
+            target=target or UncommittedChangesReviewTarget(), thread_id=self.id, delivery=delivery
+        )
+
+        async def ask() -> tuple[str, Turn]:
+            await self._subscribe()
+            answer = await self._core.request(REVIEW_START, params)
+            return answer.review_thread_id or self.id, answer.turn
+
+        async def begin() -> TurnState:
+            return await self._core.begin_turn(ask, keeps_events=True)
+
+        return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
+
+    # -- the thread itself
+
+    async def read(self, *, include_turns: bool = True) -> Thread:
+        """The thread as it is stored now."""
+        params = ThreadReadParams(thread_id=self.id, include_turns=include_turns)
+        return (await self._core.request(THREAD_READ, params)).thread
+
+    async def fork(
+        self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ForkOptions]
+    ) -> AsyncThread:
+        """A new thread with the same history."""
+        return await self._client.fork_thread(self.id, tools=tools, **options)
+
+    async def set_name(self, name: str) -> None:
+        """Give the thread a title."""
+        await self._core.request(THREAD_NAME_SET, ThreadSetNameParams(name, self.id))
+
+    async def archive(self) -> None:
+        """Put the thread away."""
+        await self._core.request(THREAD_ARCHIVE, ThreadArchiveParams(self.id))
+        self._core.subscribed.discard(self.id)
+
+    async def compact(self) -> None:
+        """Have the history shortened, in a turn of its own."""
+        await self._core.request(THREAD_COMPACT_START, ThreadCompactStartParams(self.id))
+
+    async def unsubscribe(self) -> None:
+        """Hear no more of the thread."""
+        self._core.subscribed.discard(self.id)
+        await self._core.request(THREAD_UNSUBSCRIBE, ThreadUnsubscribeParams(self.id))
+
+    # --
+
+    def _turn(
+        self,
+        given: Input,
+        options: TurnOptions,
+        *,
+        silence: float | None,
+        timeout: float | None,
+        keeps_events: bool,
+    ) -> AsyncTurn:
+        inputs = inputs_of(given)
+        fields = spelled(options)
+        fields.setdefault("client_user_message_id", self._core.message_id())
+        params = TurnStartParams(input=inputs, thread_id=self.id, **fields)
+
+        async def ask() -> tuple[str, Turn]:
+            return self.id, await self._start(params)
+
+        async def begin() -> TurnState:
+            return await self._core.begin_turn(ask, keeps_events=keeps_events)
+
+        return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
+
+    async def _start(self, params: TurnStartParams) -> Turn:
+        """Start a turn once, however often the line breaks meanwhile."""
+        while True:
+            try:
+                await self._subscribe()
+                return (await self._core.request(TURN_START, params)).turn
+            except Disconnected:
+                if not self._core.line.can_return:
+                    raise
+            turn = await self._find_turn(params.client_user_message_id)
+            if turn is not None:
+                return turn
+
+    async def _find_turn(self, message_id: str | None) -> Turn | None:
+        """The turn that a message has begun, if the server has had the message."""
+        for turn in reversed((await self.read()).turns):
+            for item in turn.items:
+                if isinstance(item, UserMessageThreadItem) and item.client_id == message_id:
+                    return turn
+        return None
+
+    def _silence(self, given: float | None) -> float | None:
+        return self._core.silence if given == DEFAULT else given
+
+    async def _subscribe(self) -> None:
+        """Make sure that the thread's events come to this client."""
+        if self.id not in self._core.subscribed:
+            params = ThreadResumeParams(thread_id=self.id, exclude_turns=True)
+            await self._core.request(THREAD_RESUME, params)
+            self._core.subscribed.add(self.id)

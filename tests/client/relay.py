@@ -1,0 +1,61 @@
+"""A line through this process to a real server, which can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Relay:
+    """Passes bytes on, both ways, until it is cut; then it takes nobody until it is mended."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self.url = ""
+
+    def cut(self) -> None:
+        """Break every line, and let nobody in."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def mend(self) -> None:
+        """Let everybody in again."""
+        self._is_cut = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay one line."""
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        there, away = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, away}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pass_on(reader, away))
+                tasks.create_task(_pass_on(there, writer))
+        finally:
+            self._writers -= {writer, away}
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await source.read(2**16):
+            target.write(data)
+            await target.drain()
+    target.close()
+
+
+@asynccontextmanager
+async def relay(url: str) -> AsyncIterator[Relay]:
+    """Listen on a free port until the block ends."""
+    host, _, port = url.removeprefix("ws://").rpartition(":")
+    made = Relay(host, int(port))
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield made
+        made.cut()

@@ -1,0 +1,332 @@
+"""Questions of the server: who decides, and what is answered when nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from tests.client.conftest import Reach
+from tests.client.fake import THREAD
+from treadle import (
+    ApprovalPolicy,
+    ApprovalRequired,
+    AsyncClient,
+    CannotDecide,
+    CommandApproval,
+    FileChangeApproval,
+    InputRequired,
+    approve_all,
+    approve_safe,
+    deny_all,
+    fail_on_ask,
+)
+from treadle.client.approvals import Terminal, terminal_policy
+from treadle.protocol.account import ChatgptAuthTokensRefreshResponse
+from treadle.protocol.approval import (
+    AcceptWithExecpolicyAmendment,
+    CommandExecutionApprovalDecisionDetail,
+)
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import AddPatchChangeKind, FileUpdateChange
+from treadle.protocol.permission import AdditionalNetworkPermissions, GrantedPermissionProfile
+from treadle.protocol.server_requests import CURRENT_TIME_READ
+from treadle.protocol.tool import CurrentTimeReadResponse
+
+COMMAND = "item/commandExecution/requestApproval"
+FILES = "item/fileChange/requestApproval"
+PERMISSIONS = "item/permissions/requestApproval"
+QUESTION = "item/tool/requestUserInput"
+FORM = "mcpServer/elicitation/request"
+TOKENS = "account/chatgptAuthTokens/refresh"
+READ = {"type": "read", "command": "cat a", "name": "a", "path": "/a"}
+SAFE = {"command": "/bin/bash -lc 'cat a'", "cwd": "/", "commandActions": [READ]}
+UNSAFE = {
+    "command": "/bin/bash -lc 'rm a'",
+    "cwd": "/",
+    "commandActions": [{"type": "unknown", "command": "rm a"}],
+}
+WANTED = {"network": {"enabled": True}, "fileSystem": None}
+ASKED: list[tuple[str, JsonValue]] = [
+    (COMMAND, SAFE),
+    (COMMAND, UNSAFE),
+    (FILES, {}),
+    (PERMISSIONS, {"cwd": "/", "permissions": WANTED}),
+    (QUESTION, {"isBlocking": True, "questions": [{"id": "q1", "header": "h", "question": "?"}]}),
+    (FORM, {"serverName": "s", "mode": "form", "message": "m", "requestedSchema": {
+        "type": "object", "properties": {}}}),
+    ("execCommandApproval", {"callId": "c", "command": ["cat", "a"], "conversationId": THREAD,
+                             "cwd": "/", "parsedCmd": [{**READ, "cmd": "cat a"}]}),
+    ("applyPatchApproval", {"callId": "c", "conversationId": THREAD,
+                            "fileChanges": {"/f": {"type": "add", "content": "x"}}}),
+]  # fmt: skip
+NO: list[JsonValue] = [
+    {"decision": "decline"},
+    {"decision": "decline"},
+    {"decision": "decline"},
+    {"permissions": {}, "scope": "turn", "strictAutoReview": None},
+    {"answers": {}},
+    {"action": "decline", "_meta": None, "content": None},
+    {"decision": "denied"},
+    {"decision": "denied"},
+]
+YES: list[JsonValue] = [
+    {"decision": "accept"},
+    {"decision": "accept"},
+    {"decision": "accept"},
+    {
+        "permissions": {"network": {"enabled": True}},
+        "scope": "turn",
+        "strictAutoReview": None,
+    },
+    {"answers": {}},
+    {"action": "accept", "_meta": None, "content": {}},
+    {"decision": "approved"},
+    {"decision": "approved"},
+]
+
+
+def asking(*questions: tuple[str, JsonValue]) -> str:
+    """Input that makes the server ask these."""
+    return json.dumps(questions)
+
+
+async def answers_of(
+    reach: Reach,
+    asked: list[tuple[str, JsonValue]],
+    prepare: Callable[[AsyncClient], object] = lambda _client: None,
+    policy: ApprovalPolicy | None = None,
+) -> list[JsonValue]:
+    """What a client answers to some questions."""
+    async with reach("asks", approvals=policy) as (client, heard), client:
+        prepare(client)
+        thread = await client.start_thread()
+        await thread.run(asking(*asked))
+        return list(heard.answers().values())
+
+
+async def test_a_client_without_handlers_answers_no_to_everything(server: Reach) -> None:
+    """Nothing is ever left without an answer, and nothing is ever allowed by accident."""
+    assert await answers_of(server, ASKED) == NO
+
+
+def _raises(_ask: object) -> bool:
+    raise ValueError("oops")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (deny_all, NO),
+        (approve_all, YES),
+        (approve_safe, [YES[0], *NO[1:6], YES[6], NO[7]]),
+        (ApprovalPolicy(_raises, _raises, _raises, _raises, _raises), NO),  # type: ignore[arg-type]  # a bad one
+    ],
+    ids=["deny_all", "approve_all", "approve_safe", "raises"],
+)
+async def test_a_policy_decides(
+    in_memory: Reach, policy: ApprovalPolicy, expected: list[JsonValue]
+) -> None:
+    """Users, 27: a handler that fails answers no as well, and the turn goes on."""
+    assert await answers_of(in_memory, ASKED, policy=policy) == expected
+
+
+async def test_handlers_see_the_question_and_their_words_are_passed_on(in_memory: Reach) -> None:
+    seen: list[object] = []
+    amendment = CommandExecutionApprovalDecisionDetail(
+        accept_with_execpolicy_amendment=AcceptWithExecpolicyAmendment(["cat"])
+    )
+
+    def prepare(client: AsyncClient) -> None:
+        @client.on_command_approval
+        async def decide(ask: CommandApproval) -> CommandExecutionApprovalDecisionDetail:
+            seen.append((ask.command, ask.cwd, len(ask.actions)))
+            return amendment
+
+        @client.on_file_change
+        def edit(ask: FileChangeApproval) -> Literal["acceptForSession"]:
+            seen.append(ask.changes)
+            return "acceptForSession"
+
+        client.on_permissions(
+            lambda _ask: GrantedPermissionProfile(
+                network=AdditionalNetworkPermissions(enabled=True)
+            )
+        )
+        client.on_user_input(lambda _ask: {"q1": ["a", "b"]})
+        client.on_elicitation(lambda _ask: {"name": "x"})
+
+    answers = await answers_of(in_memory, ASKED, prepare)
+    decision = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["cat"]}}
+    older = {"approved_execpolicy_amendment": {"proposed_execpolicy_amendment": ["cat"]}}
+    assert answers == [
+        {"decision": decision},
+        {"decision": decision},
+        {"decision": "acceptForSession"},
+        YES[3],
+        {"answers": {"q1": {"answers": ["a", "b"]}}},
+        {"action": "accept", "_meta": None, "content": {"name": "x"}},
+        {"decision": older},
+        {"decision": "approved_for_session"},
+    ]
+    assert seen == [
+        (SAFE["command"], "/", 1),
+        (UNSAFE["command"], "/", 1),
+        (),
+        ("cat a", "/", 1),
+        [FileUpdateChange(diff="x", kind=AddPatchChangeKind(), path="/f")],
+    ]
+
+
+async def test_other_requests_can_be_answered_and_are_refused_if_not(in_memory: Reach) -> None:
+    asked = [(TOKENS, {"reason": "unauthorized"}), ("currentTime/read", {}), ("brand/new", {})]
+    refused = await answers_of(in_memory, asked)
+    assert [refused[0]["code"], sorted(refused[1]), refused[2]["code"]] == [
+        -32600,
+        ["currentTimeAt"],
+        -32600,
+    ]
+
+    def prepare(client: AsyncClient) -> None:
+        client.on_token_refresh(lambda _ask: ChatgptAuthTokensRefreshResponse("token", "account"))
+        client.on_request(CURRENT_TIME_READ)(lambda _ask: CurrentTimeReadResponse(5))
+
+    assert (await answers_of(in_memory, asked, prepare))[:2] == [
+        {"accessToken": "token", "chatgptAccountId": "account", "chatgptPlanType": None},
+        {"currentTimeAt": 5},
+    ]
+
+
+async def test_a_handler_may_use_the_client_and_block_without_stopping_it(in_memory: Reach) -> None:
+    """Users, 37: handlers do not run on the loop that reads."""
+    threads: list[bool] = []
+    async with in_memory("asks") as (client, heard), client:
+        released = threading.Event()
+
+        @client.on_command_approval
+        async def decide(_ask: CommandApproval) -> bool:
+            await client.list_models()
+            released.set()
+            return True
+
+        @client.on_file_change
+        def block(_ask: FileChangeApproval) -> bool:
+            threads.append(threading.current_thread() is threading.main_thread())
+            return released.wait(10)
+
+        thread = await client.start_thread()
+        await thread.run(asking((COMMAND, SAFE), (FILES, {})))
+        assert list(heard.answers().values()) == [{"decision": "accept"}] * 2
+    assert threads == [False]
+
+
+async def test_a_question_stops_the_clock_of_the_turn(in_memory: Reach) -> None:
+    """Users, 16: somebody who thinks is no silence."""
+    async with in_memory("asks", turn_silence=0.02) as (client, _), client:
+
+        @client.on_command_approval
+        async def decide(_ask: CommandApproval) -> bool:
+            await asyncio.sleep(0.2)
+            return True
+
+        thread = await client.start_thread()
+        result = await thread.run(asking((COMMAND, SAFE)))
+    assert result.turn.status == "completed"
+
+
+async def test_a_question_that_somebody_else_answered_is_withdrawn(in_memory: Reach) -> None:
+    async with in_memory("asks and moves on") as (client, heard), client:
+        asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+        @client.on_command_approval
+        async def decide(_ask: CommandApproval) -> bool:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                withdrawn.set()
+            return True
+
+        thread = await client.start_thread()
+        turn = await thread.start_turn("hi")
+        await asked.wait()
+        await turn.steer("somebody else said yes")
+        await turn.result()
+        await withdrawn.wait()
+    assert heard.answers() == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "answer"),
+    [
+        ((COMMAND, UNSAFE), ApprovalRequired, {"decision": "cancel"}),
+        (ASKED[4], InputRequired, {"answers": {}}),
+    ],
+    ids=["approval", "question"],
+)
+async def test_where_nobody_may_decide_the_turn_ends_with_the_question(
+    in_memory: Reach,
+    asked: tuple[str, JsonValue],
+    error: type[ApprovalRequired | InputRequired],
+    answer: JsonValue,
+) -> None:
+    """Seed 000: fail fast where an approval is required."""
+    async with in_memory("asks", approvals=fail_on_ask) as (client, heard), client:
+        thread = await client.start_thread()
+        with pytest.raises(error) as caught:
+            await thread.run(asking(asked))
+        assert getattr(getattr(caught.value, "ask", None), "thread_id", None) == THREAD
+        await client.close()
+    assert heard.answers() == {"ask-0": answer}
+
+
+async def test_a_handler_may_leave_the_decision(in_memory: Reach) -> None:
+    async with in_memory("asks") as (client, _), client:
+
+        @client.on_file_change
+        def decide(_ask: FileChangeApproval) -> bool:
+            raise CannotDecide
+
+        thread = await client.start_thread()
+        with pytest.raises(ApprovalRequired):
+            await thread.run(asking((FILES, {})))
+
+
+async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Reach) -> None:
+    said = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
+    shown: list[str] = []
+    policy = terminal_policy(Terminal(lambda: next(said), shown.append))
+    options = [{"label": "red", "description": ""}, {"label": "blue", "description": ""}]
+    question = {"id": "q1", "header": "h", "question": "Which?", "options": options}
+    asked = [*ASKED[:4], (QUESTION, {"isBlocking": True, "questions": [question]})]
+    assert await answers_of(in_memory, asked, policy=policy) == [
+        {"decision": "accept"},
+        {"decision": "cancel"},
+        {"decision": "acceptForSession"},
+        YES[3],
+        {"answers": {"q1": {"answers": ["blue"]}}},
+    ]
+    assert "cat a" in shown[0]
+    assert "2. blue" in shown[4]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["cat a > b", "find . -delete", "cat $(rm x)", "rg --pre rm x", "sed -n -i 1p a", "cat a; rm b",
+     "sort -o a b", "cat 'unclosed"],
+)  # fmt: skip
+async def test_a_command_that_could_do_more_than_read_is_not_safe(
+    in_memory: Reach, script: str
+) -> None:
+    """What the server calls reading is checked against the words of the command."""
+    params = {
+        "command": f'bash -lc "{script}"',
+        "cwd": "/",
+        "commandActions": [{**READ, "command": script}],
+    }
+    answers = await answers_of(in_memory, [(COMMAND, params)], policy=approve_safe)
+    assert answers == [{"decision": "decline"}]

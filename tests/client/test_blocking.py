@@ -1,0 +1,122 @@
+"""The client for programs without asyncio, against a real server in a process of its own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import environment
+from tests.harness.scripted import scripted_server, write_script
+from treadle import Client, RequestRefused, ServerExited, TurnFailed
+from treadle.client.events import AgentMessageDelta, ThreadStarted
+from treadle.protocol.item import DynamicToolCallThreadItem, UserMessageThreadItem
+from treadle.protocol.turn import Turn
+
+
+def client_of(home: Path, *responses: object) -> Client:
+    script = write_script(home.parent / "script.json", list(responses))
+    return Client(env=environment(home, TREADLE_SCRIPT=str(script)), cwd=home)
+
+
+def streamed(text: str) -> list[object]:
+    return [{"type": "says", "text": text, "deltas": list(text)}]
+
+
+def test_a_turn_is_run_and_read_back(home: Path) -> None:
+    with client_of(home, ["Hello"]) as client:
+        thread = client.start_thread()
+        result = thread.run("hi")
+        assert (result.agent_message, result.turn.status) == ("Hello", "completed")
+        assert [item.id for item in thread.read().turns[0].items] == [
+            item.id for item in result.items
+        ]
+        assert [stored.preview for stored in client.iter_threads()] == ["hi"]
+        thread.set_name("greeting")
+        assert client.read_thread(thread.id).name == "greeting"
+
+
+def test_a_stream_is_an_iterator(home: Path) -> None:
+    with client_of(home, streamed("abc"), streamed("def")) as client:
+        thread = client.start_thread()
+        events = list(thread.stream("hi"))
+        words = "".join(event.delta for event in events if isinstance(event, AgentMessageDelta))
+        assert words == "abc"
+        assert "".join(thread.stream("again").text()) == "def"
+
+
+def test_events_and_listeners_work_beside_the_program(home: Path) -> None:
+    turns: list[Turn] = []
+    ended = threading.Event()
+    with client_of(home, ["Hello"]) as client:
+
+        @client.on("turn:completed")
+        def hear(turn: Turn) -> None:
+            turns.append(turn)
+            ended.set()
+
+        events = client.events()
+        client.thread(client.start_thread().id).run("hi")
+        assert ended.wait(10)
+        assert isinstance(next(event for event in events), ThreadStarted)
+    assert [turn.status for turn in turns] == ["completed"]
+
+
+def test_errors_are_the_same(home: Path) -> None:
+    with client_of(home, [{"type": "fails", "message": "no model today"}]) as client:
+        thread = client.start_thread()
+        with pytest.raises(TurnFailed):
+            thread.run("hi")
+        with pytest.raises(RequestRefused) as caught:
+            client.read_thread("00000000-0000-7000-8000-000000000000")
+        assert caught.value.kind == "threadNotFound"
+    with pytest.raises(ServerExited), Client(["/bin/sh", "-c", "exit 4"]):
+        pass
+
+
+def test_a_client_can_be_used_only_while_it_is_connected(home: Path) -> None:
+    client = client_of(home)
+    with pytest.raises(RuntimeError, match="not connected"):
+        client.start_thread()
+    with client:
+        assert client.server.platform_family == "unix"
+
+
+def test_no_thread_is_left_when_it_is_closed(home: Path) -> None:
+    before = threading.active_count()
+    with client_of(home, ["Hello"]) as client:
+        item = client.start_thread().run("hi").items[0]
+    assert isinstance(item, UserMessageThreadItem)
+    assert threading.active_count() == before
+
+
+def test_handlers_and_tools_may_call_the_client(home: Path) -> None:
+    call = {"type": "calls", "tool": "count_models", "arguments": {}}
+    with client_of(home, [call], ["Many."]) as client:
+
+        @client.tool
+        def count_models() -> int:
+            """Count the models."""
+            return len(client.list_models().data)
+
+        result = client.start_thread().run("How many models are there?")
+        assert result.agent_message == "Many."
+        assert isinstance(result.items[1], DynamicToolCallThreadItem)
+        assert result.items[1].success
+
+
+def test_a_listener_that_waits_for_its_own_client_is_told_so(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client_of(home, ["Hello"]) as client:
+        client.on("turn:started", lambda _turn: client.list_models())
+        client.start_thread().run("hi")
+    assert "cannot wait for its own client" in caplog.text
+
+
+def test_a_server_in_this_process_runs_on_the_clients_loop(home: Path) -> None:
+    server = scripted_server(home, ["Hello"])
+    with Client.in_process(server) as client:
+        assert client.start_thread().run("hi").agent_message == "Hello"
+        client.portal.run(server.close())

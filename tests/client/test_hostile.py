@@ -1,0 +1,134 @@
+"""Servers that say odd things, over every transport: the client goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.client.conftest import Reach
+from tests.client.fake import THREAD, TURN
+from tests.client.scenarios import HUGE
+from treadle import AsyncClient, TurnFailed, TurnInterrupted, UnknownItem
+from treadle.client.events import AgentMessageDelta, UnknownNotification
+from treadle.client.lenient import Unknown
+from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus
+from treadle.protocol.item import AgentMessageThreadItem, CommandExecutionThreadItem
+
+
+async def test_noise_is_passed_over_and_what_is_new_is_told_as_unknown(server: Reach) -> None:
+    """Seed 000: lines that are no JSON are tolerated; users, 36 and 37."""
+    told: list[UnknownNotification] = []
+    async with server("noise") as (client, _):
+        client.on("brand:new", told.append)
+        async with client:
+            thread = await client.start_thread()
+            stream = thread.stream("hi")
+            events = [event async for event in stream]
+            result = await stream.result()
+    assert told == [UnknownNotification("brand/new", {})]
+    params = {"threadId": THREAD, "turnId": TURN, "sparkle": 1}
+    assert UnknownNotification("turn/sparkled", params, THREAD, TURN) in events
+    assert AgentMessageDelta("half \ufffd", "item-1", THREAD, TURN) in events
+    assert result.items == [
+        UnknownItem("hologram", {"type": "hologram", "id": "h-1", "depth": 3}, "h-1"),
+        CommandExecutionThreadItem(
+            command="x",
+            command_actions=[Unknown("dance", {"type": "dance"})],  # type: ignore[list-item]  # new
+            cwd="/",
+            id="c-1",
+            status="paused",  # type: ignore[arg-type]  # a word of tomorrow
+        ),
+        AgentMessageThreadItem(id="item-1", text="done"),
+    ]
+    assert result.agent_message == "done"
+
+
+async def test_a_message_of_32_mib_is_taken(server: Reach) -> None:
+    """Users, 34 and 35: no limit of a line reader is in the way."""
+    async with server("huge") as (client, _), client:
+        thread = await client.start_thread()
+        result = await thread.run("hi")
+    assert len(result.agent_message) == HUGE
+
+
+async def test_a_turn_that_failed_is_raised_with_its_cause(server: Reach) -> None:
+    """Seed 001 and users, 17: the status decides, and nothing has to be read from the text."""
+    async with server("fails") as (client, _), client:
+        thread = await client.start_thread()
+        with pytest.raises(TurnFailed, match="the model is gone") as caught:
+            await thread.run("hi")
+    failed = caught.value
+    detail = CodexErrorInfoDetail(response_stream_disconnected=HttpStatus(503))
+    assert (failed.codex_error_info, failed.http_status) == (detail, 503)
+    assert failed.result.agent_message == "some"
+    assert failed.turn.id == TURN
+
+
+async def test_older_words_for_the_end_of_a_turn_are_understood(in_memory: Reach) -> None:
+    """Seed 000, section 4."""
+    async with in_memory("fails in old words") as (client, _), client:
+        thread = await client.start_thread()
+        with pytest.raises(TurnFailed, match="the model is gone"):
+            await thread.run("hi")
+
+
+async def test_a_cancelled_turn_is_raised_as_interrupted(in_memory: Reach) -> None:
+    """Seed 000, section 4."""
+    async with in_memory("cancelled in old words") as (client, _), client:
+        thread = await client.start_thread()
+        with pytest.raises(TurnInterrupted):
+            await thread.run("hi")
+
+
+async def test_an_ending_without_params_ends_the_only_turn(in_memory: Reach) -> None:
+    """Seed 000, section 2: `{"method":"turn/completed"}` is a whole message."""
+    async with in_memory("completes without params") as (client, _), client:
+        thread = await client.start_thread()
+        result = await thread.run("hi")
+    assert (result.agent_message, result.turn.status) == ("short", "completed")
+
+
+async def test_the_shortest_answers_of_old_servers_are_enough(in_memory: Reach) -> None:
+    """Seed 000, section 3: what a driver needs of an answer is an id."""
+    async with in_memory("minimal") as (client, _), client:
+        thread = await client.start_thread()
+        result = await thread.run("hi")
+        assert client.server.user_agent == "old/0.98"
+    assert (thread.id, thread.info.turns, result.agent_message) == (THREAD, [], "short")
+
+
+async def test_a_thread_that_the_server_unloaded_is_resumed_for_the_next_turn(
+    in_memory: Reach,
+) -> None:
+    async with in_memory("unloads") as (client, heard), client:
+        thread = await client.start_thread()
+        closed = asyncio.Event()
+        client.on("thread:closed", lambda _event: closed.set())
+        await thread.run("hi")
+        await closed.wait()
+        await thread.run("hi")
+    assert heard.calls("thread/resume") == [{"threadId": THREAD, "excludeTurns": True}]
+
+
+PIECES = """
+import sys, time
+def say(text):
+    for at in range(0, len(text), 7):
+        sys.stdout.write(text[at:at + 7])
+        sys.stdout.flush()
+sys.stdin.readline()
+say('stray words of a library\\n')
+say('{"id":0,"result":{"userAgent":"x","codexHome":"/","platformFamily":"u","platformOs":"l"}}\\r\\n')
+sys.stdin.readline()
+sys.stdin.readline()
+say('{"id":1,"result":{"data":[],"nextCursor":"after"}}')
+"""
+
+
+async def test_lines_may_come_in_pieces_and_the_last_without_its_end(tmp_path: Path) -> None:
+    """Seed 000: what is not whole yet is kept until it is."""
+    async with asyncio.timeout(20), AsyncClient([sys.executable, "-c", PIECES]) as client:
+        assert (await client.list_models()).next_cursor == "after"

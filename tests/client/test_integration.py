@@ -1,0 +1,390 @@
+"""The client against real servers, Treadle's and the reference, with a model on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import pytest
+from codex_cli_bin import bundled_codex_path
+
+from tests.client.relay import Relay, relay
+from tests.harness.model_server import ModelServer, calls, model_server, refuses, says
+from tests.harness.processes import TREADLE, ServerProcess, environment
+from tests.harness.threads import configure
+from treadle import (
+    ApprovalPolicy,
+    AsyncClient,
+    CommandApproval,
+    FileChangeApproval,
+    RequestRefused,
+    TurnFailed,
+    TurnInterrupted,
+    approve_all,
+    deny_all,
+)
+from treadle.client.commands import Output
+from treadle.client.events import AgentMessageDelta, ThreadStarted
+from treadle.client.options import ClientOptions
+from treadle.client.reconnect import Backoff
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    CommandExecutionThreadItem,
+    DynamicToolCallThreadItem,
+    FileChangeThreadItem,
+)
+
+SERVERS = {"treadle": TREADLE, "codex": str(bundled_codex_path())}
+SECONDS = 50
+
+
+@dataclass
+class Scene:
+    """A server in a process of its own, its workspace and its model."""
+
+    program: str
+    home: Path
+    model: ModelServer
+    workspace: Path
+
+    @asynccontextmanager
+    async def client(self, **options: Unpack[ClientOptions]) -> AsyncIterator[AsyncClient]:
+        """A client of a new process on the same home."""
+        env = {"CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
+        options.setdefault("env", {**env, "HOME": str(self.home)})
+        options.setdefault("cwd", self.workspace)
+        async with asyncio.timeout(SECONDS), AsyncClient(self.program, **options) as client:
+            yield client
+
+
+@pytest.fixture(params=SERVERS)
+async def scene(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Scene]:
+    workspace = home.parent / "workspace"
+    workspace.mkdir()
+    async with model_server() as model:
+        configure(home, model)
+        yield Scene(SERVERS[request.param], home, model, workspace)
+
+
+async def test_connect_and_list_models(scene: Scene) -> None:
+    """Seed 001, integration test 1."""
+    async with scene.client(client_name="probe") as client:
+        assert client.server.codex_home == str(scene.home)
+        assert (await client.list_models()).data
+
+
+async def test_start_a_thread_and_run_a_simple_turn(scene: Scene) -> None:
+    """Seed 001, integration test 2."""
+    scene.model.plays(says("hello world", "m1", ["hello", " world"]))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        result = await thread.run("echo hello world")
+        assert (result.agent_message, result.turn.status) == ("hello world", "completed")
+        assert [type(item).__name__ for item in result.items] == [
+            "UserMessageThreadItem",
+            "AgentMessageThreadItem",
+        ]
+        assert result.usage is not None
+        assert result.usage.total.total_tokens == 15
+
+
+async def test_a_thread_is_found_again_by_another_process(scene: Scene) -> None:
+    scene.model.plays(says("one"), says("two"), says("three"))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        await thread.run("first")
+        await thread.set_name("kept")
+    async with scene.client() as client:
+        resumed = await client.resume_thread(thread.id)
+        assert (await resumed.run("second")).agent_message == "two"
+        fork = await resumed.fork()
+        await fork.run("third")
+        texts = [
+            item.text
+            for turn in (await fork.read()).turns
+            for item in turn.items
+            if isinstance(item, AgentMessageThreadItem)
+        ]
+        assert texts == ["one", "two", "three"]
+        names = {thread.id: thread.name async for thread in client.iter_threads()}
+        assert names[thread.id] == "kept"
+        assert set(names) == {thread.id, fork.id}
+        await resumed.archive()
+        assert thread.id not in {each.id async for each in client.iter_threads()}
+
+
+async def test_a_thread_known_by_its_id_only_is_resumed_when_needed(scene: Scene) -> None:
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        await thread.run("first")
+    async with scene.client() as client:
+        assert (await client.run_turn(thread.id, "second")).agent_message == "done"
+
+
+async def test_words_stream_while_the_model_speaks_and_a_turn_can_be_stopped(scene: Scene) -> None:
+    scene.model.plays(says("never", "m1", ["on", " and"], asyncio.Event()))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        heard = ""
+        async with thread.stream("talk") as turn:
+            async for event in turn:
+                if isinstance(event, AgentMessageDelta):
+                    heard += event.delta
+                if heard == "on and":
+                    break
+        with pytest.raises(TurnInterrupted):
+            await turn.result()
+        assert (await thread.run("and now?")).agent_message == "done"
+
+
+async def test_a_cancelled_caller_stops_the_turn_even_right_after_its_start(scene: Scene) -> None:
+    """Upstream: the reference refuses to interrupt a turn that it has only just announced."""
+    scene.model.plays(says("never", "m1", [], asyncio.Event()))
+    async with scene.client() as client:
+        ended = asyncio.Event()
+        client.on("turn:completed", lambda _turn: ended.set())
+        thread = await client.start_thread()
+        turn = await thread.start_turn("work")
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(turn.result())
+            await asyncio.sleep(0)
+            waiting.cancel()
+        await ended.wait()
+        scene.model.replies.clear()  # the model may not have been asked at all
+        assert (await thread.run("next")).agent_message == "done"
+
+
+async def test_a_turn_takes_more_input_while_it_runs(scene: Scene) -> None:
+    gate = asyncio.Event()
+    scene.model.plays(says("half", "m1", ["half"], gate), says("turned", "m2"))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        turn = await thread.start_turn("go straight")
+        await scene.model.asked(1)
+        while not isinstance(await anext(turn), AgentMessageDelta):
+            pass
+        assert await turn.steer("turn left") == turn.id
+        gate.set()
+        result = await turn.result()
+    assert result.agent_message == "turned"
+    assert scene.model.requests[-1].talk()[-1] == ("user", "turn left")
+
+
+async def test_a_failed_turn_is_raised_and_the_thread_goes_on(scene: Scene) -> None:
+    scene.model.plays(refuses(400, {"error": {"message": "no such model"}}))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        with pytest.raises(TurnFailed, match="no such model"):
+            await thread.run("hi")
+        assert (await thread.run("hi")).agent_message == "done"
+
+
+async def test_a_refused_request_says_why(scene: Scene) -> None:
+    async with scene.client() as client:
+        with pytest.raises(RequestRefused) as caught:
+            await client.read_thread("00000000-0000-7000-8000-000000000000")
+    assert caught.value.code == -32600
+
+
+async def test_the_model_calls_a_python_function(scene: Scene) -> None:
+    scene.model.plays(calls("add", {"a": 2, "b": 3}), says("five"))
+    async with scene.client() as client:
+
+        @client.tool
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        thread = await client.start_thread()
+        result = await thread.run("2 + 3?")
+    call = result.items[1]
+    assert isinstance(call, DynamicToolCallThreadItem)
+    assert (call.tool, call.success, call.status) == ("add", True, "completed")
+    assert scene.model.requests[-1].outputs() == {"call-1": "5"}
+    (tool,) = [each for each in scene.model.requests[0].body["tools"] if each.get("name") == "add"]
+    assert tool["description"] == "Add two numbers."
+    assert sorted(tool["parameters"]["required"]) == ["a", "b"]
+
+
+def escalated(script: str) -> dict[str, str]:
+    return {"cmd": script, "sandbox_permissions": "require_escalated", "justification": "please"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"), [(approve_all, "completed"), (deny_all, "declined")], ids=["yes", "no"]
+)
+async def test_a_policy_decides_about_a_command(
+    scene: Scene, policy: ApprovalPolicy, status: str
+) -> None:
+    made = scene.workspace / "made"
+    scene.model.plays(calls("exec_command", escalated(f"touch {made}")), says("ok"))
+    async with scene.client(approvals=policy) as client:
+        thread = await client.start_thread()
+        result = await thread.run("make it")
+    commands = [item for item in result.items if isinstance(item, CommandExecutionThreadItem)]
+    assert [item.status for item in commands] == [status]
+    assert made.exists() is (status == "completed")
+
+
+async def test_a_handler_decides_about_a_command(scene: Scene) -> None:
+    asked: list[CommandApproval] = []
+    scene.model.plays(calls("exec_command", escalated("true")), says("ok"))
+    async with scene.client() as client:
+
+        @client.on_command_approval
+        async def decide(ask: CommandApproval) -> bool:
+            asked.append(ask)
+            return True
+
+        thread = await client.start_thread()
+        await thread.run("run it")
+    assert [(ask.thread_id, ask.command, ask.cwd, ask.reason) for ask in asked] == [
+        (thread.id, "/bin/bash -lc true", str(scene.workspace), "please")
+    ]
+
+
+PATCH = "*** Begin Patch\n*** Add File: {path}\n+hello\n*** End Patch\n"
+
+
+async def test_a_handler_sees_the_edits_it_decides_about(scene: Scene) -> None:
+    outside = scene.home.parent / "outside.txt"
+    script = f"apply_patch <<'EOF'\n{PATCH.format(path=outside)}EOF\n"
+    scene.model.plays(calls("exec_command", {"cmd": script}), says("ok"))
+    asked: list[FileChangeApproval] = []
+    async with scene.client() as client:
+
+        @client.on_file_change
+        def decide(ask: FileChangeApproval) -> bool:
+            asked.append(ask)
+            return False
+
+        thread = await client.start_thread(sandbox="read-only")
+        result = await thread.run("write it")
+    assert [[change.path for change in ask.changes] for ask in asked] == [[str(outside)]]
+    edits = [item for item in result.items if isinstance(item, FileChangeThreadItem)]
+    assert [item.status for item in edits] == ["declined"]
+    assert not outside.exists()
+
+
+async def test_commands_run_outside_threads_at_once_streamed_and_on_a_terminal(
+    scene: Scene,
+) -> None:
+    free = {"type": "dangerFullAccess"}
+    async with scene.client() as client:
+        done = await client.exec_command(
+            ["sh", "-c", "echo a; echo b >&2; exit 3"], sandbox_policy=free
+        )
+        assert (done.exit_code, done.stdout, done.stderr) == (3, "a\n", "b\n")
+
+        cat = await client.spawn_command(["cat"], sandbox_policy=free)
+        await cat.write("hello\n", close=True)
+        assert [piece async for piece in cat] == [Output("stdout", b"hello\n")]
+        assert (await cat.wait()).exit_code == 0
+
+        script = ["sh", "-c", "read x; stty size; echo got $x"]
+        terminal = await client.spawn_command(script, size=(30, 90), sandbox_policy=free)
+        await terminal.resize(40, 100)
+        await terminal.write("yes\n")
+        shown = b"".join([piece.data async for piece in terminal])
+        assert b"40 100\r\n" in shown
+        assert b"got yes\r\n" in shown
+
+        sleeper = await client.spawn_command(["sleep", "100"], sandbox_policy=free)
+        await sleeper.terminate()
+        assert (await sleeper.wait()).exit_code != 0
+
+
+async def test_files_are_read_and_written(scene: Scene) -> None:
+    path = str(scene.workspace / "f")
+    async with scene.client() as client:
+        try:
+            await client.write_file(path, base64.b64encode(b"hi").decode())
+        except RequestRefused as refused:
+            if refused.kind == "notImplemented":
+                pytest.skip("this server has no files yet")
+            raise
+        assert base64.b64decode((await client.read_file(path)).data_base64) == b"hi"
+        entries = (await client.read_directory(str(scene.workspace))).entries
+        assert [entry.file_name for entry in entries] == ["f"]
+        await client.remove_file(path)
+
+
+async def test_configuration_and_account_are_read(scene: Scene) -> None:
+    async with scene.client() as client:
+        assert (await client.read_config()).config.model == "mock-model"
+        assert (await client.read_account()).account is None
+
+
+async def test_what_belongs_to_no_turn_comes_by_the_stream_of_the_server(scene: Scene) -> None:
+    async with scene.client() as client:
+        events = client.events()
+        thread = await client.start_thread()
+        while not isinstance(event := await anext(events), ThreadStarted):
+            pass
+        assert event.thread.id == thread.id
+
+
+@contextmanager
+def listening(scene: Scene) -> Iterator[str]:
+    """The same program on a socket, until the block ends."""
+    stderr = scene.home / "stderr"
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(
+            [scene.program, "app-server", "--listen", "ws://127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stderr=file,
+            env=environment(scene.home, CODEX_HOME=str(scene.home)),
+        )
+    try:
+        yield ServerProcess(process, stderr).websocket_url()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def relayed(scene: Scene) -> AsyncIterator[Relay]:
+    """A line to it that can be cut."""
+    with listening(scene) as url:
+        async with asyncio.timeout(SECONDS), relay(url) as line:
+            yield line
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["returns in time", "returns too late"])
+async def test_a_turn_survives_a_line_that_breaks(scene: Scene, is_late: bool) -> None:
+    """By `afterSeq` on Treadle, by reading the thread anew on the reference."""
+    gate = asyncio.Event()
+    scene.model.plays(says("hello world", "m1", ["hello"], gate), says("and on"))
+    backoff = Backoff(attempts=200, first_s=0.01, longest_s=0.05)
+    async with relayed(scene) as line, AsyncClient(line.url, reconnect=backoff) as client:
+        thread = await client.start_thread(cwd=scene.workspace)
+        turn = await thread.start_turn("hi")
+        while not isinstance(await anext(turn), AgentMessageDelta):
+            pass
+        line.cut()
+        if is_late:
+            gate.set()
+            await ended_without_us(scene)
+        line.mend()
+        gate.set()
+        result = await turn.result()
+        assert (result.agent_message, result.turn.status) == ("hello world", "completed")
+        assert len(result.items) == 2
+        assert (await thread.run("next")).agent_message == "and on"
+
+
+async def ended_without_us(scene: Scene) -> None:
+    """Wait until the server has stored the end of the turn."""
+    # Another process has no event that could be waited for.
+    while not any("task_complete" in path.read_text() for path in rollouts(scene)):  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.01)
+
+
+def rollouts(scene: Scene) -> list[Path]:
+    return list(scene.home.glob("sessions/**/rollout-*.jsonl"))

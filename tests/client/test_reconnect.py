@@ -1,0 +1,195 @@
+"""Lines that break: the client comes back, and nothing is lost or told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.client.conftest import Reach
+from tests.client.fake import SCENARIOS, THREAD, Fake, listening
+from tests.client.scenarios import say_nothing
+from tests.harness.scripted import playing
+from treadle import AsyncClient, Disconnected, ServerUnavailable
+from treadle.client.events import AgentMessageDelta, Event, TurnCompleted, TurnStarted
+from treadle.client.reconnect import Backoff
+from treadle.model.script import says, thinks
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import AgentMessageThreadItem
+from treadle.server.server import Server
+from treadle.transport.auth import CapabilityToken
+from treadle.transport.base import Transport
+from treadle.transport.websocket import WebSocketListener
+
+AT_ONCE = Backoff(attempts=50, first_s=0.001, longest_s=0.01)
+
+
+@pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
+async def test_a_server_that_counts_is_asked_for_what_came_later(server: Reach) -> None:
+    async with server("broken, counting", reconnect=AT_ONCE) as (client, heard), client:
+        thread = await client.start_thread()
+        stream = thread.stream("hi")
+        events = [event async for event in stream]
+        result = await stream.result()
+    assert [type(event).__name__.removesuffix("Notification") for event in events] == [
+        "TurnStarted",
+        "AgentMessageDelta",
+        "ItemCompleted",
+        "AgentMessageDelta",
+        "ItemCompleted",
+        "TurnCompleted",
+    ]
+    assert [item.text for item in result.items if isinstance(item, AgentMessageThreadItem)] == [
+        "one",
+        "two",
+    ]
+    assert heard.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 3}]
+    assert len(heard.calls("initialize")) == 2
+
+
+@pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
+async def test_from_a_server_that_does_not_count_the_thread_is_read_anew(server: Reach) -> None:
+    """Users, 4: what the stored thread holds and was not told is told now, under any id."""
+    async with server("broken", reconnect=AT_ONCE) as (client, heard), client:
+        thread = await client.start_thread()
+        result = await thread.run("hi")
+    assert [getattr(item, "text", None) for item in result.items] == ["one", "two"]
+    assert heard.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 0}]
+
+
+async def test_a_line_that_is_not_to_be_mended_fails_whoever_waits(in_memory: Reach) -> None:
+    async with in_memory("broken", reconnect=False) as (client, _), client:
+        thread = await client.start_thread()
+        with pytest.raises(Disconnected):
+            await thread.run("hi")
+
+
+async def test_a_server_that_does_not_come_back_is_given_up(short_folder: Path) -> None:
+    few = Backoff(attempts=2, first_s=0.001, longest_s=0.001)
+    fake = Fake({**SCENARIOS["broken"], "turn/start": say_nothing}, short_folder / "heard")
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(listening("unix", short_folder, fake))
+        async with asyncio.timeout(20), AsyncClient(url, reconnect=few) as client:
+            thread = await client.start_thread()
+            waiting = asyncio.get_running_loop().create_task(thread.run("hi"))
+            await asyncio.sleep(0)
+            await stack.aclose()
+            with pytest.raises(Disconnected):
+                await waiting
+            with pytest.raises(Disconnected):
+                await client.list_models()
+
+
+async def test_a_token_is_sent_and_one_that_is_refused_is_not_tried_again(
+    short_folder: Path,
+) -> None:
+    """Users, 5."""
+    secret = short_folder / "token"
+    secret.write_text("letmein")
+    fake = Fake({}, short_folder / "heard")
+    listener = WebSocketListener("127.0.0.1", 0, auth=CapabilityToken.from_file(secret))
+    await listener.start()
+    url = "ws://{}:{}".format(*listener.address)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(listener.serve(fake.attach))
+        async with AsyncClient(url, token="letmein") as client:
+            assert client.server.user_agent == "fake/0.1"
+        with pytest.raises(ServerUnavailable) as caught:
+            await AsyncClient(url, token="wrong").connect()
+        serving.cancel()
+    assert caught.value.is_final
+
+
+class Cutter:
+    """A listener whose connections can be cut."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._open: set[Transport] = set()
+        self.cuts = 0
+
+    async def attach(self, transport: Transport) -> None:
+        """Serve a client until it goes or is cut."""
+        self._open.add(transport)
+        try:
+            await self._server.attach(transport)
+        finally:
+            self._open.discard(transport)
+
+    async def cut(self) -> None:
+        """Break every line."""
+        for transport in list(self._open):
+            self.cuts += 1
+            await transport.close()
+
+
+@asynccontextmanager
+async def cuttable(home: Path, script: JsonValue) -> AsyncIterator[tuple[Cutter, str]]:
+    listener = WebSocketListener("127.0.0.1", 0)
+    await listener.start()
+    async with playing(home, script) as server, asyncio.TaskGroup() as tasks:
+        cutter = Cutter(server)
+        serving = tasks.create_task(listener.serve(cutter.attach))
+        yield cutter, "ws://{}:{}".format(*listener.address)
+        serving.cancel()
+
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+PIECES = [TEXT[at : at + 3] for at in range(0, len(TEXT), 3)]
+STEPS = (thinks("hm"), says(TEXT, deltas=PIECES)) * 6
+
+
+def told(events: list[Event]) -> list[JsonValue]:
+    """Events without what differs from run to run."""
+    words = [event.delta for event in events if isinstance(event, AgentMessageDelta)]
+    return [words, [type(event).__name__ for event in events]]
+
+
+async def test_a_stream_cut_again_and_again_tells_each_event_once_and_in_order(home: Path) -> None:
+    """Against a real server over real sockets."""
+    chance = random.Random(3)  # noqa: S311 - the same cuts each time
+    events: list[Event] = []
+    async with (
+        cuttable(home, [STEPS, STEPS]) as (cutter, url),
+        AsyncClient(url, reconnect=AT_ONCE) as client,
+    ):
+        thread = await client.start_thread()
+        whole = [event async for event in thread.stream("undisturbed")]
+        async for event in thread.stream("cut"):
+            events.append(event)
+            if chance.random() < 0.2:
+                await cutter.cut()
+    assert cutter.cuts > 10
+    assert isinstance(events[0], TurnStarted)
+    assert isinstance(events[-1], TurnCompleted)
+    assert told(events) == told(whole)
+
+
+async def test_many_turns_with_lines_cut_at_random_lose_nothing(home: Path) -> None:
+    """A soak: no turn is lost, none is run twice, and no task is left."""
+    before = len(asyncio.all_tasks())
+    chance = random.Random(11)  # noqa: S311 - the same cuts each time
+    count = 1000
+    async with (
+        cuttable(home, [[says(TEXT, deltas=PIECES)]] * count) as (cutter, url),
+        AsyncClient(url, reconnect=AT_ONCE) as client,
+    ):
+        threads = [await client.start_thread() for _ in range(20)]
+
+        @client.on("item:completed")
+        async def cut_at_times(_item: object) -> None:
+            if chance.random() < 0.02:
+                await cutter.cut()
+
+        for _ in range(count // len(threads)):
+            async with asyncio.TaskGroup() as tasks:
+                runs = [tasks.create_task(thread.run("go")) for thread in threads]
+            assert [run.result().agent_message for run in runs] == [TEXT] * len(threads)
+        lengths = [len((await thread.read()).turns) for thread in threads]
+    assert lengths == [count // len(threads)] * len(threads)
+    assert cutter.cuts > 10
+    assert len(asyncio.all_tasks()) == before

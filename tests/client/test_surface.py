@@ -1,0 +1,114 @@
+"""The public surface: every method is there, both clients are alike, imports are light."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from typing import get_type_hints
+
+import msgspec
+import pytest
+
+import treadle
+from tests.client.method_stubs import STUB, render
+from treadle.client import options
+from treadle.client.async_client import AsyncClient
+from treadle.client.blocking import Command, Thread, Turn
+from treadle.client.client import Client
+from treadle.client.commands import AsyncCommand
+from treadle.client.names import NAMES
+from treadle.client.thread import AsyncThread
+from treadle.client.turn import AsyncTurn
+from treadle.protocol.client_requests import CLIENT_REQUESTS
+from treadle.protocol.command import CommandExecParams
+from treadle.protocol.legacy import LEGACY_REQUESTS
+from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.turn import TurnStartParams
+
+
+def test_every_method_of_the_tables_has_a_name_of_its_own() -> None:
+    assert NAMES.keys() == {*CLIENT_REQUESTS, *LEGACY_REQUESTS} - {"initialize"}
+    assert len(set(NAMES.values())) == len(NAMES)
+    assert all(hasattr(AsyncClient, name) and hasattr(Client, name) for name in NAMES.values())
+
+
+def test_the_signatures_for_type_checkers_follow_from_the_tables() -> None:
+    """If this fails: python -m tests.client.method_stubs."""
+    assert STUB.read_text("utf-8") == render()
+
+
+def public(kind: type) -> dict[str, object]:
+    return {
+        name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")
+    }
+
+
+PAIRS = [(AsyncClient, Client), (AsyncThread, Thread), (AsyncTurn, Turn), (AsyncCommand, Command)]
+# What the blocking form is made with.
+ONLY_ASYNC = {AsyncThread: {"join"}, AsyncCommand: {"start"}, AsyncTurn: {"tap", "check"}}
+# What is set in __init__ there is a property here.
+ATTRIBUTES = {AsyncThread: {"id", "session"}, AsyncCommand: {"id"}}
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS, ids=lambda kind: kind.__name__)
+def test_both_clients_have_the_same_names_and_signatures(kind: type, twin: type) -> None:
+    ours, theirs = public(kind), public(twin)
+    extra = ONLY_ASYNC.get(kind, set())
+    assert ours.keys() - extra | ATTRIBUTES.get(kind, set()) == theirs.keys() - {"portal"}
+    for name in ours.keys() - extra:
+        if not callable(ours[name]):
+            continue
+        one = inspect.signature(getattr(kind, name)).parameters
+        two = inspect.signature(getattr(twin, name)).parameters
+        assert list(one.values()) == list(two.values()), name
+
+
+@pytest.mark.parametrize(
+    ("given", "params", "elsewhere"),
+    [
+        (options.ThreadOptions, ThreadStartParams, {"dynamic_tools"}),
+        (options.ResumeOptions, ThreadResumeParams, {"thread_id", "dynamic_tools"}),
+        (options.ForkOptions, ThreadForkParams, {"thread_id"}),
+        (options.TurnOptions, TurnStartParams, {"thread_id", "input"}),
+        (
+            options.CommandOptions,
+            CommandExecParams,
+            {"command", "process_id", "size", "stream_stdin", "stream_stdout_stderr", "tty"},
+        ),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_options_are_the_fields_of_the_request(
+    given: type, params: type[msgspec.Struct], elsewhere: set[str]
+) -> None:
+    assert set(get_type_hints(given)) == set(params.__struct_fields__) - elsewhere
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    assert {name for name in loaded_by("import treadle") if name.startswith("treadle.")} == set()
+
+
+def test_importing_the_client_imports_neither_a_server_nor_what_only_some_need() -> None:
+    loaded = loaded_by("from treadle import AsyncClient")
+    parts = {name.split(".")[1] for name in loaded if name.startswith("treadle.")}
+    assert parts == {"client", "connection", "protocol", "rpc", "support", "transport"}
+    heavy = {"pydantic", "aiohttp", "mcp", "jwt", "rich", "treadle.transport.websocket"}
+    assert loaded & heavy == set()
+
+
+def test_every_exported_name_can_be_had() -> None:
+    for name in treadle.__all__:
+        assert getattr(treadle, name) is not None
+    assert dir(treadle) == sorted(treadle.__all__)
+    with pytest.raises(AttributeError):
+        treadle.no_such_name  # noqa: B018 - asking is the test

@@ -1,0 +1,611 @@
+"""The cases of seed 000, over every transport: framing, life cycle, matrix, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.client.fake import (
+    SCENARIOS,
+    SECONDS,
+    THREAD,
+    TRANSPORTS,
+    TURN,
+    Fake,
+    listening,
+    message_item,
+    turn,
+)
+from tests.client.unattended_fake import END, Stage, begun, is_alive, staged, usage
+from treadle.client.approvals import ApprovalPolicy, CannotDecide, CommandApproval, fail_on_ask
+from treadle.client.unattended import (
+    ApprovalRequired,
+    BudgetExceeded,
+    EventKind,
+    InvalidThreadPayload,
+    InvalidTurnPayload,
+    PortExit,
+    ResponseError,
+    ResponseTimeout,
+    ServerNotFound,
+    Session,
+    SessionError,
+    SessionOptions,
+    Stalled,
+    TurnCancelled,
+    TurnFailed,
+    TurnInputRequired,
+    TurnTimeout,
+    Usage,
+)
+from treadle.protocol.base import JsonValue
+
+Staged = Callable[..., AbstractAsyncContextManager[Stage]]
+
+COMMAND = "item/commandExecution/requestApproval"
+FILES = "item/fileChange/requestApproval"
+INPUT = "item/tool/requestUserInput"
+UNAVAILABLE = "This is a non-interactive session. Operator input is unavailable."
+OLD_COMMAND = {
+    "conversationId": THREAD,
+    "callId": "c",
+    "command": ["ls"],
+    "cwd": "/",
+    "parsedCmd": [],
+}
+OLD_PATCH = {"conversationId": THREAD, "callId": "c", "fileChanges": {}}
+
+
+@pytest.fixture(params=TRANSPORTS)
+def stage(request: pytest.FixtureRequest, short_folder: Path) -> Staged:
+    """Sets up a session with a server, over each transport in turn."""
+    return partial(staged, request.param, short_folder)
+
+
+@pytest.fixture
+def in_memory(short_folder: Path) -> Staged:
+    """The same in this process only, for what no transport changes."""
+    return partial(staged, "memory", short_folder)
+
+
+@pytest.fixture
+def process(short_folder: Path) -> Staged:
+    """The same with a process, for what only processes do."""
+    return partial(staged, "subprocess", short_folder)
+
+
+# -- life cycle
+
+
+async def test_a_session_shakes_hands_starts_one_thread_and_runs_a_turn(stage: Staged) -> None:
+    """Seed 000, 3 and 5."""
+    said = ["tell", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+    async with stage(model="m", title="MT-1: do it") as play:
+        async with play.session as session:
+            report = await session.run(begun(said, usage(7, 7), END))
+            await session.run(begun(usage(9, 2), END))
+        assert play.heard.calls("thread/start") == [
+            {
+                "approvalPolicy": "never",
+                "cwd": play.workspace,
+                "model": "m",
+                "sandbox": "workspace-write",
+            }
+        ]
+        order = [each["method"] for each in play.heard.all() if "method" in each]
+        names = ["initialize", "initialized", "thread/start", "thread/name/set"]
+        assert order == [*names, "turn/start", "turn/start"]
+        assert {each["threadId"] for each in play.heard.calls("turn/start")} == {THREAD}
+        assert (report.session_id, report.number) == (f"{THREAD}-{TURN}", 1)
+        assert (report.agent_message, report.usage) == ("Hello", Usage(7, 0, 0, 0, 7))
+        assert session.used == Usage(9, 0, 0, 0, 9)
+        assert session.turn_count == 2
+    assert play.told()[-1] == "session_ended"
+
+
+async def test_every_event_is_told_in_order_with_the_session_it_belongs_to(stage: Staged) -> None:
+    delta = ["tell", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]
+    new = ["tell", "brand/new", {"thing": 1}]
+    async with stage() as play, play.session as session:
+        await session.run(begun(delta, new, END))
+    assert play.told() == [
+        "session_started",
+        "notification turn/started",
+        "notification item/agentMessage/delta",
+        "notification brand/new",
+        "notification turn/completed",
+        "turn_completed",
+        "session_ended",
+    ]
+    assert {each.session_id for each in play.events} == {f"{THREAD}-{TURN}"}
+    assert play.events[3].payload == {"threadId": THREAD, "turnId": TURN, "thing": 1}
+
+
+async def test_a_callback_that_fails_or_waits_hurts_nobody(in_memory: Staged) -> None:
+    heard: list[str] = []
+
+    async def listen(event: JsonValue) -> None:
+        await asyncio.sleep(0)
+        heard.append(event.event)
+        raise RuntimeError("the log is full")
+
+    async with in_memory(on_event=listen) as play, play.session as session:
+        await session.run(begun(END))
+    assert heard == [
+        "session_started",
+        "notification",
+        "notification",
+        "turn_completed",
+        "session_ended",
+    ]
+
+
+# -- how turns end
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "words"),
+    [
+        (["turn/failed", {"message": "no quota"}], TurnFailed, "no quota"),
+        (["turn/cancelled", {"reason": "by hand"}], TurnCancelled, "the turn was interrupted"),
+        (
+            ["turn/completed", {"turn": turn("failed", error={"message": "broken"})}],
+            TurnFailed,
+            "broken",
+        ),
+        (
+            ["turn/completed", {"turn": turn("interrupted")}],
+            TurnCancelled,
+            "the turn was interrupted",
+        ),
+    ],
+)
+async def test_a_turn_that_ends_badly_is_an_error_in_every_spelling(
+    stage: Staged, ending: list[JsonValue], error: type[SessionError], words: str
+) -> None:
+    """Seed 000, 4 and 6; and the newer spelling, in which a failure is a completed turn."""
+    async with stage() as play, play.session as session:
+        with pytest.raises(error) as caught:
+            await session.run(begun(["tell", *ending]))
+        assert str(caught.value) == words
+        assert not session.is_closed
+        await session.run(begun(END))
+
+
+async def test_a_bare_turn_completed_is_a_success(stage: Staged) -> None:
+    """Seed 000, 2: the oldest servers send no params at all."""
+    async with stage() as play, play.session as session:
+        report = await session.run(
+            json.dumps([["begin", TURN], ["send", {"method": "turn/completed"}]])
+        )
+    assert report.result.turn.status == "completed"
+
+
+async def test_silence_ends_the_turn_and_the_session(stage: Staged) -> None:
+    async with stage(stall_seconds=0.2) as play, play.session as session:
+        with pytest.raises(Stalled):
+            await session.run(begun())
+        assert session.is_closed
+        assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+
+
+async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stalled(
+    stage: Staged,
+) -> None:
+    async with stage("ends unheard", stall_seconds=0.2) as play, play.session as session:
+        report = await session.run(begun())
+    assert report.result.turn.status == "completed"
+
+
+async def test_a_turn_may_have_a_total_limit(stage: Staged) -> None:
+    """Seed 000, 6: turn_timeout."""
+    async with stage(turn_seconds=0.2) as play, play.session as session:
+        with pytest.raises(TurnTimeout):
+            await session.run(begun())
+
+
+async def test_the_death_of_the_server_ends_the_turn_with_its_exit_code(process: Staged) -> None:
+    """Seed 000, 6: port_exit."""
+    async with process() as play, play.session as session:
+        with pytest.raises(PortExit) as caught:
+            await session.run(begun(["exit", 7]))
+    assert (caught.value.status, caught.value.stderr) == (7, "last words")
+
+
+# -- how sessions do not begin
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "method"),
+    [
+        ("no handshake", ResponseTimeout, "initialize"),
+        ("thread refused", ResponseError, "thread/start"),
+        ("thread without an id", InvalidThreadPayload, "thread/start"),
+    ],
+)
+async def test_a_session_that_cannot_begin_says_why(
+    stage: Staged, scenario: str, error: type[ResponseError], method: str
+) -> None:
+    """Seed 000, 6: response_timeout, response_error, and an answer of the wrong shape."""
+    seconds = 0.3 if scenario == "no handshake" else 20.0
+    async with stage(scenario, read_seconds=seconds) as play:
+        with pytest.raises(error) as caught:
+            await play.session.start()
+        assert caught.value.method == method
+        assert play.session.is_closed
+    assert play.told() == ["startup_failed", "session_ended"]
+
+
+async def test_a_thread_that_is_never_started_is_given_up(in_memory: Staged) -> None:
+    async with in_memory("no thread", read_seconds=0.1) as play:
+        with pytest.raises(ResponseTimeout) as caught:
+            await play.session.start()
+    assert caught.value.method == "thread/start"
+
+
+@pytest.mark.parametrize("scenario", ["exits at once", "exits at thread/start"])
+async def test_a_server_that_ends_during_the_handshake_is_noticed_at_once(
+    process: Staged, scenario: str
+) -> None:
+    async with process(scenario) as play:
+        with pytest.raises(PortExit) as caught:
+            await play.session.start()
+    assert caught.value.status == 3
+
+
+async def test_a_program_that_is_not_there_is_said_to_be_missing(in_memory: Staged) -> None:
+    async with in_memory(server=["/no/such/program"]) as play:
+        with pytest.raises(ServerNotFound) as caught:
+            await play.session.start()
+    assert not caught.value.is_retryable
+
+
+async def test_a_turn_without_an_id_is_refused(stage: Staged) -> None:
+    async with stage() as play, play.session as session:
+        with pytest.raises(InvalidTurnPayload):
+            await session.run(json.dumps([["answer", {"turn": {}}]]))
+
+
+async def test_a_refused_turn_is_an_error_with_its_code(stage: Staged) -> None:
+    async with stage() as play, play.session as session:
+        with pytest.raises(ResponseError) as caught:
+            await session.run(json.dumps([["refuse", -32600, "no"]]))
+    assert caught.value.code == -32600
+
+
+# -- the handling matrix
+
+
+def ask(id_: JsonValue, method: str, **params: JsonValue) -> list[JsonValue]:
+    """A step in which the server asks."""
+    return ["ask", id_, method, params]
+
+
+async def test_approvals_are_given_for_the_session_when_the_policy_is_never(stage: Staged) -> None:
+    """Seed 000, 4 and 9: in the newer and the older words, with ids of either type."""
+    async with stage() as play, play.session as session:
+        await session.run(
+            begun(
+                ask(99, COMMAND, command="rm x"),
+                ask("a-b", FILES),
+                ask(101, "execCommandApproval", **OLD_COMMAND),
+                ask(102, "applyPatchApproval", **OLD_PATCH),
+                END,
+            )
+        )
+    assert play.heard.answers() == {
+        99: {"decision": "acceptForSession"},
+        "a-b": {"decision": "acceptForSession"},
+        101: {"decision": "approved_for_session"},
+        102: {"decision": "approved_for_session"},
+    }
+    assert [e.event for e in play.events].count(EventKind.APPROVAL_AUTO_APPROVED) == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "answer"),
+    [
+        (COMMAND, {"command": "ls"}, {"decision": "cancel"}),
+        (FILES, {}, {"decision": "cancel"}),
+        ("execCommandApproval", OLD_COMMAND, {"decision": "abort"}),
+        ("applyPatchApproval", OLD_PATCH, {"decision": "abort"}),
+    ],
+)
+async def test_with_another_policy_an_approval_ends_the_turn(
+    stage: Staged, method: str, params: JsonValue, answer: JsonValue
+) -> None:
+    """Seed 000, 6: approval_required; the server is told, and does not wait for ever."""
+    async with stage(approval_policy="on-request") as play, play.session as session:
+        with pytest.raises(ApprovalRequired) as caught:
+            await session.run(begun(ask(5, method, **params), END))
+        assert session.is_closed
+    assert play.heard.answers() == {5: answer}
+    assert set(params) <= set(caught.value.payload)
+
+
+async def test_a_policy_of_the_callers_decides_before_the_rule(in_memory: Staged) -> None:
+    def only_ls(ask: CommandApproval) -> bool:
+        return ask.command == "ls"
+
+    async with (
+        in_memory(approvals=ApprovalPolicy(command=only_ls)) as play,
+        play.session as session,
+    ):
+        await session.run(
+            begun(ask(1, COMMAND, command="ls"), ask(2, COMMAND, command="rm"), ask(3, FILES), END)
+        )
+    assert [each["decision"] for each in play.heard.answers().values()] == [
+        "accept",
+        "decline",
+        "acceptForSession",
+    ]
+
+
+async def test_a_policy_that_cannot_decide_ends_the_turn(in_memory: Staged) -> None:
+    async with in_memory(approvals=fail_on_ask) as play, play.session as session:
+        with pytest.raises(TurnInputRequired):
+            await session.run(begun(question("q", []), END))
+
+
+def question(id_: str, labels: list[str], ask_id: JsonValue = 110) -> list[JsonValue]:
+    """A step in which the model asks the user one thing."""
+    options = [{"label": label, "description": ""} for label in labels]
+    asked = {"id": id_, "header": "h", "question": "?", "options": options or None}
+    return ask(ask_id, INPUT, questions=[asked], isBlocking=True)
+
+
+TOOL = "mcp_tool_call_approval_call-717"
+
+
+@pytest.mark.parametrize(
+    ("id_", "labels", "policy", "answer"),
+    [
+        (TOOL, ["Approve Once", "Approve this Session", "Deny"], "never", "Approve this Session"),
+        (TOOL, ["Deny", "Approve Once"], "never", "Approve Once"),
+        (TOOL, ["Deny", "Allow it"], "never", "Allow it"),
+        (TOOL, ["Deny", "Approve Once"], "on-request", UNAVAILABLE),
+        (TOOL, ["Deny"], "never", UNAVAILABLE),
+        ("freeform-718", [], "never", UNAVAILABLE),
+        ("choice", ["Approve this Session"], "never", UNAVAILABLE),
+    ],
+)
+async def test_questions_to_the_user_get_the_standing_answers(
+    in_memory: Staged, id_: str, labels: list[str], policy: str, answer: str
+) -> None:
+    """Seed 000, 4."""
+    async with in_memory(approval_policy=policy) as play, play.session as session:
+        await session.run(begun(question(id_, labels), END))
+    assert play.heard.answers() == {110: {"answers": {id_: {"answers": [answer]}}}}
+    is_approval = answer != UNAVAILABLE
+    kind = "approval_auto_approved" if is_approval else "tool_input_auto_answered"
+    assert f"{kind} {INPUT}" in play.told()
+
+
+async def test_questions_may_end_the_turn_instead(stage: Staged) -> None:
+    async with stage(questions="block") as play, play.session as session:
+        with pytest.raises(TurnInputRequired) as caught:
+            await session.run(begun(question("why", []), END))
+    assert caught.value.payload["questions"][0]["id"] == "why"
+    assert play.heard.answers() == {110: {"answers": {}}}
+
+
+async def test_questions_may_be_put_to_somebody(in_memory: Staged) -> None:
+    def reply(ask: JsonValue) -> dict[str, str]:
+        return {each.id: "forty-two" for each in ask.questions}
+
+    async with in_memory(questions="ask", on_question=reply) as play, play.session as session:
+        await session.run(begun(question("why", []), END))
+    assert play.heard.answers() == {110: {"answers": {"why": {"answers": ["forty-two"]}}}}
+
+
+ELICITATION = "mcpServer/elicitation/request"
+FORM = {"serverName": "s", "mode": "form", "message": "?", "requestedSchema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("meta", "answer", "event"),
+    [
+        (
+            {"codex_approval_kind": "mcp_tool_call", "persist": ["session", "always"]},
+            {"action": "accept", "_meta": {"persist": "session"}, "content": {}},
+            "approval_auto_approved",
+        ),
+        (None, {"action": "decline", "_meta": None, "content": None}, "approval_declined"),
+    ],
+)
+async def test_forms_of_mcp_servers_are_approvals_or_declined(
+    in_memory: Staged, meta: JsonValue, answer: JsonValue, event: str
+) -> None:
+    form = {**FORM, "_meta": meta, "requestedSchema": {"type": "object", "properties": {}}}
+    async with in_memory() as play, play.session as session:
+        await session.run(begun(ask(1, ELICITATION, **form), END))
+    assert play.heard.answers() == {1: answer}
+    assert f"{event} {ELICITATION}" in play.told()
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("turn/input_required", {}),
+        ("turn/waiting", {"requiresInput": True}),
+        ("turn/waiting", {"type": "needs_input"}),
+    ],
+)
+async def test_a_turn_that_tells_that_it_needs_input_is_ended(
+    in_memory: Staged, method: str, params: JsonValue
+) -> None:
+    """Seed 000, 6: "input-required variants", which are notifications nobody can answer."""
+    async with in_memory() as play, play.session as session:
+        with pytest.raises(TurnInputRequired):
+            await session.run(begun(["tell", method, params]))
+
+
+# -- tools
+
+
+def lookup(query: str) -> str:
+    """Find something."""
+    if query == "bad":
+        raise ValueError("no such thing")
+    return f"found {query}"
+
+
+def call(id_: JsonValue, tool: str, **arguments: JsonValue) -> list[JsonValue]:
+    """A step in which the model calls a tool."""
+    return ask(id_, "item/tool/call", callId="c", tool=tool, arguments=arguments)
+
+
+def text(words: str, *, success: bool) -> JsonValue:
+    """The result of a tool call."""
+    return {"success": success, "contentItems": [{"type": "inputText", "text": words}]}
+
+
+async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
+    """Seed 000, 4."""
+    old = ask(104, "item/tool/call", callId="c", name="lookup", arguments={"query": "y"})
+    async with stage(tools=[lookup]) as play, play.session as session:
+        steps = [
+            call(101, "other"),
+            call(102, "lookup", query="x"),
+            call(103, "lookup", query="bad"),
+        ]
+        await session.run(begun(*steps, old, END))
+        assert [each["name"] for each in play.heard.calls("thread/start")[0]["dynamicTools"]] == [
+            "lookup"
+        ]
+    assert play.heard.answers() == {
+        101: text("Unsupported dynamic tool 'other'.", success=False),
+        102: text("found x", success=True),
+        103: text("ValueError: no such thing", success=False),
+        104: text("found y", success=True),
+    }
+    assert [each for each in play.told() if "tool/call" in each] == [
+        "unsupported_tool_call item/tool/call",
+        "tool_call_completed item/tool/call",
+        "tool_call_failed item/tool/call",
+        "tool_call_completed item/tool/call",
+    ]
+
+
+async def test_a_tool_that_takes_too_long_fails_and_the_turn_goes_on(in_memory: Staged) -> None:
+    async def wait() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    async with in_memory(tools=[wait], tool_seconds=0.05) as play, play.session as session:
+        await session.run(begun(call(1, "wait"), END))
+    words = "the tool 'wait' did not answer within 0.05 s"
+    assert play.heard.answers() == {1: text(words, success=False)}
+
+
+# -- noise
+
+
+async def test_lines_that_are_no_messages_are_told_and_passed_over(stage: Staged) -> None:
+    """Seed 000, 4 and 6."""
+    noise = [["raw", '{"half": '], ["raw", "WARN starting up"], ["raw", "[1, 2]"]]
+    stray = [["send", {"id": "nobody-asked", "result": {}}], ["send", {"jsonrpc": "2.0"}]]
+    async with stage() as play, play.session as session:
+        await session.run(begun(*noise, *stray, END))
+    kept = [e for e in play.told() if e in ("malformed", "other_message")]
+    assert kept == ["malformed", "malformed", "other_message", "other_message", "other_message"]
+
+
+async def test_a_long_line_in_pieces_arrives_whole(process: Staged) -> None:
+    """Seed 000, 1: lines are buffered until they end, whatever their length."""
+    words = "x" * 3_000_000
+    said = ["tell", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
+    async with process(read_seconds=20.0) as play, play.session as session:
+        report = await session.run(begun(said, END))
+    assert report.agent_message == words
+
+
+async def test_half_a_character_does_not_cost_the_message(stage: Staged) -> None:
+    raw = (
+        '{"method":"item/completed","params":{"threadId":"thr-1","turnId":"turn-1",'
+        '"item":{"type":"agentMessage","id":"i","text":"half \\ud83d"},"completedAtMs":1}}'
+    )
+    async with stage() as play, play.session as session:
+        report = await session.run(begun(["raw", raw], END))
+    assert report.agent_message == "half \ufffd"
+
+
+async def test_stderr_can_be_read_as_lines_of_the_stream(process: Staged) -> None:
+    """Seed 000, 6: drivers of this kind merge both; ours does if asked."""
+    async with process(merge_stderr=True) as play, play.session as session:
+        with pytest.raises(PortExit):
+            await session.run(begun(["exit", 1]))
+    assert [e.payload for e in play.events if e.event == "malformed"] == ["last words"]
+
+
+# -- budgets
+
+
+async def test_a_session_that_uses_more_tokens_than_it_was_given_is_stopped(stage: Staged) -> None:
+    async with stage(max_tokens=100) as play, play.session as session:
+        with pytest.raises(BudgetExceeded) as caught:
+            await session.run(begun(usage(60, 60), usage(120, 60)))
+    assert (caught.value.used, caught.value.limit) == (120, 100)
+
+
+async def test_a_session_runs_one_turn_at_a_time(in_memory: Staged) -> None:
+    async with in_memory() as play, play.session as session, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(session.run(begun()))
+        await play.begun()
+        with pytest.raises(RuntimeError, match="a turn runs already"):
+            await session.run(begun(END))
+        first.cancel()
+
+
+async def test_cancelling_whoever_waits_interrupts_the_turn(stage: Staged) -> None:
+    async with stage() as play, play.session as session, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(session.run(begun()))
+        await play.begun()
+        running.cancel()
+    assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+
+
+def refuse_to_say(_ask: object) -> str:
+    """Nobody knows."""
+    raise CannotDecide
+
+
+async def test_somebody_who_is_asked_may_refuse_to_answer(in_memory: Staged) -> None:
+    asking = in_memory(questions="ask", on_question=refuse_to_say)
+    async with asking as play, play.session as session:
+        with pytest.raises(TurnInputRequired):
+            await session.run(begun(question("why", []), END))
+
+
+@pytest.mark.parametrize("scenario", ["broken", "broken, counting"])
+async def test_a_line_that_breaks_in_a_turn_is_mended_and_the_turn_goes_on(
+    short_folder: Path, scenario: str
+) -> None:
+    fake = Fake(SCENARIOS[scenario], short_folder / "heard")
+    async with (
+        asyncio.timeout(SECONDS),
+        listening("websocket", short_folder, fake) as url,
+        Session(SessionOptions(cwd=short_folder, server=url)) as session,
+    ):
+        report = await session.run("go")
+    assert report.agent_message == "two"
+
+
+async def test_a_session_that_is_cancelled_while_it_closes_still_ends_its_server(
+    process: Staged,
+) -> None:
+    async with process() as play, asyncio.TaskGroup() as tasks:
+        await play.session.start()
+        pid = play.session.pid
+        first = tasks.create_task(play.session.close())
+        await asyncio.sleep(0)
+        first.cancel()
+        await play.session.close()
+        assert pid is not None
+        assert not is_alive(pid)
