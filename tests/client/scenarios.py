@@ -216,6 +216,19 @@ async def echo(actor: Actor, request: JsonValue) -> None:
     await actor.tell("turn/completed", turn=turn("completed"))
 
 
+async def join_turn(actor: Actor, request: JsonValue) -> None:
+    """Put the second input into the turn of the first, as a server may."""
+    actor.counts["start"] += 1
+    if actor.counts["start"] == 1:
+        await actor.answer(request, {"turn": turn()})
+        await actor.tell("item/completed", item=message_item("one"), completedAtMs=1)
+    else:
+        await actor.answer(request, {"turn": turn()})
+        await actor.tell("item/completed", item=message_item("two", "item-2"), completedAtMs=2)
+        await actor.tell("turn/completed", turn=turn("completed"))
+
+
+SCENARIOS["joins"] = {"turn/start": join_turn}
 SCENARIOS["minimal"] = {
     "initialize": answers({"userAgent": "old/0.98"}),
     "thread/start": answers({"thread": {"id": THREAD}}),

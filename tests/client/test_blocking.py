@@ -46,6 +46,15 @@ def test_a_stream_is_an_iterator(home: Path) -> None:
         assert "".join(thread.stream("again").text()) == "def"
 
 
+def test_a_stream_that_was_left_goes_on_where_it_was(home: Path) -> None:
+    with client_of(home, streamed("abc")) as client:
+        turn = client.start_thread().start_turn("hi")
+        words = [next(turn.text())]
+        words += turn.text()
+        assert words == ["a", "b", "c"]
+        assert list(turn) == []
+
+
 def test_events_and_listeners_work_beside_the_program(home: Path) -> None:
     turns: list[Turn] = []
     ended = threading.Event()

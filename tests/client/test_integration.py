@@ -176,6 +176,22 @@ async def test_a_turn_takes_more_input_while_it_runs(scene: Scene) -> None:
     assert scene.model.requests[-1].talk()[-1] == ("user", "turn left")
 
 
+async def test_a_second_turn_that_joins_the_first_ends_with_it(scene: Scene) -> None:
+    """Upstream: input for a busy thread goes into the turn that runs."""
+    gate = asyncio.Event()
+    scene.model.plays(says("half", "m1", ["half"], gate), says("both", "m2"))
+    async with scene.client() as client:
+        thread = await client.start_thread()
+        first = await thread.start_turn("one")
+        while not isinstance(await anext(first), AgentMessageDelta):
+            pass
+        second = await thread.start_turn("two")
+        assert second.id == first.id
+        gate.set()
+        results = [await first.result(), await second.result()]
+    assert [result.agent_message for result in results] == ["both", "both"]
+
+
 async def test_a_failed_turn_is_raised_and_the_thread_goes_on(scene: Scene) -> None:
     scene.model.plays(refuses(400, {"error": {"message": "no such model"}}))
     async with scene.client() as client:

@@ -10,7 +10,13 @@ from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
 from treadle import Disconnected, EventsLost, TurnInterrupted, TurnTimeout
 from treadle.client import hub, turn_state
-from treadle.client.events import AgentMessageDelta, TextDelta, ThreadStarted, TurnStarted
+from treadle.client.events import (
+    AgentMessageDelta,
+    ItemCompleted,
+    TextDelta,
+    ThreadStarted,
+    TurnStarted,
+)
 from treadle.protocol.item import AgentMessageThreadItem
 from treadle.protocol.thread import Thread
 from treadle.protocol.turn import Turn
@@ -206,6 +212,35 @@ async def test_a_reader_that_falls_too_far_behind_is_told_how_much_it_missed(
         with pytest.raises(EventsLost) as lost:
             await anext(turn)
     assert lost.value.count == 7
+
+
+async def test_two_inputs_that_the_server_puts_into_one_turn_both_get_its_result(
+    in_memory: Reach,
+) -> None:
+    async with in_memory("joins") as (client, _), client:
+        thread = await client.start_thread()
+        first = await thread.start_turn("one")
+        while not isinstance(await anext(first), ItemCompleted):
+            pass
+        second = await thread.run("two")
+        assert await first.result() == second
+    assert [getattr(item, "text", None) for item in second.items] == ["one", "two"]
+
+
+async def test_a_turn_is_started_once_however_many_wait_for_it(in_memory: Reach) -> None:
+    async with in_memory("usual") as (client, heard), client:
+        thread = await client.start_thread()
+        turn = thread.stream("hi")
+        async with asyncio.TaskGroup() as tasks:
+            results = [tasks.create_task(turn.result()) for _ in range(3)]
+    assert {result.result().agent_message for result in results} == {"Hello"}
+    assert len(heard.calls("turn/start")) == 1
+
+
+async def test_a_client_that_is_not_connected_says_so_at_once(in_memory: Reach) -> None:
+    async with in_memory("usual") as (client, _):
+        with pytest.raises(Disconnected, match="not connected"):
+            await client.list_models()
 
 
 async def test_two_who_connect_at_once_share_one_handshake(in_memory: Reach) -> None:

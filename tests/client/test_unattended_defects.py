@@ -1,6 +1,6 @@
 """Thirteen things that drivers of this kind got wrong; each has a test that ours does not.
 
-The numbers are those of our notes on a public driver: one test, at least, for each.
+The fourth is among the tests with real servers: whether they accept what a session sends.
 """
 
 from __future__ import annotations
@@ -17,8 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.fake import THREAD, TURN, Heard, turn
-from tests.client.unattended_fake import END, Stage, begun, is_alive, reached, staged, usage
+from tests.client.fake import THREAD, TURN, Heard
+from tests.client.unattended_fake import (
+    END,
+    QUICK,
+    Stage,
+    begun,
+    failed,
+    is_alive,
+    reached,
+    staged,
+    usage,
+)
 from treadle.client.reconnect import Backoff
 from treadle.client.unattended import (
     NoProgress,
@@ -38,7 +48,6 @@ from treadle.protocol.server_requests import SERVER_REQUESTS
 Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
 SECONDS = 30
-QUICK = Backoff(attempts=2, first_s=0.0, longest_s=0.0)
 COMMAND = "item/commandExecution/requestApproval"
 
 
@@ -52,13 +61,6 @@ def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"
     folder.mkdir()
     return folder
-
-
-def failed(info: JsonValue, turn_id: str = TURN) -> list[JsonValue]:
-    """A step in which the turn fails."""
-    error = {"message": "no", "codexErrorInfo": info}
-    ended = {**turn("failed", error=error), "id": turn_id}
-    return ["tell", "turn/completed", {"turn": ended, "turnId": turn_id}]
 
 
 async def test_1_a_completed_turn_that_failed_is_no_success(

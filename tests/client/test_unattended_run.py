@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake import THREAD, TURN, Heard, turn
-from tests.client.test_unattended_defects import QUICK, failed
-from tests.client.unattended_fake import END, begun, reached, usage
+from tests.client.unattended_fake import END, QUICK, begun, failed, reached, usage
 from tests.harness.repositories import commit, repository
 from treadle.client.unattended import (
     BudgetExceeded,

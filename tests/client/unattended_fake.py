@@ -31,11 +31,13 @@ from tests.client.fake import (
     turn,
 )
 from treadle.client.connectors import Where
+from treadle.client.reconnect import Backoff
 from treadle.client.unattended import Session, SessionEvent, SessionOptions
 from treadle.protocol.base import JsonValue
 
 Step = list[JsonValue]
 
+QUICK = Backoff(attempts=2, first_s=0.0, longest_s=0.0)
 END: Step = ["tell", "turn/completed", {"turn": turn("completed")}]
 
 
@@ -227,6 +229,13 @@ def usage(total: int, last: int, thread_id: str = THREAD, turn_id: str = TURN) -
     told = {"total": counts(total), "last": counts(last)}
     ids = {"threadId": thread_id, "turnId": turn_id}
     return ["tell", "thread/tokenUsage/updated", {**ids, "tokenUsage": told}]
+
+
+def failed(info: JsonValue, turn_id: str = TURN) -> list[JsonValue]:
+    """A step in which the turn fails."""
+    error = {"message": "no", "codexErrorInfo": info}
+    ended = {**turn("failed", error=error), "id": turn_id}
+    return ["tell", "turn/completed", {"turn": ended, "turnId": turn_id}]
 
 
 def is_alive(pid: int) -> bool:

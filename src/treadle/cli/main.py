@@ -29,6 +29,15 @@ def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
 
         _keep_imports()
         return demo()
+    if given.command == "doctor":
+        from treadle.cli.doctor import doctor
+
+        return doctor(given.config, as_json=given.json)
+    if given.command == "run":
+        from treadle.cli.run import run as run_
+
+        _keep_imports()
+        return run_(given)
     parser().print_help()
     return 2
 

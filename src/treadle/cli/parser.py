@@ -16,6 +16,9 @@ def parser() -> argparse.ArgumentParser:
     commands = treadle_.add_subparsers(dest="command", metavar="COMMAND")
     _add_app_server(commands)
     commands.add_parser("demo", help="watch a server and a client talk, on every transport")
+    doctor = commands.add_parser("doctor", help="find out what works here", allow_abbrev=False)
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    _add_run(commands)
     return treadle_
 
 
@@ -69,6 +72,57 @@ def _add_app_server(commands: argparse._SubParsersAction[argparse.ArgumentParser
             "--experimental", action="store_true", help="include what is experimental"
         )
         tool.add_argument("-p", "--prettier", metavar="PATH", help=argparse.SUPPRESS)
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser("run", help="have a piece of work done", allow_abbrev=False)
+    run.add_argument("prompt", metavar="PROMPT", help="what is to be done; - reads it from stdin")
+    run.add_argument(
+        "--unattended", action="store_true", required=True, help="nobody is there to watch"
+    )
+    run.add_argument("--json", action="store_true", help="print every event as a line of JSON")
+    where = run.add_argument_group("where")
+    where.add_argument("--cwd", default=".", metavar="DIR", help="the folder to work in (.)")
+    where.add_argument(
+        "--workspace-root", metavar="DIR", help="refuse a folder that is not below this one"
+    )
+    server = where.add_mutually_exclusive_group()
+    server.add_argument(
+        "--command",
+        metavar="COMMAND",
+        dest="server_command",
+        help="start this app-server, such as 'codex app-server', instead of our own",
+    )
+    server.add_argument("--url", metavar="URL", help="use one that runs: ws://... or unix://...")
+    where.add_argument("--token-env", metavar="NAME", help="variable with the token for the URL")
+    where.add_argument("--resume", metavar="THREAD", help="go on with a thread")
+    where.add_argument("--state", metavar="FILE", help="file by which a later run goes on")
+    where.add_argument("--title", metavar="TEXT", help="name of the thread")
+    _add_rules(run)
+
+
+def _add_rules(run: argparse.ArgumentParser) -> None:
+    rules = run.add_argument_group("rules")
+    rules.add_argument("--model", metavar="MODEL", help="the configured one if not given")
+    rules.add_argument("--approval-policy", metavar="POLICY", default="never", help="never")
+    rules.add_argument("--sandbox", metavar="MODE", default="workspace-write")
+    rules.add_argument(
+        "--questions",
+        choices=["answer", "block", "ask"],
+        default="answer",
+        help="what becomes of questions to the user: a standing answer, the end, the terminal",
+    )
+    rules.add_argument("--until", metavar="COMMAND", help="take turns until this succeeds")
+    for name, kind, default, what in (
+        ("max-turns", int, None, "turns in all (1; 20 with --until)"),
+        ("max-tokens", int, None, "tokens in all"),
+        ("max-failures", int, 3, "failures in all that are tried again (3)"),
+        ("retry-seconds", float, 10.0, "wait after the first failure; each doubles it (10)"),
+        ("stall-seconds", float, 300.0, "silence after which a turn is given up; 0: never (300)"),
+        ("turn-seconds", float, 0.0, "time for one turn; 0: any (0)"),
+        ("read-seconds", float, 30.0, "time for an answer of the server (30)"),
+    ):
+        rules.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=what)
 
 
 def _add_auth(server: argparse.ArgumentParser) -> None:

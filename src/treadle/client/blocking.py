@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
 from treadle.client.commands import AsyncCommand, Output
+from treadle.client.errors import EventsLost
 from treadle.client.events import AgentMessageDelta, Event
 from treadle.client.options import ForkOptions, Input, TurnOptions
 from treadle.client.portal import Portal
@@ -15,6 +16,7 @@ from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.thread import DEFAULT, AsyncThread, ThreadSession
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn
+from treadle.client.turn_state import MAX_UNREAD
 from treadle.protocol.command import CommandExecResponse
 from treadle.protocol.review import ReviewDelivery, ReviewTarget
 from treadle.protocol.thread import Thread as ThreadInfo
@@ -29,6 +31,8 @@ class Turn:
     def __init__(self, portal: Portal, turn: AsyncTurn) -> None:
         self._portal = portal
         self._turn = turn
+        self._events: SimpleQueue[Event | None] | None = None
+        self._lost = 0
 
     def start(self) -> TurnInfo:
         """Start the turn, if it was not yet; gives it as the server announced it."""
@@ -63,11 +67,22 @@ class Turn:
 
     def __iter__(self) -> Iterator[Event]:
         # A queue between the threads: a coroutine for each event would cost more than the event.
-        events: SimpleQueue[Event | None] = SimpleQueue()
-        self._portal.run(self._turn.tap(events.put))
-        while (event := events.get()) is not None:
+        if self._events is None:
+            self._events = SimpleQueue()
+            self._portal.run(self._turn.tap(self._take))
+        while (event := self._events.get()) is not None:
             yield event
+        self._events.put(None)  # for whoever asks once more
+        if self._lost:
+            raise EventsLost(self._lost)
         self._turn.check()
+
+    def _take(self, event: Event | None) -> None:
+        if self._events is not None:
+            if event is None or self._events.qsize() < MAX_UNREAD:
+                self._events.put(event)
+            else:
+                self._lost += 1
 
     def text(self) -> Iterator[str]:
         """The agent's words as they come, and nothing else."""

@@ -134,6 +134,7 @@ class Core:
                 raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
             answer.set_exception(error)
+            answer.exception()
         else:
             answer.set_result(state)
 
@@ -159,7 +160,8 @@ class Core:
         """The line is back: hear the threads again, those that somebody waits for first."""
         awaited = {state.thread_id for state in self.hub.turns.values()}
         for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
-            await catch_up(ask, self.hub, thread_id)
+            if not await catch_up(ask, self.hub, thread_id):
+                self.subscribed.discard(thread_id)
 
     def _forget(self, thread_id: str) -> None:
         """The server has unloaded a thread: who wants it resumes it."""

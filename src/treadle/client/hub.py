@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from inspect import isawaitable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,7 +30,7 @@ from treadle.client.events import (
 from treadle.client.turn_state import OLD_ENDS, TurnState
 from treadle.protocol.command import CommandExecOutputDeltaNotification
 from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange
-from treadle.protocol.status import ActiveThreadStatus
+from treadle.protocol.status import ActiveThreadStatus, ThreadStatus
 from treadle.protocol.thread_manage import (
     ThreadArchivedNotification,
     ThreadClosedNotification,
@@ -40,6 +41,8 @@ from treadle.support.tasks import Nursery
 
 MAX_UNREAD: Final = 10_000
 """Events that a stream of the whole server keeps for a reader who does not come."""
+
+T = TypeVar("T")
 
 Listener: TypeAlias = Callable[..., Awaitable[None] | object]
 
@@ -122,6 +125,7 @@ class Hub:
         self.commands: dict[str, Callable[[CommandExecOutputDeltaNotification], None]] = {}
         self.on_resolved: Callable[[AskResolved], None] = _ignore
         self._early: dict[str, tuple[int, list[Event]]] = {}
+        self._ended: dict[str, tuple[int, TurnState]] = {}
         self._early_ends: list[tuple[Event, str | None]] = []
         self._opening: list[int] = []
         self._serial = 0
@@ -173,7 +177,7 @@ class Hub:
                 listener(event)
             return
         if isinstance(event, ThreadStatusChanged):
-            self._note_status(event)
+            self.note_status(event.thread_id, event.status)
         elif isinstance(event, AskResolved):
             self.on_resolved(event)
         elif isinstance(event, _CLOSINGS):
@@ -202,23 +206,34 @@ class Hub:
         self._opening.remove(serial)
         if not self._opening:
             self._early.clear()
+            self._ended.clear()
             self._early_ends.clear()
             return
-        oldest = self._opening[0]
-        for turn_id in [id_ for id_, (made, _) in self._early.items() if made < oldest]:
-            del self._early[turn_id]
+        _drop_before(self._opening[0], self._early)
+        _drop_before(self._opening[0], self._ended)
 
     def follow(self, state: TurnState) -> None:
         """Give a turn its events, from the first that was told since its request was made."""
-        self.turns[state.id] = state
         turn_id = state.id
-        state.at_end(lambda: self.turns.pop(turn_id, None))
+        _, ended = self._ended.get(turn_id, (0, None))
+        known = self.turns.get(turn_id) or ended
+        if known is not None:
+            # A server may put new input into the turn that runs, and answer with that one.
+            known.share_with(state)
+            return
+        self.turns[turn_id] = state
+        state.at_end(partial(self._on_end, state))
         _, events = self._early.pop(turn_id, (0, []))
         for event in events:
             state.feed(event)
         ends, self._early_ends = self._early_ends, []
         for event, thread_id in ends:
             self._end_only_turn(event, thread_id)
+
+    def _on_end(self, state: TurnState) -> None:
+        self.turns.pop(state.id, None)
+        if self._opening:
+            self._ended[state.id] = self._serial, state
 
     def _end_only_turn(self, event: Event, thread_id: str | None) -> None:
         """End the turn that an ending without an id can only mean."""
@@ -247,12 +262,12 @@ class Hub:
             for item_id in ended:
                 del self._edits[item_id]
 
-    def _note_status(self, event: ThreadStatusChanged) -> None:
-        status = event.status
+    def note_status(self, thread_id: str, status: ThreadStatus) -> None:
+        """Know whether a thread waits for somebody."""
         if isinstance(status, ActiveThreadStatus) and status.active_flags:
-            self.waiting.add(event.thread_id)
+            self.waiting.add(thread_id)
         else:
-            self.waiting.discard(event.thread_id)
+            self.waiting.discard(thread_id)
 
     # -- listeners
 
@@ -326,6 +341,11 @@ _ITEMS: Final = frozenset({ItemStarted, ItemCompleted, TurnCompleted})
 
 def _ignore(_event: object) -> None:
     pass
+
+
+def _drop_before(serial: int, kept: dict[str, tuple[int, T]]) -> None:
+    for key in [key for key, (made, _) in kept.items() if made < serial]:
+        del kept[key]
 
 
 async def _call(listener: Listener, value: object) -> None:

@@ -157,9 +157,7 @@ class Line:
     async def _persist(self, method: Request[P, R], params: P) -> R:
         delays = _BUSY.delays()
         while True:
-            link = self._link
-            if link is None or not self._is_up.is_set():
-                link = await self._come_back()
+            link = await self._living()
             try:
                 return await _ask(link.connection, method, params)
             except RequestRefused as refused:
@@ -172,30 +170,30 @@ class Line:
                 if not self.can_return or not method.method.endswith(_REPEATABLE):
                     raise link.failure() from None
 
-    async def _come_back(self) -> _Link:
-        await self._is_up.wait()
-        if self._end is not None:
-            raise _copy(self._end)
+    async def _living(self) -> _Link:
+        """The line as it is, or as soon as it is mended."""
+        if self._link is not None and not self._is_up.is_set():
+            await self._is_up.wait()
         if self._link is None:
-            raise Disconnected("the client is not connected")
+            raise _copy(self._end or Disconnected("the client is not connected"))
         return self._link
 
     async def _live(self, link: _Link) -> None:
         """Stay with the conversation until the client or the last try to mend it ends."""
-        while True:
-            await asyncio.wait({link.task})
-            if self._is_closing:
-                return
-            logger.info("line broke", extra={"reason": str(link.failure())})
-            if self._backoff is None:
+        try:
+            while True:
+                await asyncio.wait({link.task})
+                if self._is_closing:
+                    return
+                logger.info("line broke", extra={"reason": str(link.failure())})
+                if self._backoff is None or (returned := await self._return(self._backoff)) is None:
+                    return
+                link = returned
+                self._use(link)
+        finally:
+            # However this ends, nobody is left waiting.
+            if not self._is_closing:
                 self._finish(link.failure())
-                return
-            returned = await self._return(self._backoff)
-            if returned is None:
-                self._finish(link.failure())
-                return
-            link = returned
-            self._use(link)
 
     async def _return(self, backoff: Backoff) -> _Link | None:
         for delay in backoff.delays():
@@ -209,12 +207,16 @@ class Line:
             except ClientError:
                 continue
             try:
-                await self._on_return(partial(_ask, link.connection))
+                await self._on_return(partial(self._ask_on, link.connection))
             except (ConnectionLost, TimeoutError):
-                await asyncio.wait({link.task})
+                await self._drop(link)
                 continue
             return link
         return None
+
+    async def _ask_on(self, connection: Connection[None], method: Request[P, R], params: P) -> R:
+        async with asyncio.timeout(self._timeout):
+            return await _ask(connection, method, params)
 
     async def _shake_hands(self) -> tuple[_Link, InitializeResponse]:
         transport = await self._connector.connect(self._tasks)

@@ -51,14 +51,16 @@ class Backoff:
             yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - a jitter, no secret
 
 
-async def catch_up(ask: Asker, hub: Hub, thread_id: str) -> None:
-    """Subscribe to a thread again and tell its turns what they missed."""
+async def catch_up(ask: Asker, hub: Hub, thread_id: str) -> bool:
+    """Subscribe to a thread again and tell its turns what they missed; false if that is refused."""
     try:
         thread = await _resume(ask, thread_id, hub.seqs.get(thread_id))
     except RequestRefused as refused:
         _give_up(hub, thread_id, refused)
-    else:
-        reconcile(hub, thread)
+        return False
+    hub.note_status(thread_id, thread.status)
+    reconcile(hub, thread)
+    return True
 
 
 async def _resume(ask: Asker, thread_id: str, after_seq: int | None) -> Thread:

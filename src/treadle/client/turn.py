@@ -51,6 +51,7 @@ class AsyncTurn:
         self._silence = silence
         self._timeout = timeout
         self._state: TurnState | None = None
+        self._starting = asyncio.Lock()
 
     # -- its life
 
@@ -155,10 +156,13 @@ class AsyncTurn:
         return self._state
 
     async def _started(self) -> TurnState:
-        if self._state is None:
-            self._state = await self._begin()
-            Watch(self._core, self._state, silence=self._silence, timeout=self._timeout)
-        return self._state
+        if self._state is not None:
+            return self._state
+        async with self._starting:
+            if self._state is None:
+                self._state = await self._begin()
+                Watch(self._core, self._state, silence=self._silence, timeout=self._timeout)
+            return self._state
 
 
 def _outcome(result: TurnResult[None]) -> TurnResult[None]:
@@ -219,7 +223,8 @@ class Watch:
         now = state.now()
         if self._silence is None or state.is_over:
             return
-        if state.open_asks or state.thread_id in self._core.hub.waiting:
+        hub = self._core.hub
+        if hub.turns.get(state.id, state).open_asks or state.thread_id in hub.waiting:
             state.heard_at = now
         left = state.heard_at + self._silence - now
         if left > 0:

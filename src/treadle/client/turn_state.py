@@ -60,6 +60,7 @@ class TurnState:
         self._tap: Callable[[Event | None], None] | None = None
         self._lost = 0
         self._waiters: list[asyncio.Future[None]] = []
+        self._twins: list[TurnState] = []
         self._on_end: list[Callable[[], object]] = []
 
     @property
@@ -83,6 +84,8 @@ class TurnState:
         """Take the next event of the turn."""
         if self.is_over:
             return
+        for twin in self._twins:
+            twin.feed(event)
         self.heard_at = self.now()
         self.is_running = True
         # Deltas, the bulk of all events, change nothing that is kept here.
@@ -114,8 +117,22 @@ class TurnState:
     def fail(self, failure: ClientError) -> None:
         """Give the turn up: whoever waits gets this error."""
         if not self.is_over:
+            for twin in self._twins:
+                twin.fail(failure)
             self.failure = failure
             self._end()
+
+    def share_with(self, twin: TurnState) -> None:
+        """Let somebody else follow the same turn from here on, with what is known of it."""
+        twin.items.update(self.items)
+        twin.diff, twin.plan, twin.usage = self.diff, self.plan, self.usage
+        twin.is_running = self.is_running
+        if not self.is_over:
+            self._twins.append(twin)
+        elif self.failure is not None:
+            twin.fail(self.failure)
+        else:
+            twin.feed(TurnCompleted(thread_id=self.thread_id, turn=self.turn))
 
     async def next_event(self) -> Event | None:
         """Wait for the next event; `None` after the last.

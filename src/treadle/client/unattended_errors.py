@@ -18,7 +18,7 @@
         ├── BudgetExceeded       budget_exceeded
         └── NoProgress           no_progress
 
-The words are those of seed drivers of this kind, so that whoever reads their logs can read ours.
+The words are those that other drivers of this kind use, so that their users can read our logs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""What `treadle run` prints: lines for people, or one JSON document per line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import msgspec
+
+from treadle.client.unattended import RunReport, SessionError, SessionEvent
+from treadle.protocol.base import JsonValue
+
+_WIDTH: Final = 200
+
+
+class Output:
+    """Prints events as they come."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def event(self, event: SessionEvent) -> None:
+        """Print one event, or nothing if it is of no use to people."""
+        if self._as_json:
+            _write(msgspec.json.encode(event).decode())
+        elif (line := _line(event)) is not None:
+            _write(line)
+
+    def ended(self, report: RunReport, exit_code: int) -> None:
+        """Print how the run ended."""
+        turns, tokens = len(report.turns), report.usage.total_tokens
+        if self._as_json:
+            _document(
+                event="run_ended",
+                ending=report.ending,
+                exitCode=exit_code,
+                threadId=report.thread_id,
+                turns=turns,
+                failures=report.failures,
+                usage=report.usage.document(),
+                agentMessage=report.agent_message,
+            )
+        else:
+            _write(f"{report.ending}: {turns} turns, {tokens} tokens, thread {report.thread_id}")
+
+    def failed(self, error: SessionError) -> None:
+        """Print why the run failed."""
+        notes = getattr(error, "__notes__", [])
+        if self._as_json:
+            payload = {**error.payload_document(), "notes": notes}
+            _document(event="run_ended", ending="failed", exitCode=error.exit_code, error=payload)
+            return
+        print(f"Error: {error.kind}: {error}", *notes, sep="\n  ", file=sys.stderr)
+
+
+def _document(**fields: JsonValue) -> None:
+    _write(msgspec.json.encode(fields).decode())
+
+
+def _write(line: str) -> None:
+    print(line, flush=True)
+
+
+def _line(event: SessionEvent) -> str | None:
+    payload = event.payload if isinstance(event.payload, dict) else {}
+    match str(event.event):
+        case "session_started":
+            return f"turn {event.session_id}"
+        case "notification":
+            return _told(event.method or "", payload)
+        case "malformed" | "other_message":
+            return f"? {_short(str(event.payload))}"
+        case "turn_completed":
+            return f"turn completed, {payload.get('usage', {}).get('totalTokens', 0)} tokens"
+        case "turn_ended_with_error" | "startup_failed":
+            return f"! {payload.get('kind')}: {payload.get('message')}"
+        case "retrying":
+            return f"! trying again in {payload.get('waitSeconds', 0):.0f} s"
+        case "session_ended":
+            return None
+        case kind:
+            return f"{kind.replace('_', ' ')}: {_subject(event.method or '', payload)}"
+
+
+def _told(method: str, params: dict[str, JsonValue]) -> str | None:
+    item = params.get("item")
+    if method == "item/completed" and isinstance(item, dict):
+        return _item(item)
+    if method in ("warning", "configWarning", "error"):
+        error = params.get("error")
+        words = error.get("message") if isinstance(error, dict) else None
+        return f"! {_short(str(words or params.get('message') or params.get('summary')))}"
+    return None
+
+
+def _item(item: dict[str, JsonValue]) -> str | None:
+    match item.get("type"):
+        case "agentMessage":
+            return f"agent: {item.get('text')}"
+        case "commandExecution":
+            return f"$ {_short(str(item.get('command')))} -> {item.get('exitCode')}"
+        case "fileChange":
+            paths = [str(each.get("path")) for each in item.get("changes") or ()]
+            return f"edit {item.get('status')}: {', '.join(paths)}"
+        case "mcpToolCall" | "dynamicToolCall":
+            return f"tool {item.get('tool')}: {item.get('status')}"
+        case _:
+            return None
+
+
+def _subject(method: str, payload: dict[str, JsonValue]) -> str:
+    params = payload.get("params")
+    fields = params if isinstance(params, dict) else {}
+    named = fields.get("command") or fields.get("tool") or fields.get("message")
+    return _short(str(named)) if named else method
+
+
+def _short(text: str) -> str:
+    one = " ".join(text.split())
+    return one if len(one) <= _WIDTH else f"{one[: _WIDTH - 1]}…"

@@ -1,0 +1,200 @@
+"""`treadle run --unattended`: what it prints, and what its exit codes say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.client.fake import ROOT, Heard, message_item, turn
+from tests.client.unattended_fake import END, begun, usage
+from tests.client.unattended_fake import command as fake_command
+from tests.harness.processes import TREADLE, environment
+from treadle.protocol.base import JsonValue
+
+SECONDS = 50
+ENDLESS = '{"responses": [["still at it"]], "then": "repeat"}'
+INPUT = "item/tool/requestUserInput"
+SAID = ["tell", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+FAILED = [
+    "tell",
+    "turn/completed",
+    {"turn": turn("failed", error={"message": "no", "codexErrorInfo": "unauthorized"})},
+]
+ASKED = ["ask", 1, INPUT, {"questions": [{"id": "q", "header": "h", "question": "why?"}]}]
+
+
+def fake(home: Path) -> list[str]:
+    """Options that name the server of the tests."""
+    words = " ".join(fake_command("steps", home.parent / "heard"))
+    return ["--command", words, "--max-failures", "0"]
+
+
+def run(
+    home: Path, *arguments: str, given: str | None = None, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command and wait for it."""
+    return subprocess.run(
+        [TREADLE, "run", "--unattended", *arguments],
+        env=environment(home, PYTHONPATH=str(ROOT), **extra),
+        cwd=home,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_our_own_server_and_its_model_are_used_if_nothing_else_is_said(home: Path) -> None:
+    (home / "script.json").write_text('[["I am done."]]')
+    done = run(home, "hello", TREADLE_SCRIPT=str(home / "script.json"))
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *others = done.stdout.splitlines()
+    thread_id = others[-1].rpartition(" ")[2]
+    assert first.startswith(f"turn {thread_id}-")
+    assert others[0] == "agent: I am done."
+
+
+def test_people_read_what_happened(home: Path) -> None:
+    done = run(home, *fake(home), begun(ASKED, SAID, usage(7, 7), END))
+    assert done.stdout.splitlines() == [
+        "turn thr-1-turn-1",
+        f"tool input auto answered: {INPUT}",
+        "agent: Hello",
+        "turn completed, 7 tokens",
+        "idle: 1 turns, 7 tokens, thread thr-1",
+    ]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_programs_read_a_line_of_json_for_each_event(home: Path) -> None:
+    done = run(home, "--json", *fake(home), "-", given=begun(SAID, usage(7, 7), END))
+    events: list[JsonValue] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["event"] for each in events] == [
+        "session_started",
+        *["notification"] * 4,
+        "turn_completed",
+        "session_ended",
+        "run_ended",
+    ]
+    assert events[2]["payload"]["item"]["text"] == "Hello"
+    assert events[-1] == {
+        "event": "run_ended",
+        "ending": "idle",
+        "exitCode": 0,
+        "threadId": "thr-1",
+        "turns": 1,
+        "failures": 0,
+        "usage": {
+            "inputTokens": 7,
+            "cachedInputTokens": 0,
+            "outputTokens": 0,
+            "reasoningOutputTokens": 0,
+            "totalTokens": 7,
+        },
+        "agentMessage": "Hello",
+    }
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "exit_code", "kind"),
+    [
+        ([FAILED], [], 10, "turn_failed"),
+        ([], ["--turn-seconds", "0.3"], 12, "turn_timeout"),
+        ([], ["--stall-seconds", "0.3"], 13, "stalled"),
+        ([ASKED, END], ["--questions", "block"], 14, "turn_input_required"),
+        ([usage(50, 50), END], ["--max-tokens", "10"], 16, "budget_exceeded"),
+        ([["exit", 4]], [], 21, "port_exit"),
+        ([END], ["--workspace-root", "."], 30, "invalid_workspace_cwd"),
+    ],
+)
+def test_the_exit_code_says_what_went_wrong(
+    home: Path, steps: list[list[JsonValue]], options: list[str], exit_code: int, kind: str
+) -> None:
+    done = run(home, *options, *fake(home), begun(*steps))
+    assert done.returncode == exit_code
+    assert done.stderr.startswith(f"Error: {kind}: ")
+
+
+def test_a_server_that_is_not_there_is_said_to_be_missing(home: Path) -> None:
+    done = run(home, "--command", "/no/such/server", "hello")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        20,
+        "Error: codex_not_found: could not start '/no/such/server': No such file or directory",
+    )
+
+
+def test_turns_are_taken_until_a_command_succeeds(home: Path) -> None:
+    (home / "script.json").write_text(ENDLESS)
+    check = "echo x >> count; test $(wc -l < count) -ge 3"
+    done = run(home, "--until", check, "go", TREADLE_SCRIPT=str(home / "script.json"))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("done: 3 turns")
+
+
+def test_a_check_that_never_succeeds_has_an_exit_code_of_its_own(home: Path) -> None:
+    (home / "script.json").write_text(ENDLESS)
+    options = ["--until", "false", "--max-turns", "2", "go"]
+    done = run(home, *options, TREADLE_SCRIPT=str(home / "script.json"))
+    assert done.returncode == 3
+    assert done.stdout.splitlines()[-1].startswith("max_turns: 2 turns")
+
+
+def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
+    done = run(home, "--questions", "ask", *fake(home), begun(ASKED, END), given="because\n")
+    assert done.returncode == 0
+    assert "why?" in done.stderr
+    assert Heard(home.parent / "heard").answers() == {
+        1: {"answers": {"q": {"answers": ["because"]}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--questions", "ask", "-"], "questions cannot be asked"),
+        (["  "], "the prompt is empty"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(home: Path, arguments: list[str], words: str) -> None:
+    done = run(home, *arguments, given="x")
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_run_must_say_that_nobody_watches(home: Path) -> None:
+    done = subprocess.run(
+        [TREADLE, "run", "hello"],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--unattended" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        process = await asyncio.create_subprocess_exec(
+            *[TREADLE, "run", "--unattended", *fake(home), begun()],
+            env=environment(home, PYTHONPATH=str(ROOT)),
+            cwd=home,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"turn thr-1-turn-1\n"
+        process.send_signal(number)
+        await process.stdout.read()
+        assert await process.wait() == 128 + number
+    assert len(Heard(home.parent / "heard").calls("turn/interrupt")) == 1
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
