@@ -6,6 +6,7 @@ The differences are written down here with their reasons.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -53,7 +54,8 @@ async def run(scene: Scene, thread_id: str, method: str, result: JsonValue) -> N
 
 
 def work(scene: Scene) -> None:
-    """Put a file into the workspace."""
+    """Make the workspace a repository, wherever it is, with a file in it."""
+    subprocess.run(["git", "init", "-q", scene.cwd], check=True)
     Path(scene.cwd, "a.txt").write_text("hello\n")
 
 
@@ -224,12 +226,12 @@ GIT = frozenset(
     for name in ("sha", "branch", "originUrl")
 )
 SCENARIOS: dict[str, Scenario] = {
-    "patched": Scenario(patched),
-    "patch accepted": Scenario(asked_about_a_patch("accept"), loose=LOOSE),
-    "patch declined": Scenario(asked_about_a_patch("decline"), loose=LOOSE),
+    "patched": Scenario(patched, keys=GIT),
+    "patch accepted": Scenario(asked_about_a_patch("accept"), keys=GIT, loose=LOOSE),
+    "patch declined": Scenario(asked_about_a_patch("decline"), keys=GIT, loose=LOOSE),
     # What was told of a patch is not left without an end.
     "patch cancelled": Scenario(
-        asked_about_a_patch("cancel"), ["+ item/completed fileChange"], loose=LOOSE
+        asked_about_a_patch("cancel"), ["+ item/completed fileChange"], GIT, loose=LOOSE
     ),
     # A question is settled for every client, whatever it was about; and JSON that cannot be read
     # is explained by another parser.

@@ -46,6 +46,7 @@ def workspace(tmp_path: Path) -> Workspace:
     inner = root / "inner"
     inner.mkdir(parents=True)
     (root / ".git").mkdir()
+    (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     return Workspace(tmp_path / "home", root, inner)
 
 

@@ -23,8 +23,8 @@ BUILT = set(
     getAuthStatus hooks/list initialize mcpServer/event/stream/start
     mcpServer/event/stream/stop mcpServer/oauth/login mcpServer/resource/read
     mcpServer/tool/call mcpServerStatus/list mock/experimentalMethod model/list
-    permissionProfile/list review/start thread/approveGuardianDeniedAction thread/archive
-    thread/backgroundTerminals/clean thread/backgroundTerminals/list
+    permissionProfile/list review/start skills/list thread/approveGuardianDeniedAction
+    thread/archive thread/backgroundTerminals/clean thread/backgroundTerminals/list
     thread/backgroundTerminals/terminate
     thread/compact/start thread/delete thread/fork
     thread/goal/clear thread/goal/get thread/goal/set thread/inject_items thread/items/list

@@ -15,12 +15,14 @@ from treadle.client.connectors import Connector
 from treadle.client.errors import ClientError, Disconnected
 from treadle.client.hub import Hub
 from treadle.client.line import Line
-from treadle.client.reconnect import Asker, Backoff, catch_up, tell_missed
+from treadle.client.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
 from treadle.client.tools import Toolbox
 from treadle.client.turn import interrupt
 from treadle.client.turn_state import TurnState
+from treadle.protocol.client_requests import THREAD_READ
 from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Request
+from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
@@ -29,6 +31,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _FAREWELL_SECONDS: Final = 2.0
+_LOOKS: Final = Backoff(attempts=6, first_s=0.05, longest_s=0.8)
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +128,7 @@ class Core:
                 state = TurnState(thread_id, turn, keeps_events=keeps_events)
                 self.hub.follow(state)
                 if turn.items or turn.status != "inProgress":
-                    tell_missed(state, turn)  # it is not new: its start was asked for twice
+                    self.reconcile(state, turn)  # it is not new: its start was asked for twice
         except (ClientError, asyncio.CancelledError) as error:
             is_ours = isinstance(error, asyncio.CancelledError)
             answer.set_exception(Disconnected("the client is closed") if is_ours else error)
@@ -160,8 +163,27 @@ class Core:
         """The line is back: hear the threads again, those that somebody waits for first."""
         awaited = {state.thread_id for state in self.hub.turns.values()}
         for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
-            if not await catch_up(ask, self.hub, thread_id):
+            if not await catch_up(ask, self.hub, thread_id, self.reconcile):
                 self.subscribed.discard(thread_id)
+
+    def reconcile(self, state: TurnState, turn: Turn) -> None:
+        """Tell a followed turn what is stored of it and was not told."""
+        if is_unsure(turn):
+            self.tasks.spawn(self._look_again(state, turn), f"look again at {state.id}")
+        else:
+            tell_missed(state, turn)
+
+    async def _look_again(self, state: TurnState, turn: Turn) -> None:
+        """Read a turn until its end is certain, or nothing more is to be expected."""
+        params = ThreadReadParams(thread_id=state.thread_id, include_turns=True)
+        with suppress(ClientError):
+            for delay in _LOOKS.delays():
+                await asyncio.sleep(delay)
+                thread = (await self.request(THREAD_READ, params)).thread
+                turn = next((each for each in thread.turns if each.id == state.id), turn)
+                if not is_unsure(turn):
+                    break
+        tell_missed(state, turn)
 
     def _forget(self, thread_id: str) -> None:
         """The server has unloaded a thread: who wants it resumes it."""

@@ -11,7 +11,9 @@ from treadle.transport.base import Transport
 
 # Half of a surrogate pair, or a whole one; an escaped backslash is no beginning of an escape.
 _ESCAPE: Final = re.compile(
-    rb"\\\\|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    rb"\\\\"
+    rb"|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
 

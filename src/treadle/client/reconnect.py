@@ -7,9 +7,9 @@ one the thread is read anew, and what its turns hold that was not told is told n
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,10 @@ class Asker(Protocol):
         ...
 
 
+Reconcile: TypeAlias = Callable[[TurnState, Turn], None]
+"""Brings what was told of a turn in line with what is stored of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How long to wait before each further try: twice as long each time, and never in step."""
@@ -51,7 +55,7 @@ class Backoff:
             yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - a jitter, no secret
 
 
-async def catch_up(ask: Asker, hub: Hub, thread_id: str) -> bool:
+async def catch_up(ask: Asker, hub: Hub, thread_id: str, reconcile: Reconcile) -> bool:
     """Subscribe to a thread again and tell its turns what they missed; false if that is refused."""
     try:
         thread = await _resume(ask, thread_id, hub.seqs.get(thread_id))
@@ -59,7 +63,10 @@ async def catch_up(ask: Asker, hub: Hub, thread_id: str) -> bool:
         _give_up(hub, thread_id, refused)
         return False
     hub.note_status(thread_id, thread.status)
-    reconcile(hub, thread)
+    turns = {turn.id: turn for turn in thread.turns}
+    for state in list(hub.turns.values()):
+        if state.id in turns:
+            reconcile(state, turns[state.id])
     return True
 
 
@@ -79,13 +86,12 @@ def _give_up(hub: Hub, thread_id: str, reason: ClientError) -> None:
             state.fail(reason)
 
 
-def reconcile(hub: Hub, thread: Thread) -> None:
-    """Tell followed turns what the thread holds of them and was not told."""
-    turns = {turn.id: turn for turn in thread.turns}
-    for state in list(hub.turns.values()):
-        turn = turns.get(state.id)
-        if turn is not None:
-            tell_missed(state, turn)
+def is_unsure(turn: Turn) -> bool:
+    """Whether a stored turn may still be going on.
+
+    The reference shows a turn whose end it has not stored yet as interrupted, at no time.
+    """
+    return turn.status == "interrupted" and turn.completed_at is None
 
 
 def tell_missed(state: TurnState, turn: Turn) -> None:

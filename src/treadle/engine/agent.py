@@ -155,6 +155,9 @@ class Agent:
     async def _converse(self) -> None:
         await self._wait_for_servers()
         if self._left_calls:
+            from treadle.engine.recovery import end_orphans
+
+            end_orphans(self._turn, self._left_calls, self._tools)
             async with self._carrying_out() as carry_out:
                 for call in self._left_calls:
                     carry_out(call)

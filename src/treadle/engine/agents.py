@@ -151,20 +151,19 @@ class Agents:
         if thread is not None:
             await thread.halt()
 
-    async def wait(self, children: Sequence[Child], timeout_s: float) -> bool:
-        """Wait until one of them has nothing left to do; false if none has in time."""
+    async def wait(self, turn: Turn, children: Sequence[Child], timeout_s: float) -> None:
+        """Wait until one of them has nothing left to do, the user says something, or time is up."""
         for child in children:
             child.waiters += 1
         try:
             async with asyncio.timeout(timeout_s):
-                while not any(child.is_done for child in children):
+                while not (turn.waiting or any(child.is_done for child in children)):
                     await self._change.wait()
         except TimeoutError:
-            return False
+            pass
         finally:
             for child in children:
                 child.waiters -= 1
-        return True
 
     async def close(self, child: Child) -> CollabAgentState:
         """Stop a child and its own children, and let go of them; gives how it was before."""
@@ -209,6 +208,11 @@ class Agents:
         child = self._children.get(child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
+    def parent_of(self, thread: Thread) -> Thread | None:
+        """The thread that an agent works for, if it is in memory."""
+        parent_id = thread.meta.parent_thread_id
+        return self._threads.find(parent_id) if parent_id is not None else None
+
     # -- what threads tell
 
     def turn_ended(self, thread: Thread, turn: Turn) -> None:
@@ -218,6 +222,11 @@ class Agents:
             self._note(child, _outcome(turn))
         if turn.state == "interrupted":
             self.dismiss(thread.id)
+
+    def wake(self) -> None:
+        """Let those who wait for agents look up."""
+        changed, self._change = self._change, asyncio.Event()
+        changed.set()
 
     def dismiss(self, parent_id: str) -> None:
         """Close the children of a thread, without waiting for it."""
@@ -302,8 +311,7 @@ class Agents:
 
     def _set(self, child: Child, state: CollabAgentState) -> None:
         child.state = state
-        changed, self._change = self._change, asyncio.Event()
-        changed.set()
+        self.wake()
 
     async def _close_quietly(self, child: Child) -> None:
         await self.close(child)

@@ -115,9 +115,11 @@ class Approvals:
             before()
             raise Declined(judged.reason)
         if isinstance(judged, Allowed):
+            if turn.reviews_all:
+                await self._review_command(turn, request, before)
             free = judged.is_free and settings.approval_policy != "untrusted"
             return Permit(UNRESTRICTED if free else usual, False)
-        if not is_known:
+        if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
         return Permit(UNRESTRICTED if request.escalated else wider, was_asked=True)
 
@@ -172,8 +174,9 @@ class Approvals:
             self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
         if isinstance(judged, Forbidden):
             raise Declined(judged.reason)
+        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
         if isinstance(judged, Allowed) or is_known:
-            return False
+            return turn.reviews_all and await self.reviewed(turn, call_id, action, None, before)
         params = FileChangeRequestApprovalParams(
             item_id=call_id,
             started_at_ms=turn.clock(),
@@ -181,7 +184,6 @@ class Approvals:
             turn_id=turn.id,
             reason=judged.reason,
         )
-        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
         await self._ask_files(turn, params, action, before)
         return True
 
@@ -206,9 +208,7 @@ class Approvals:
         before: Callable[[], None] | None = None,
         suffix: str = "",
     ) -> None:
-        shown = display(request.argv)
-        action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
-        if await self._reviewed(turn, request.call_id, action, request.justification, before):
+        if await self._review_command(turn, request, before):
             return
         params = self._command_params(turn, request, rules, request.justification or reason)
         accept = CommandExecutionRequestApprovalResponse("accept")
@@ -221,7 +221,7 @@ class Approvals:
                 call_id=request.call_id,
                 flag="waitingOnApproval",
                 before=before,
-                default=self._on_deadline(accept),
+                default=self.on_deadline(accept),
             )
         except AskRefused as refusal:
             raise Failed(BY_ERROR) from refusal
@@ -305,7 +305,7 @@ class Approvals:
         action: ApplyPatchGuardianApprovalReviewAction,
         before: Callable[[], None],
     ) -> None:
-        if await self._reviewed(turn, params.item_id, action, params.reason, before):
+        if await self.reviewed(turn, params.item_id, action, params.reason, before):
             return
         try:
             answer = await self._thread.asks.ask(
@@ -315,7 +315,7 @@ class Approvals:
                 key=params.item_id,
                 flag="waitingOnApproval",
                 before=before,
-                default=self._on_deadline(FileChangeRequestApprovalResponse("accept")),
+                default=self.on_deadline(FileChangeRequestApprovalResponse("accept")),
             )
         except AskRefused as refusal:
             raise Failed(BY_ERROR) from refusal
@@ -326,7 +326,14 @@ class Approvals:
         if answer.decision == "acceptForSession":
             self._files.update(action.files)
 
-    async def _reviewed(
+    async def _review_command(
+        self, turn: Turn, request: CommandRequest, before: Callable[[], None] | None
+    ) -> bool:
+        shown = display(request.argv)
+        action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
+        return await self.reviewed(turn, request.call_id, action, request.justification, before)
+
+    async def reviewed(
         self,
         turn: Turn,
         call_id: str,
@@ -353,7 +360,7 @@ class Approvals:
 
     # -- the rest
 
-    def _on_deadline(self, accept: D) -> D:
+    def on_deadline(self, accept: D) -> D:
         """The answer that counts when none came in time."""
         policy = self._thread.settings.asks
         decision = (policy.decision if policy else None) or "decline"

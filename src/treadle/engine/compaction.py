@@ -20,7 +20,7 @@ def compacted(
     kept: list[ModelItem] = []
     room = MAX_KEPT_CHARACTERS
     for item in reversed(history):
-        if not _is_users_own(item):
+        if not is_users_own(item):
             continue
         room -= len(text_of(item))
         if room < 0:
@@ -40,7 +40,7 @@ def without_older_half(history: list[ModelItem]) -> list[ModelItem]:
     ]
 
 
-def _is_users_own(item: ModelItem) -> bool:
+def is_users_own(item: ModelItem) -> bool:
     """Whether a person typed this; what we wrote in the user's name begins with a tag of ours."""
     if item.get("type") != "message" or item.get("role") != "user":
         return False

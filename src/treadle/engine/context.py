@@ -77,6 +77,7 @@ def turn_context(settings: Settings, turn: Turn) -> TurnContext:
         provider=settings.model_provider,
         approval_policy=settings.approval_policy,
         sandbox_policy=settings.sandbox,
+        permissions=settings.permission_profile.id if settings.permission_profile else None,
         effort=settings.effort,
         summary=settings.summary,
         approvals_reviewer=settings.approvals_reviewer,

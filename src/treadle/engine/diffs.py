@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from treadle.engine.docs import repository_root
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.files import Blob, Changed
 
@@ -124,12 +125,7 @@ def _blob_id(blob: Blob | None) -> str:
 def _root(cwd: str) -> str:
     """The repository that a folder is in, or else the folder itself."""
     folder = Path(cwd).resolve()
-    for place in (folder, *folder.parents):
-        git = place / ".git"
-        # In a worktree it is a file; an empty folder of that name is no repository.
-        if git.is_file() or (git / "HEAD").exists():
-            return str(place)
-    return str(folder)
+    return str(repository_root(folder) or folder)
 
 
 def _shorten(path: str, root: str) -> str:

@@ -44,8 +44,18 @@ def read_project_docs(
 
 
 def repository_root(cwd: Path) -> Path | None:
-    """The nearest folder at or above that holds `.git`."""
-    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), None)
+    """The nearest folder at or above that is a repository."""
+    return next((folder for folder in (cwd, *cwd.parents) if is_repository(folder)), None)
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether git keeps its things here.
+
+    In a worktree `.git` is a file. An empty folder of that name is nothing: sandboxes put one
+    where none may be made, for as long as a command runs.
+    """
+    git = folder / ".git"
+    return git.is_file() or (git / "HEAD").exists()
 
 
 def _files(cwd: Path, home: Path | None, names: Sequence[str]) -> Iterator[Path]:

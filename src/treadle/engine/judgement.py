@@ -48,6 +48,10 @@ NEVER_ESCALATE: Final = (
     "approval policy is never: the command cannot be run outside the sandbox; "
     "run it without asking for more rights"
 )
+NEVER_TYPE: Final = (
+    "the terminal may do more than the sandbox allows now, and nobody can be asked; "
+    "start another one"
+)
 DANGEROUS: Final = "the command is dangerous, and nobody can be asked about it"
 OUTSIDE: Final = "writing outside of the project; rejected by user approval settings"
 READ_ONLY: Final = "writing is blocked by read-only sandbox; rejected by user approval settings"
@@ -107,6 +111,11 @@ def judge_retry(policy: AskForApproval) -> Judgement:
     if policy in ("on-failure", "untrusted") or (switches and switches.sandbox_approval):
         return Questionable(f"policy {name_of(policy)}", reason)
     return Forbidden(f"policy {name_of(policy)}", "the sandbox stopped the command")
+
+
+def judge_input(policy: AskForApproval, reason: str) -> Judgement:
+    """Judge input for a command that may do more than one that is started now."""
+    return _ask_if_allowed(policy, "sandbox_approval", "may do more", reason, NEVER_TYPE)
 
 
 def judge_edit(policy: AskForApproval, sandbox: SandboxPolicy, *, is_inside: bool) -> Judgement:

@@ -61,7 +61,7 @@ def _document(text: str) -> dict[str, JsonValue] | None:
     for candidate in (whole, inner):
         try:
             document = msgspec.json.decode(candidate)
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             continue
         if isinstance(document, dict):
             return document

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -14,6 +15,7 @@ from treadle.protocol.collaboration import Settings as ModeSettings
 from treadle.protocol.config import WebSearchMode, WebSearchToolConfig
 from treadle.protocol.extension import AskPolicy
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
+from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,
@@ -33,6 +35,13 @@ class AgentLimits:
     max_depth: int = 1
 
 
+class Profile(NamedTuple):
+    """A permission profile by its name, and the policy that it stands for."""
+
+    active: ActivePermissionProfile
+    sandbox: SandboxPolicy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """A thread's settings; a turn may override them, and most overrides stay."""
@@ -43,6 +52,8 @@ class Settings:
     approval_policy: AskForApproval = "on-request"
     approvals_reviewer: ApprovalsReviewer = "user"
     sandbox: SandboxPolicy = field(default_factory=ReadOnlySandboxPolicy)
+    # Where the sandbox policy comes from, if it has a name.
+    permission_profile: ActivePermissionProfile | None = None
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
     verbosity: str | None = None
@@ -68,10 +79,11 @@ class Settings:
     # How requests to the model introduce the client that they are made for.
     user_agent: str = ""
 
-    def overridden_by(self, params: TurnStartParams) -> Settings:
+    def overridden_by(self, params: TurnStartParams, profile: Profile | None = None) -> Settings:
         """These settings under what a turn asks for; what it leaves out stays.
 
-        A collaboration mode decides about model and effort, also by giving no effort.
+        A collaboration mode decides about model and effort, also by giving no effort. The profile
+        is the one that the turn names.
         """
         mode = params.collaboration_mode
         given = {
@@ -79,7 +91,7 @@ class Settings:
             "cwd": params.cwd,
             "approval_policy": params.approval_policy,
             "approvals_reviewer": params.approvals_reviewer,
-            "sandbox": params.sandbox_policy,
+            "sandbox": profile.sandbox if profile else params.sandbox_policy,
             "effort": params.effort,
             "summary": params.summary,
             "personality": params.personality,
@@ -91,6 +103,8 @@ class Settings:
         }
         if params.service_tier is not UNSET:
             changed["service_tier"] = params.service_tier
+        if "sandbox" in changed:
+            changed["permission_profile"] = profile.active if profile else None
         if mode is not None:
             changed["effort"] = mode.settings.reasoning_effort
         return replace(self, **changed)
@@ -115,6 +129,7 @@ class Settings:
             model=self.model,
             model_provider=self.model_provider,
             sandbox_policy=self.sandbox,
+            active_permission_profile=self.permission_profile,
             effort=self.effort,
             personality=self.personality,
             service_tier=self.service_tier,

@@ -18,7 +18,7 @@ from treadle.engine.terminals import wait
 from treadle.engine.tools.output import OutputBuffer
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.backend import SandboxUnavailable
-from treadle.sandbox.policy import UNRESTRICTED, Confinement
+from treadle.sandbox.policy import Confinement
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -56,7 +56,6 @@ class Attempt:
         self._thread = thread
         self._request = request
         self._size = _ROWS_AND_COLUMNS if is_terminal else None
-        self._confinement = UNRESTRICTED
         # The number by which the model can come back to it, if it can.
         self.session: int | None = None
         # What goes before the system's words when it cannot be started.
@@ -125,7 +124,6 @@ class Attempt:
 
     async def _launch(self, confinement: Confinement) -> None:
         run, request = self.run, self._request
-        self._confinement = confinement
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
@@ -161,7 +159,7 @@ class Attempt:
 
     def _seems_denied(self) -> bool:
         run = self.run
-        if self._confinement.is_unrestricted or run.exit_code is None or run.is_over:
+        if run.confinement.is_unrestricted or run.exit_code is None or run.is_over:
             return False
         return seems_denied(run.exit_code, run.output.text())
 

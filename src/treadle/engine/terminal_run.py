@@ -15,7 +15,7 @@ from treadle.engine.turn import Turn
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import CommandExecutionOutputDeltaNotification
 from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThreadItem
-from treadle.sandbox.policy import Confinement
+from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
 if TYPE_CHECKING:
     from treadle.sandbox.process import Process
@@ -33,6 +33,8 @@ class Run:
         # What was asked for, without the shell that runs it.
         self.script = script
         self.process: Process | None = None
+        # What it may do, for as long as it runs.
+        self.confinement = UNRESTRICTED
         self.output = OutputBuffer()
         # What the model has not read yet.
         self.unread = OutputBuffer()
@@ -83,6 +85,7 @@ class Run:
         from treadle.sandbox.process import Process
 
         self._began = time.monotonic()
+        self.confinement = confinement
         self.exit_code = None
         self.exited.clear()
         self.is_terminal = size is not None

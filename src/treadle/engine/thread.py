@@ -25,11 +25,11 @@ from treadle.engine.input import message
 from treadle.engine.log import Asked, EventLog
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.messages import ClientMessages
-from treadle.engine.settings import Settings
+from treadle.engine.settings import Profile, Settings
 from treadle.engine.surroundings import Loaded, Surroundings
 from treadle.engine.terminals import Terminals
 from treadle.engine.tools.registry import ToolCall
-from treadle.engine.turn import Turn, TurnKind
+from treadle.engine.turn import Message, Turn, TurnKind
 from treadle.engine.usage import breakdown
 from treadle.engine.view import ModelView
 from treadle.model.base import Completed, Model, ModelItem
@@ -91,10 +91,13 @@ class Thread(ModelView):
 
     # -- turns
 
-    def begin_turn(self, params: TurnStartParams) -> tuple[TurnSnapshot, Callable[[], None] | None]:
+    def begin_turn(
+        self, params: TurnStartParams, profile: Profile | None = None
+    ) -> tuple[TurnSnapshot, Callable[[], None] | None]:
         """Accept input: for a new turn, or for the one that runs.
 
-        Gives the turn, and what starts it once the client has had its answer.
+        Gives the turn, and what starts it once the client has had its answer. The profile is the
+        one whose permissions the turn asks for.
 
         Raises:
             InvalidInput: the input cannot be used.
@@ -107,11 +110,10 @@ class Thread(ModelView):
         said = self._message(params)
         if self.turn is not None:
             self._check_steerable(self.turn)
-            self.update_settings(self.settings.overridden_by(params))
-            self.turn.waiting.append(said)
-            self.messages.note(said, self.turn)
+            self.update_settings(self.settings.overridden_by(params, profile))
+            self._add_input(self.turn, said)
             return self.turn.snapshot(), None
-        self.update_settings(self.settings.overridden_by(params))
+        self.update_settings(self.settings.overridden_by(params, profile))
         turn = self._new_turn("regular", params)
         turn.waiting = [said] if params.input else []
         self.messages.note(said, turn)
@@ -158,9 +160,14 @@ class Thread(ModelView):
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
         said = self._message(params)
+        self._add_input(turn, said)
+        return turn.id
+
+    def _add_input(self, turn: Turn, said: Message) -> None:
         turn.waiting.append(said)
         self.messages.note(said, turn)
-        return turn.id
+        # Whoever waits for other agents has something better to do now.
+        self.around.agents.wake()
 
     def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
         """Let the turn that runs go on under other settings; false if it does not run."""

@@ -144,9 +144,15 @@ class Threads(Archive):
         A turn that its server left behind is ended, unless it waits for an answer: then it goes on
         waiting.
         """
-        from treadle.engine.recovery import end_left_behind, find_waiting, heard_messages
+        from treadle.engine.recovery import (
+            end_left_behind,
+            end_left_items,
+            find_waiting,
+            heard_messages,
+        )
 
         left = find_waiting(journal, stored)
+        end_left_items(journal, stored, self.clock(), left)
         if left is None:
             end_left_behind(journal, stored, self.clock())
         usage = stored.usage

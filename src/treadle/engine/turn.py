@@ -92,6 +92,8 @@ class Turn:
     budget: Budget | None = None
     # Whom it talks to, if not to the thread's own agent.
     aside: Aside | None = None
+    # Whether the automatic reviewer sees even what nobody would have to approve.
+    reviews_all: bool = False
     # What this turn does otherwise than its thread.
     changes: dict[str, JsonValue] = field(default_factory=dict)
     state: State = "accepted"

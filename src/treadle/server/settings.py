@@ -6,41 +6,28 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
 from treadle.engine.errors import InvalidInput
-from treadle.engine.settings import AgentLimits, Settings
+from treadle.engine.settings import AgentLimits, Profile, Settings
 from treadle.engine.terminal_shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import WebSearchToolConfig
-from treadle.protocol.policy import (
-    DangerFullAccessSandboxPolicy,
-    ExternalSandboxSandboxPolicy,
-    ReadOnlySandboxPolicy,
-    SandboxMode,
-    WorkspaceWriteSandboxPolicy,
-)
+from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.effective import EffectiveConfig
+from treadle.server.configuration.permissions import mode_of
 from treadle.server.configuration.requirements import refuse_disallowed
 from treadle.store.records import TurnContext
 from treadle.store.thread import StoredThread
-
-_MODES: Final[dict[type, SandboxMode]] = {
-    ReadOnlySandboxPolicy: "read-only",
-    WorkspaceWriteSandboxPolicy: "workspace-write",
-    DangerFullAccessSandboxPolicy: "danger-full-access",
-    # Whoever says that the sandbox is elsewhere turns ours off.
-    ExternalSandboxSandboxPolicy: "danger-full-access",
-}
 
 Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
@@ -78,7 +65,7 @@ def stored_settings(
             effort=last.effort if last else meta.reasoning_effort,
         )
     if last is not None:
-        settings = _as_before(settings, last)
+        settings = _as_before(effective, settings, last)
     settings = replace(
         settings,
         base_instructions=meta.base_instructions or settings.base_instructions,
@@ -101,15 +88,31 @@ def check_turn(
     Raises:
         ConfigError: it tries to.
     """
-    policy = params.sandbox_policy
     refuse_disallowed(
         configuration.requirements(),
         {
             "approval_policy": params.approval_policy,
             "approvals_reviewer": params.approvals_reviewer,
-            "sandbox_mode": None if policy is None else _MODES.get(type(policy)),
+            "sandbox_mode": mode_of(params.sandbox_policy),
         },
     )
+
+
+def turn_profile(
+    configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str
+) -> Profile | None:
+    """The permission profile that a turn names, as it is seen from the thread's folder.
+
+    Raises:
+        InvalidInput: it gives a policy as well.
+        ConfigError: the profile cannot be used.
+    """
+    if params.permissions is None:
+        return None
+    if params.sandbox_policy is not None:
+        reason = "`permissions` cannot be combined with `sandboxPolicy`"
+        raise InvalidInput("permissions", reason)
+    return configuration.effective(params.cwd or cwd).permission_profile(params.permissions)
 
 
 def _names_model(config: dict[str, JsonValue] | None) -> bool:
@@ -121,6 +124,7 @@ def _names_model(config: dict[str, JsonValue] | None) -> bool:
 def _configured(
     effective: EffectiveConfig, cwd: str, config: dict[str, JsonValue] | None
 ) -> Settings:
+    profile = effective.permission_profile()
     return Settings(
         model=effective.model,
         model_provider=effective.model_provider,
@@ -128,6 +132,7 @@ def _configured(
         approval_policy=effective.approval_policy,
         approvals_reviewer=effective.approvals_reviewer,
         sandbox=effective.sandbox_policy(),
+        permission_profile=profile and profile.active,
         effort=effective.model_reasoning_effort,
         summary=effective.model_reasoning_summary,
         verbosity=effective.model_verbosity,
@@ -169,18 +174,28 @@ def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
     return AgentLimits(**{key: table[key] for key in known if type(table.get(key)) is int})
 
 
-def _as_before(settings: Settings, last: TurnContext) -> Settings:
+def _as_before(effective: EffectiveConfig, settings: Settings, last: TurnContext) -> Settings:
     return replace(
         settings,
         approval_policy=last.approval_policy,
         approvals_reviewer=last.approvals_reviewer,
         sandbox=last.sandbox_policy,
+        permission_profile=_still_active(effective, last),
         summary=last.summary,
         personality=last.personality,
         service_tier=last.service_tier,
         collaboration_mode=last.collaboration_mode,
         disabled_plugin_ids=tuple(last.disabled_plugin_ids),
     )
+
+
+def _still_active(effective: EffectiveConfig, last: TurnContext) -> ActivePermissionProfile | None:
+    """The profile of the last turn, if its name still means what the turn ran under."""
+    try:
+        profile = effective.permission_profile(last.permissions) if last.permissions else None
+    except ConfigError:
+        return None
+    return profile.active if profile and profile.sandbox == last.sandbox_policy else None
 
 
 def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Settings:
@@ -203,8 +218,12 @@ def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Set
             "sandbox_mode": params.sandbox,
         },
     )
+    if params.permissions is not None and params.sandbox is not None:
+        raise InvalidInput("permissions", "`permissions` cannot be combined with `sandbox`")
     if params.sandbox is not None:
-        changed["sandbox"] = effective.sandbox_policy(params.sandbox)
+        changed |= {"sandbox": effective.sandbox_policy(params.sandbox), "permission_profile": None}
+    if params.permissions and (profile := effective.permission_profile(params.permissions)):
+        changed |= {"sandbox": profile.sandbox, "permission_profile": profile.active}
     if params.service_tier is not UNSET:
         changed["service_tier"] = params.service_tier or "default"
     tools = getattr(params, "dynamic_tools", None)

@@ -127,9 +127,17 @@ def _file_change(fields: Json) -> Json:
 
 def _change(path: str, change: Json) -> Json:
     kind: Json = {"type": change.get("type")}
+    diff = change.get("unified_diff", change.get("content"))
     if kind["type"] == "update":
         kind["move_path"] = change.get("move_path")
-    return {"path": path, "kind": kind, "diff": change.get("unified_diff", change.get("content"))}
+        if kind["move_path"] and isinstance(diff, str):
+            diff += moved_to(kind["move_path"])
+    return {"path": path, "kind": kind, "diff": diff}
+
+
+def moved_to(path: str) -> str:
+    """What ends the diff of a file that moved, where clients see it."""
+    return f"\n\nMoved to: {path}"
 
 
 def _web_search(fields: Json) -> Json:

@@ -5,29 +5,18 @@ One entry is one line where that is possible: the payload is for others, the key
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.item import (
-    AgentMessageThreadItem,
-    CommandExecutionThreadItem,
-    ContextCompactionThreadItem,
-    FileChangeThreadItem,
-    ItemCompletedNotification,
-    PlanThreadItem,
-    ReasoningThreadItem,
-    ThreadItem,
-    UserMessageThreadItem,
-    WebSearchThreadItem,
-)
+from treadle.protocol.item import AgentMessageThreadItem, ItemCompletedNotification
 from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotification
 from treadle.store.foreign_items import Json
-from treadle.store.foreign_settings import snake, write_error, write_turn_context, write_usage
+from treadle.store.foreign_settings import write_error, write_turn_context, write_usage
+from treadle.store.item_lines import legacy_item, paginated_item
 from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, RolledBack, TurnContext, UsageRecord
 from treadle.store.rollout import format_time
@@ -147,12 +136,7 @@ class LineWriter:
         item = done.item
         if isinstance(item, AgentMessageThreadItem):
             self._said = item.text
-        if self._dialect == "legacy":
-            return _legacy_item(done)
-        translated = _paginated_item(item)
-        if translated is None:
-            return []
-        return [{"type": "item_completed", **_place(done), "item": translated}]
+        return legacy_item(done) if self._dialect == "legacy" else paginated_item(done)
 
     def _turn_end(self, params: TurnCompletedNotification) -> Json:
         turn = params.turn
@@ -195,147 +179,3 @@ def _task_started(turn_id: str, at: int) -> Json:
         "model_context_window": None,
         "collaboration_mode_kind": "default",
     }
-
-
-def _place(done: ItemCompletedNotification) -> Json:
-    return {
-        "thread_id": done.thread_id,
-        "turn_id": done.turn_id,
-        "started_at_ms": done.completed_at_ms,
-        "completed_at_ms": done.completed_at_ms,
-    }
-
-
-def _legacy_item(done: ItemCompletedNotification) -> list[Json]:
-    match done.item:
-        case UserMessageThreadItem(content=content):
-            return [_user_message(msgspec.to_builtins(content))]
-        case AgentMessageThreadItem(text=text, phase=phase):
-            return [{"type": "agent_message", "message": text, "phase": phase}]
-        case ReasoningThreadItem(summary=summary):
-            return [{"type": "agent_reasoning", "text": part} for part in summary]
-        case FileChangeThreadItem() as change:
-            succeeded = change.status == "completed"
-            body = {"call_id": change.id, "turn_id": done.turn_id, "stdout": "", "stderr": ""}
-            outcome = {"success": succeeded, "status": snake(change.status)}
-            return [{"type": "patch_apply_end", **body, **outcome, "changes": _changes(change)}]
-        case WebSearchThreadItem(id=id_, query=query, action=action):
-            return [{"type": "web_search_end", "call_id": id_, "query": query, **_action(action)}]
-        case PlanThreadItem() as plan:
-            item = {"type": "Plan", "id": plan.id, "text": plan.text}
-            return [{"type": "item_completed", **_place(done), "item": item}]
-        case ContextCompactionThreadItem():
-            return [{"type": "context_compacted"}]
-        case _:
-            return []
-
-
-def _user_message(content: Sequence[Json]) -> Json:
-    texts = [part for part in content if part["type"] == "text"]
-    # Ranges count bytes of their own text; in the joined one only the first keeps its place.
-    elements = texts[0]["text_elements"] if len(texts) == 1 else []
-    return {
-        "type": "user_message",
-        "message": "\n".join(part["text"] for part in texts),
-        "images": [part["url"] for part in content if part["type"] == "image" and "url" in part],
-        "local_images": [part["path"] for part in content if part["type"] == "localImage"],
-        "text_elements": [
-            {"byte_range": part["byteRange"], "placeholder": part["placeholder"]}
-            for part in elements
-        ],
-    }
-
-
-def _changes(item: FileChangeThreadItem) -> Json:
-    changes: Json = {}
-    for change in item.changes:
-        kind = msgspec.to_builtins(change.kind)
-        key = "unified_diff" if kind["type"] == "update" else "content"
-        changes[change.path] = {**kind, key: change.diff}
-    return changes
-
-
-def _action(action: object) -> Json:
-    fields = msgspec.to_builtins(action)
-    if not isinstance(fields, dict):
-        return {"action": {"type": "other"}}
-    return {"action": {**fields, "type": snake(fields["type"])}}
-
-
-def _paginated_item(item: ThreadItem) -> Json | None:
-    write = _WRITERS.get(type(item))
-    return None if write is None else write(item)
-
-
-def _write_user(item: UserMessageThreadItem) -> Json:
-    parts = [
-        {"type": "image", "image_url": part.get("url")}
-        if part["type"] == "image"
-        else {**part, "type": snake(part["type"])}
-        for part in msgspec.to_builtins(item.content)
-    ]
-    return {"type": "UserMessage", "id": item.id, "content": parts}
-
-
-def _write_agent(item: AgentMessageThreadItem) -> Json:
-    parts = [{"type": "Text", "text": item.text}]
-    body: Json = {"type": "AgentMessage", "id": item.id, "content": parts}
-    return body if item.phase is None else {**body, "phase": item.phase}
-
-
-def _write_reasoning(item: ReasoningThreadItem) -> Json:
-    body = {"summary_text": item.summary, "raw_content": item.content}
-    return {"type": "Reasoning", "id": item.id, **body}
-
-
-def _write_command(item: CommandExecutionThreadItem) -> Json:
-    millis = item.duration_ms or 0
-    return {
-        "type": "CommandExecution",
-        "id": item.id,
-        "process_id": item.process_id,
-        "command": _words(item.command),
-        "cwd": item.cwd,
-        "parsed_cmd": [{"type": "unknown", "cmd": part.command} for part in item.command_actions],
-        "source": snake(item.source),
-        "status": snake(item.status),
-        "aggregated_output": item.aggregated_output,
-        "exit_code": item.exit_code,
-        "duration": {"secs": millis // 1000, "nanos": millis % 1000 * 1_000_000},
-    }
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return [command]
-
-
-def _write_change(item: FileChangeThreadItem) -> Json:
-    body = {"changes": _changes(item), "status": snake(item.status)}
-    return {"type": "FileChange", "id": item.id, **body, "stdout": "", "stderr": ""}
-
-
-def _write_search(item: WebSearchThreadItem) -> Json:
-    return {"type": "WebSearch", "id": item.id, "query": item.query, **_action(item.action)}
-
-
-def _write_plan(item: PlanThreadItem) -> Json:
-    return {"type": "Plan", "id": item.id, "text": item.text}
-
-
-def _write_compaction(item: ContextCompactionThreadItem) -> Json:
-    return {"type": "ContextCompaction", "id": item.id}
-
-
-_WRITERS: Final[dict[type, Callable[[JsonValue], Json]]] = {
-    UserMessageThreadItem: _write_user,
-    AgentMessageThreadItem: _write_agent,
-    ReasoningThreadItem: _write_reasoning,
-    CommandExecutionThreadItem: _write_command,
-    FileChangeThreadItem: _write_change,
-    WebSearchThreadItem: _write_search,
-    PlanThreadItem: _write_plan,
-    ContextCompactionThreadItem: _write_compaction,
-}

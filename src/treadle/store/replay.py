@@ -18,7 +18,6 @@ from treadle.protocol.input import TextUserInput
 from treadle.protocol.item import (
     ItemCompletedNotification,
     ItemStartedNotification,
-    ThreadItem,
     UserMessageThreadItem,
 )
 from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotification
@@ -82,8 +81,8 @@ class Replay:
         self._stored = StoredThread(meta)
         self._last_turn_id = last_turn_id
         self._before_turn_id = before_turn_id
-        # Started items of the turn in progress: needed only if it never ended.
-        self._started: list[OwnEvent] = []
+        # Items under way, by id: needed only if their server died. A command may outlive its turn.
+        self._started: dict[str, OwnEvent] = {}
         self._time = ""
         self._is_over = False
         self.last_ordinal = -1
@@ -114,7 +113,7 @@ class Replay:
         running = timeline.current
         if running is not None:
             stored.running_turn = running.id
-            stored.open_items = self._open_items(running.items)
+        stored.open_items = self._open_items()
         stored.turns = [turn.to_turn() for turn in timeline.turns]
         stored.history = timeline.history
         stored.item_times = {turn.id: turn.times for turn in timeline.turns}
@@ -140,9 +139,9 @@ class Replay:
             cwd=settings.cwd if settings else meta.cwd,
         )
 
-    def _open_items(self, done: dict[str, ThreadItem]) -> list[ThreadItem]:
-        started = [_item_started.decode(event.params).item for event in self._started]
-        return [item for item in started if item.id not in done]
+    def _open_items(self) -> list[ItemStartedNotification]:
+        started = [_item_started.decode(event.params) for event in self._started.values()]
+        return [event for event in started if self._timeline.find(event.turn_id) is not None]
 
     def _check_cut(self) -> None:
         if self._before_turn_id is not None:
@@ -157,16 +156,16 @@ class Replay:
         self._stored.last_seq = max(self._stored.last_seq, event.seq)
         if event.method == _COMPLETED:
             done = _item_completed.decode(event.params)
+            self._started.pop(done.item.id, None)
             self._timeline.add_item(done.turn_id, done.item, done.completed_at_ms)
         elif event.method == _STARTED:
             begun_item = _start_of.decode(event.params)
             at_ms, item_id = begun_item.started_at_ms, begun_item.item.id
             self._timeline.note_start(begun_item.turn_id, item_id, at_ms)
-            self._started.append(event)
+            self._started[item_id] = event
         elif event.method == n.TURN_STARTED.method:
             begun = _turn_started.decode(event.params).turn
             self._timeline.begin_turn(begun.id, begun.started_at or event.at_ms // 1000)
-            self._started.clear()
         elif event.method == n.TURN_COMPLETED.method:
             self._end_turn(_turn_completed.decode(event.params))
 
@@ -178,7 +177,6 @@ class Replay:
         turn.completed_at = ended.completed_at
         turn.duration_ms = ended.duration_ms
         turn.root_turn_id = ended.root_turn_id
-        self._started.clear()
 
     def _record(self, mark: Mark) -> None:  # noqa: C901, PLR0912  one line for each kind
         stored, foreign = self._stored, self._foreign

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from treadle.protocol.base import GitInfo, JsonValue, SortDirection
 from treadle.protocol.goal import ThreadGoal
-from treadle.protocol.item import ThreadItem
+from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.model import ReasoningEffort
 from treadle.protocol.source import SessionSource, ThreadSourceKind
 from treadle.protocol.status import ThreadStatus
@@ -117,8 +117,8 @@ class StoredThread:
     goal: ThreadGoal | None = None
     # A turn without a terminal event: its server died, or it is running in another one.
     running_turn: str | None = None
-    # Items of that turn which were started and never completed, as they were at their start.
-    open_items: list[ThreadItem] = field(default_factory=list)
+    # Items of any turn which were started and never completed, as they were told then.
+    open_items: list[ItemStartedNotification] = field(default_factory=list)
 
     @property
     def name(self) -> str | None:

@@ -36,8 +36,7 @@ class LineTransport:
             self._reader: PolledReader | ThreadedReader = PolledReader(own, self._feed)
         else:
             self._reader = ThreadedReader(read_fd, self._feed)
-        # Nobody can hear us once the reader of our output is gone, so that ends the input too.
-        self._writer = Writer(write_fd, self._inbox.finish)
+        self._writer = Writer(write_fd, self._on_deaf)
         if already_read:
             self._inbox.put(self._splitter.feed(already_read))
 
@@ -70,6 +69,11 @@ class LineTransport:
         else:
             self._inbox.put(self._splitter.finish())
             self._inbox.finish()
+
+    def _on_deaf(self) -> None:
+        """Nobody can hear us any more, which ends the input too, after what was said before."""
+        self.drain()
+        self._inbox.finish()
 
     def _pause(self) -> None:
         self._reader.pause()

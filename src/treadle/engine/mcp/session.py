@@ -18,7 +18,7 @@ from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
 from treadle.engine.mcp.server import CLOSE_SECONDS, McpError, OnProgress, Raw, Setting, list_all
-from treadle.engine.mcp.transport import Notes, Watched, describe, open_streams
+from treadle.engine.mcp.transport import GARBLED, Notes, Watched, describe, open_streams
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
@@ -113,20 +113,26 @@ class Session:
         """
         seconds = self._config.tool_seconds
         limit = asyncio.timeout(seconds)
+        if not self._limits:
+            self.notes.is_garbled = False
         try:
             async with limit:
                 self._limits.add(limit)
                 return await self._send(method, params, told)
         except TimeoutError as error:
             words = f"timed out awaiting {method} after {seconds * 1000:g}ms"
+            if self.notes.is_garbled:
+                words += "; meanwhile the server wrote what is no message of the protocol"
             raise McpError(words) from error
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 self.end()
                 raise McpError(self._lost(), is_lost=True) from error
+            if error.message == GARBLED:
+                raise McpError(f"the answer to {method} {GARBLED}") from error
             raise McpError(error.message, code=error.code) from error
         except (ValidationError, ValueError) as error:
-            raise McpError(f"the answer to {method} does not fit the protocol: {error}") from error
+            raise McpError(f"the answer to {method} {GARBLED}: {error}") from error
         finally:
             self._limits.discard(limit)
 
@@ -163,7 +169,7 @@ class Session:
         )
         client = self._client = await stack.enter_async_context(
             ClientSession(
-                Watched(reading, self.end),
+                Watched(reading, self.notes, self.end),
                 writing,
                 elicitation_callback=self._elicit,
                 message_handler=self._hear,

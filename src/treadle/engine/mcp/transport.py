@@ -16,10 +16,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import httpx2
-from mcp.client.stdio import StdioServerParameters, stdio_client
+import mcp_types as types
+from mcp.client import stdio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
 from treadle.engine.mcp.server import McpError
@@ -28,6 +30,12 @@ CONNECT_SECONDS: Final = 30.0
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 _TAIL_BYTES: Final = 2048
 _SESSION: Final = "mcp-session-id"
+GARBLED: Final = "does not fit the protocol"
+
+# Whoever ends a thread or a server waits for this: a server that does not go when its stdin is
+# closed is told to, and then made to. The SDK takes two seconds for each.
+stdio.PROCESS_TERMINATION_TIMEOUT = 0.5
+stdio.FORCE_KILL_TIMEOUT = 1.0
 
 Incoming = SessionMessage | Exception
 Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
@@ -40,6 +48,8 @@ class Notes:
         self.needs_login = False
         # The server does not know the session that it was asked in.
         self.is_forgotten = False
+        # It wrote something that is no message.
+        self.is_garbled = False
         self.stderr = b""
 
     @property
@@ -68,12 +78,17 @@ async def _over_stdio(
 ) -> AsyncIterator[Streams]:
     env = config.environment(environ)
     command, *args = _argv(config, env)
-    parameters = StdioServerParameters(
-        command=command, args=args, env=env, cwd=_folder(config, cwd)
+    parameters = stdio.StdioServerParameters(
+        command=command,
+        args=args,
+        env=env,
+        cwd=_folder(config, cwd),
+        # One line that is no text must not be the end of the session.
+        encoding_error_handler="replace",
     )
     async with _listening_to_stderr(notes) as stderr:
         with os.fdopen(stderr, "w") as errlog:
-            server = stdio_client(parameters, errlog=errlog)
+            server = stdio.stdio_client(parameters, errlog=errlog)
             streams = await server.__aenter__()
         # From here on only the server holds the writing end, so the reading end sees it close.
         try:
@@ -157,10 +172,17 @@ async def _over_http(
 
 
 class Watched:
-    """A stream of messages that says when it has ended: the SDK tells nobody."""
+    """A stream of messages that says when it has ended: the SDK tells nobody.
 
-    def __init__(self, stream: ReadStream[Incoming], on_end: Callable[[], None]) -> None:
+    An answer that is none is made an error of the request that it is for: the SDK would let that
+    wait until its time is over.
+    """
+
+    def __init__(
+        self, stream: ReadStream[Incoming], notes: Notes, on_end: Callable[[], None]
+    ) -> None:
         self._stream = stream
+        self._notes = notes
         self._on_end = on_end
 
     @property
@@ -171,10 +193,20 @@ class Watched:
     async def receive(self) -> Incoming:
         """The next message."""
         try:
-            return await self._stream.receive()
+            return self._read(await self._stream.receive())
         except BaseException:
             self._on_end()
             raise
+
+    def _read(self, message: Incoming) -> Incoming:
+        if not isinstance(message, Exception):
+            return message
+        self._notes.is_garbled = True
+        request_id = _answered(message)
+        if request_id is None:
+            return message
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=GARBLED)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
     async def aclose(self) -> None:
         """Let go of the stream."""
@@ -185,7 +217,7 @@ class Watched:
 
     async def __anext__(self) -> Incoming:
         try:
-            return await self._stream.__anext__()
+            return self._read(await self._stream.__anext__())
         except BaseException:
             self._on_end()
             raise
@@ -201,6 +233,16 @@ class Watched:
         traceback: TracebackType | None,
     ) -> bool | None:
         return await self._stream.__aexit__(kind, error, traceback)
+
+
+def _answered(fault: Exception) -> int | str | None:
+    """The request that something unreadable seems to answer."""
+    seen = fault.errors() if isinstance(fault, ValidationError) else []
+    for given in (each["input"] for each in seen):
+        if isinstance(given, dict) and "method" not in given and "id" in given:
+            id_ = given["id"]
+            return id_ if isinstance(id_, int | str) else None
+    return None
 
 
 def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:

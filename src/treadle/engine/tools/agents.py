@@ -186,7 +186,7 @@ class WaitAgent(_AgentTool):
     name = "wait_agent"
     description = (
         "Wait until one of these agents has finished, and learn what it said last. Waiting long "
-        "is better than asking often."
+        "is better than asking often: when the user says something meanwhile, the wait is over."
     )
     properties: ClassVar[dict[str, JsonValue]] = {
         "targets": {"type": "array", "items": _TEXT, "description": "Ids that spawn_agent gave."},
@@ -208,7 +208,7 @@ class WaitAgent(_AgentTool):
             found = {target: self._agents.find(self._thread, target) for target in asked.targets}
             children = [child for child in found.values() if child is not None]
             if len(children) == len(found):
-                await self._agents.wait(children, limit / 1000)
+                await self._agents.wait(turn, children, limit / 1000)
             states = {id_: child.state if child else NOT_FOUND for id_, child in found.items()}
             is_bad = any(state.status in ("errored", "notFound") for state in states.values())
             deed.end(states, "failed" if is_bad else "completed")
@@ -217,6 +217,8 @@ class WaitAgent(_AgentTool):
             for id_, child in found.items()
             if child is None or child.is_done
         }
+        if not done and turn.waiting:
+            return _json({"status": {}, "timed_out": False, "interrupted_by": "the user"})
         return _json({"status": done, "timed_out": not done})
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from treadle.engine.permits import CommandRequest
+from treadle.engine.permits import CommandRequest, Declined
 from treadle.engine.terminal_attempt import Attempt, NotRun
+from treadle.engine.terminal_input import InputRequest, approve_input
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.terminals import wait
@@ -153,6 +154,7 @@ class WriteStdin:
         run = terminals.session(number)
         if run is None or run.process is None:
             raise ToolRefused(f"write_stdin failed: Unknown process id {number}")
+        await self._approve(call, turn, run, wanted)
         began = time.monotonic()
         await self._type(run, wanted.chars)
         terminals.touch(run)
@@ -163,6 +165,15 @@ class WriteStdin:
             terminals.release(number)
         budget = self._thread.settings.shell.budget(wanted.max_output_tokens)
         return _report(run, number, time.monotonic() - began, budget)
+
+    async def _approve(self, call: ToolCall, turn: Turn, run: Run, wanted: _Write) -> None:
+        if not wanted.chars or not run.is_terminal or run.exited.is_set():
+            return
+        request = InputRequest(run, call.id, wanted.session_id, wanted.chars)
+        try:
+            await approve_input(self._thread, turn, request)
+        except Declined as refusal:
+            raise ToolRefused(f"write_stdin rejected: {refusal.reason}") from refusal
 
     async def _type(self, run: Run, chars: str) -> None:
         if not chars or run.process is None or run.exited.is_set():

@@ -19,7 +19,11 @@ from treadle.engine.tools.wishes import (
     permissions_schema,
 )
 from treadle.model.base import ModelTool
-from treadle.protocol.approval import RequestPermissionsGuardianApprovalReviewAction
+from treadle.protocol import notifications as n
+from treadle.protocol.approval import (
+    RequestPermissionsGuardianApprovalReviewAction,
+    StrictReviewRequiredNotification,
+)
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import (
     AdditionalFileSystemPermissions,
@@ -122,6 +126,9 @@ class RequestPermissions:
         self._grant(turn, given, answer.scope)
         if is_strict:
             turn.adjust(approvals_reviewer="auto_review")
+            turn.reviews_all = True
+            params = StrictReviewRequiredNotification(turn.clock(), turn.thread_id, turn.id)
+            turn.log.tell(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
         said = _Answer(given, answer.scope, strict_auto_review=is_strict)
         return msgspec.json.encode(said).decode()
 

@@ -126,11 +126,15 @@ class Toolbox:
         """A box with the tools of these names, as far as there are any that stay."""
         return Toolbox(tool for tool in self._tools.values() if tool.name in names)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
-        """Carry out a call, whatever comes of it."""
+    def find(self, call: ToolCall) -> Tool | None:
+        """The tool that a call is for, if there is one."""
         known = self._known()
         # In a history that Codex has written, tools of MCP servers are called in a namespace.
-        tool = known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
+        return known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
+
+    async def run(self, call: ToolCall, turn: Turn) -> Output:
+        """Carry out a call, whatever comes of it."""
+        tool = self.find(call)
         if tool is None:
             return f"unsupported call: {call.name}"
         try:

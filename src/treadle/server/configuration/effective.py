@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treadle.model.provider import ProviderConfig
 from treadle.protocol.base import JsonValue
@@ -22,6 +23,9 @@ from treadle.server.config_file import ConfigError
 from treadle.server.configuration.layers import Layer
 from treadle.server.configuration.project import Trust
 from treadle.server.configuration.settings import Settings, Table
+
+if TYPE_CHECKING:
+    from treadle.engine.settings import Profile
 
 
 class EffectiveConfig(Settings, frozen=True, kw_only=True):
@@ -74,8 +78,30 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
             message = f"failed to read model instructions file {path}: {error}"
             raise ConfigError(message, key=key, file=Path(path)) from error
 
+    def permission_profile(self, name: str | None = None) -> Profile | None:
+        """The permission profile of this name, or the one in force, if it is a profile.
+
+        Raises:
+            ConfigError: there is none of this name, or it cannot be used.
+        """
+        # Most threads never name one.
+        from treadle.server.configuration.permissions import read_profile
+
+        chosen = name or (None if self._names_mode_last() else self.default_permissions)
+        if chosen is None:
+            return None
+        return read_profile(chosen, self.permissions, self.requirements)
+
+    def _names_mode_last(self) -> bool:
+        """Whether a sandbox mode was set over the profile, by something that counts more."""
+        layers = [self.origins.get(key) for key in ("sandbox_mode", "default_permissions")]
+        places = [-1 if layer is None else self.layers.index(layer) for layer in layers]
+        return places[0] > places[1]
+
     def sandbox_policy(self, mode: SandboxMode | None = None) -> SandboxPolicy:
-        """The policy that a mode stands for, of the effective one if none is named."""
+        """The policy that a mode stands for, or the one in force if none is named."""
+        if mode is None and (profile := self.permission_profile()):
+            return profile.sandbox
         match mode or self.sandbox_mode:
             case "danger-full-access":
                 return DangerFullAccessSandboxPolicy()

@@ -94,9 +94,17 @@ def _find_root(cwd: Path, markers: Iterable[str]) -> Path:
     """The nearest folder that holds a marker, or else the current one."""
     markers = list(markers)
     for folder in (cwd, *cwd.parents):
-        if any(_is_there(folder / marker) for marker in markers):
+        if any(_marks(folder, marker) for marker in markers):
             return folder
     return cwd
+
+
+def _marks(folder: Path, marker: str) -> bool:
+    """Whether a folder holds a marker; a `.git` without contents, as sandboxes make it, is none."""
+    if marker == ".git":
+        git = folder / marker
+        return _is_there(git, stat.S_ISREG) or _is_there(git / "HEAD")
+    return _is_there(folder / marker)
 
 
 def _main_worktree(root: Path) -> Path:

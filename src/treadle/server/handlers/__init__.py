@@ -33,6 +33,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "model": "model/list",
     "review": "review/start thread/approveGuardianDeniedAction",
     "settings": "thread/revert thread/rollback thread/settings/update",
+    "skill": "skills/list",
     "terminal": "thread/backgroundTerminals/clean thread/backgroundTerminals/list "
     "thread/backgroundTerminals/terminate thread/shellCommand",
     "thread": "thread/fork thread/resume thread/start",

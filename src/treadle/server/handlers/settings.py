@@ -23,7 +23,7 @@ from treadle.protocol.thread_manage import (
 from treadle.protocol.turn import TurnStartParams
 from treadle.server.handlers.history import backwards_cursors
 from treadle.server.session import ClientSession
-from treadle.server.settings import check_turn
+from treadle.server.settings import check_turn, turn_profile
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -34,7 +34,9 @@ def thread_settings_update(
 ) -> ThreadSettingsUpdateResponse:
     """Change the settings as a turn would, without one."""
     thread = ctx.session.server.threads.get(params.thread_id)
-    check_turn(ctx.session.server.configuration, params)
+    configuration = ctx.session.server.configuration
+    check_turn(configuration, params)
+    profile = turn_profile(configuration, params, thread.settings.cwd)
     asked = TurnStartParams(
         input=[],
         thread_id=params.thread_id,
@@ -50,7 +52,7 @@ def thread_settings_update(
         service_tier=params.service_tier,
         summary=params.summary,
     )
-    settings = thread.settings.overridden_by(asked)
+    settings = thread.settings.overridden_by(asked, profile)
     ctx.after_reply(partial(thread.update_settings, settings))
     return ThreadSettingsUpdateResponse()
 

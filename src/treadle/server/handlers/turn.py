@@ -22,7 +22,7 @@ from treadle.protocol.turn import (
     TurnSteerResponse,
 )
 from treadle.server.session import ClientSession
-from treadle.server.settings import check_turn
+from treadle.server.settings import check_turn, turn_profile
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -31,8 +31,10 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
     """Accept input; the turn runs once the client knows its id."""
     thread = ctx.session.server.threads.get(params.thread_id)
-    check_turn(ctx.session.server.configuration, params)
-    turn, start = thread.begin_turn(params)
+    configuration = ctx.session.server.configuration
+    check_turn(configuration, params)
+    profile = turn_profile(configuration, params, thread.settings.cwd)
+    turn, start = thread.begin_turn(params, profile)
     if start is not None:
         ctx.after_reply(start)
     return TurnStartResponse(turn)

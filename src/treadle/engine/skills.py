@@ -1,0 +1,180 @@
+"""Skills: folders with a SKILL.md, which says in its first lines what the skill is for."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from treadle.engine.docs import repository_root
+from treadle.protocol.skill import SkillErrorInfo, SkillMetadata, SkillScope
+
+NAME: Final = "SKILL.md"
+MAX_DEPTH: Final = 6
+MAX_FOLDERS: Final = 2000
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_NAME_CHARACTERS: Final = 64
+_ORDER: Final[Mapping[SkillScope, int]] = {"repo": 0, "user": 1, "system": 2, "admin": 3}
+_ADMIN: Final = Path("/etc/codex/skills")
+_FIELD: Final = re.compile(r"([A-Za-z_][\w-]*):(?:\s+(.*)|)$")
+_BLOCK: Final = re.compile(r"[|>][+-]?$")
+
+
+class Skills(NamedTuple):
+    """The skills that a folder sees, and the files that are none."""
+
+    found: list[SkillMetadata]
+    errors: list[SkillErrorInfo]
+
+
+class Root(NamedTuple):
+    """A folder to search, and whose skills lie in it."""
+
+    folder: Path
+    scope: SkillScope
+
+
+def skill_roots(
+    cwd: Path, *, home: Path, user_home: Path | None = None, extra: Sequence[Path] = ()
+) -> list[Root]:
+    """Where skills lie: in the repository from its root down to the folder, and at home."""
+    top = repository_root(cwd) or cwd
+    folders = [folder for folder in (*reversed(cwd.parents), cwd) if folder.is_relative_to(top)]
+    hidden = (".agents", ".codex")
+    roots = [Root(folder / name / "skills", "repo") for folder in folders for name in hidden]
+    roots.append(Root(home / "skills", "user"))
+    if user_home is not None:
+        roots.append(Root(user_home / ".agents" / "skills", "user"))
+    roots += [Root(folder, "user") for folder in extra]
+    return [*roots, Root(home / "skills" / ".system", "system"), Root(_ADMIN, "admin")]
+
+
+def find_skills(roots: Sequence[Root], disabled: Disabled) -> Skills:
+    """Read every skill below these folders, in the order in which people are shown them."""
+    found: dict[Path, SkillMetadata] = {}
+    errors: dict[Path, SkillErrorInfo] = {}
+    for root in roots:
+        for path in _files(root.folder):
+            try:
+                skill = read_skill(path, root.scope)
+            except ValueError as error:
+                errors[path] = SkillErrorInfo(message=str(error), path=str(path))
+            else:
+                is_enabled = not disabled.holds(skill)
+                found[path] = msgspec.structs.replace(skill, enabled=is_enabled)
+    skills = sorted(found.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path))
+    return Skills(skills, [errors[path] for path in sorted(errors)])
+
+
+class Disabled(NamedTuple):
+    """The skills that the configuration switches off, by path and by name."""
+
+    paths: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def holds(self, skill: SkillMetadata) -> bool:
+        """Whether this skill is off."""
+        folder = str(Path(skill.path).parent)
+        return skill.name in self.names or not self.paths.isdisjoint((skill.path, folder))
+
+
+def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
+    """What a skill says of itself.
+
+    Raises:
+        ValueError: it cannot be read, or says too little.
+    """
+    fields = _fields(_head(path))
+    name = _text(fields.get("name", [])) or path.parent.name
+    description = _text(fields.get("description", []))
+    if len(name) > MAX_NAME_CHARACTERS:
+        message = f"invalid name: exceeds maximum length of {MAX_NAME_CHARACTERS} characters"
+        raise ValueError(message)
+    if not description:
+        message = "missing field `description`"
+        raise ValueError(message)
+    below = textwrap.dedent("\n".join(fields.get("metadata", [])[1:]))
+    short = _text(_fields(below.splitlines()).get("short-description", []))
+    return SkillMetadata(
+        name=name,
+        description=description,
+        short_description=short or UNSET,
+        path=str(path),
+        scope=scope,
+        enabled=True,
+    )
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Every SKILL.md below a folder, by its real path; links are followed, but none twice."""
+    seen: set[str] = set()
+    start = str(root)
+    for folder, below, names in os.walk(start, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen or len(seen) == MAX_FOLDERS:
+            below.clear()
+            continue
+        seen.add(real)
+        if NAME in names:
+            yield Path(real, NAME).resolve()
+        is_deepest = folder.removeprefix(start).count(os.sep) == MAX_DEPTH
+        below[:] = [] if is_deepest else sorted(name for name in below if name[0] != ".")
+
+
+def _head(path: Path) -> list[str]:
+    """The lines between the first two lines of dashes."""
+    try:
+        with path.open("rb") as file:
+            lines = file.read(MAX_HEAD_BYTES).splitlines()
+    except OSError as error:
+        message = f"failed to read file: {error.strerror}"
+        raise ValueError(message) from error
+    dashes = [at for at, line in enumerate(lines) if line.rstrip() == b"---"][:2]
+    if len(dashes) < 2 or dashes[0] != 0:
+        message = "missing YAML frontmatter delimited by ---"
+        raise ValueError(message)
+    try:
+        return [line.decode() for line in lines[1 : dashes[1]]]
+    except UnicodeDecodeError as error:
+        message = "failed to read file: it is not UTF-8"
+        raise ValueError(message) from error
+
+
+def _fields(lines: Sequence[str]) -> dict[str, list[str]]:
+    """The fields of a block of YAML: what follows the colon, and the indented lines below.
+
+    No more of YAML than this is needed, and what people write there is often not quite YAML: a
+    description with a colon in it is taken as it is meant.
+    """
+    fields: dict[str, list[str]] = {}
+    below: list[str] = []
+    for line in lines:
+        if line[:1].isspace() or not line:
+            below.append(line)
+        elif match := _FIELD.match(line.rstrip()):
+            below = fields[match[1]] = [match[2] or ""]
+        else:
+            below = []
+    return fields
+
+
+def _text(lines: Sequence[str]) -> str:
+    """A scalar, plain, quoted or in a block, on one line."""
+    first, *rest = [*lines] or [""]
+    if _BLOCK.match(first):
+        return " ".join(" ".join(rest).split())
+    text = " ".join(" ".join(lines).split())
+    if text[:1] == text[-1:] == '"' and len(text) > 1:
+        try:
+            return str(msgspec.json.decode(text))
+        except msgspec.DecodeError:
+            return text[1:-1]
+    if text[:1] == text[-1:] == "'" and len(text) > 1:
+        return text[1:-1].replace("''", "'")
+    return text.split(" #")[0]
