@@ -25,7 +25,7 @@ from treadle.client.errors import (
     ServerUnavailable,
 )
 from treadle.client.lenient import decode
-from treadle.client.mending import MendedTransport
+from treadle.client.mending import mended
 from treadle.client.reconnect import Asker, Backoff
 from treadle.connection.connection import Connection, ConnectionLost
 from treadle.connection.router import Router
@@ -220,8 +220,8 @@ class Line:
 
     async def _shake_hands(self) -> tuple[_Link, InitializeResponse]:
         transport = await self._connector.connect(self._tasks)
-        mended = MendedTransport(transport)
-        connection = Connection(mended, self._router, None, on_notice=self._on_notice)
+        line = mended(transport)
+        connection = Connection(line, self._router, None, on_notice=self._on_notice)
         link = _Link(transport, connection, self._tasks)
         try:
             async with asyncio.timeout(self._timeout):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from treadle.rpc.framing import Frame
-from treadle.transport.base import Transport
+from treadle.transport.base import DirectTransport, Transport
 
 # Half of a surrogate pair, or a whole one; an escaped backslash is no beginning of an escape.
 _ESCAPE: Final = re.compile(
@@ -39,6 +39,29 @@ class MendedTransport:
     async def close(self) -> None:
         """Hang up."""
         await self._transport.close()
+
+
+class DirectMendedTransport(MendedTransport):
+    """The same over a line that needs no waiting."""
+
+    def __init__(self, transport: DirectTransport) -> None:
+        super().__init__(transport)
+        self._direct = transport
+
+    def send_now(self, frame: bytes) -> bool:
+        """Send a message at once, if there is room for it."""
+        return self._direct.send_now(frame)
+
+    def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
+        """Hand over messages as they arrive."""
+        self._direct.pour_into(lambda frames: sink([_mend(frame) for frame in frames]))
+
+
+def mended(transport: Transport) -> Transport:
+    """A line whose text is mended."""
+    if isinstance(transport, DirectTransport):
+        return DirectMendedTransport(transport)
+    return MendedTransport(transport)
 
 
 def _mend(frame: Frame) -> Frame:

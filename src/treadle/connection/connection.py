@@ -23,7 +23,7 @@ from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, 
 from treadle.rpc.errors import InvalidRequest, RpcError
 from treadle.rpc.framing import Frame, frame_size
 from treadle.support.clock import NowMs
-from treadle.transport.base import Transport, TransportError
+from treadle.transport.base import DirectTransport, Transport, TransportError
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -60,7 +60,11 @@ class Connection(Generic[S]):
         self._transport = transport
         self._stamp = stamp
         self._on_start = on_start
-        self._outbound = Outbound()
+        # A client has this one line, which keeps no other from running.
+        self._is_alone = on_notice is not None
+        direct = transport if self._is_alone and isinstance(transport, DirectTransport) else None
+        self._direct = direct
+        self._outbound = Outbound(send_now=direct.send_now if direct else None)
         self._dispatcher = Dispatcher(
             self,
             router,
@@ -70,8 +74,6 @@ class Connection(Generic[S]):
         )
         # A client hears every notification, also those that no table knows.
         self._on_notice = on_notice or self._dispatcher.on_notice
-        # And it has this one line, which keeps no other from running.
-        self._is_alone = on_notice is not None
         # A server numbers its questions for all clients at once, so that they agree on the ids.
         self._ids = ids or count()
         self._open: dict[Id, asyncio.Future[Answer]] = {}
@@ -192,15 +194,20 @@ class Connection(Generic[S]):
         return task
 
     async def _read(self) -> None:
+        if self._direct is not None:
+            self._direct.pour_into(self._take_all)
         try:
             while frames := await self._next_frames():
-                for frame in frames:
-                    self._take(envelope.decode(frame))
+                self._take_all(frames)
                 # Frames that were already buffered must not keep other connections from running.
                 if not self._is_alone:
                     await asyncio.sleep(0)
         except TransportError as error:
             logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+
+    def _take_all(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self._take(envelope.decode(frame))
 
     async def _next_frames(self) -> list[Frame]:
         """What the peer sent next; nothing at the end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from treadle.transport.base import Transport
@@ -18,8 +19,16 @@ class Outbound:
     taking requests from it.
     """
 
-    def __init__(self, limit: int = MAX_OUTBOUND_BYTES) -> None:
+    def __init__(
+        self,
+        limit: int = MAX_OUTBOUND_BYTES,
+        *,
+        send_now: Callable[[bytes], bool] | None = None,
+    ) -> None:
         self._limit = limit
+        # Writes a frame at once if there is room for it; only while nothing waits before it.
+        self._send_now = send_now
+        self._is_sending = False
         self._frames: list[bytes] = []
         self._size = 0
         self._wake = asyncio.Event()
@@ -30,6 +39,9 @@ class Outbound:
     def put(self, frame: bytes) -> None:
         """Queue one frame; after `close` it goes nowhere."""
         if self._closed:
+            return
+        is_idle = not self._frames and not self._is_sending
+        if is_idle and self._send_now is not None and self._send_now(frame):
             return
         self._frames.append(frame)
         self._size += len(frame)
@@ -64,7 +76,9 @@ class Outbound:
             while self._frames:
                 frames, size = self._frames, self._size
                 self._frames = []
+                self._is_sending = True
                 await transport.send(frames)
+                self._is_sending = False
                 self._size -= size
                 if self._size < self._limit:
                     self._room.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from treadle.rpc.framing import Frame, frame_size
 
@@ -45,6 +45,19 @@ class Transport(Protocol):
         ...
 
 
+@runtime_checkable
+class DirectTransport(Transport, Protocol):
+    """A transport for whoever has only this one: it need not wait for its turn to be read."""
+
+    def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
+        """Hand over messages as they arrive; `receive` then only tells the end."""
+        ...
+
+    def send_now(self, frame: bytes) -> bool:
+        """Send a message at once, if it is short and there is room for it; false if it was not."""
+        ...
+
+
 class Listener(Protocol):
     """Waits for peers."""
 
@@ -66,10 +79,21 @@ class Inbox:
         self._resume = resume
         self._is_paused = False
         self._is_discarding = False
+        self._sink: Callable[[Sequence[Frame]], None] | None = None
+
+    def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
+        """Hand over what arrives as it arrives, without waiting for somebody to take it."""
+        self._sink = sink
+        frames, self._frames, self._size = self._frames, [], 0
+        if frames:
+            sink(frames)
 
     def put(self, frames: Sequence[Frame]) -> None:
         """Add what arrived."""
         if self._is_discarding:
+            return
+        if self._sink is not None:
+            self._sink(frames)
             return
         self._frames += frames
         self._size += sum(map(frame_size, frames))

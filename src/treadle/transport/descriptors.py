@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import stat
 import threading
 from collections.abc import Callable, Sequence
@@ -170,6 +171,16 @@ class Writer:
             except OSError as error:
                 raise TransportError(f"nobody reads the output: {error.strerror}") from error
             rest = rest[written:]
+
+    def write_now(self, data: bytes) -> bool:
+        """Write all of it at once, or nothing; nothing if it is too long to be sure of that."""
+        if not self._is_watched or self._is_done or len(data) > select.PIPE_BUF:
+            return False
+        try:
+            os.write(self._fd, data)
+        except OSError:
+            return False  # full, or gone: whoever waits for it finds out which
+        return True
 
     def close(self) -> None:
         """Stop for good."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from treadle.rpc.framing import MAX_MESSAGE_BYTES, Frame, LineSplitter
 from treadle.transport.base import Inbox
@@ -44,9 +44,17 @@ class LineTransport:
         """Wait for the next lines."""
         return await self._inbox.take()
 
+    def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
+        """Hand over lines as they arrive; `receive` then only tells the end."""
+        self._inbox.pour_into(sink)
+
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write each frame as a line."""
         await self._writer.write([b"\n".join(frames), b"\n"])
+
+    def send_now(self, frame: bytes) -> bool:
+        """Write a frame at once, if it is short and there is room; false if it was not."""
+        return self._writer.write_now(frame + b"\n")
 
     def drain(self) -> None:
         """Take what has arrived already and expect no more."""

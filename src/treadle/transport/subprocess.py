@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from treadle.rpc.framing import Frame, LineSplitter
@@ -53,9 +53,17 @@ class SubprocessTransport:
         """Wait for the child's next lines; empty when it closed its output or ended."""
         return await self._lines.receive()
 
+    def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
+        """Hand over lines as they arrive; `receive` then only tells the end."""
+        self._lines.pour_into(sink)
+
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write to the child's stdin."""
         await self._lines.send(frames)
+
+    def send_now(self, frame: bytes) -> bool:
+        """Write a frame at once, if it is short and there is room; false if it was not."""
+        return self._lines.send_now(frame)
 
     async def close(self) -> None:
         """End the child: first by closing its input, then by signals, each with its time."""
