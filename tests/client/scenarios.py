@@ -298,6 +298,29 @@ for _name, _broken in (("broken", Broken(counts=False)), ("broken, counting", Br
     SCENARIOS[_name] = {"turn/start": _broken.start, "thread/resume": _broken.resume}
 
 
+async def resume_unsure(actor: Actor, request: JsonValue) -> None:
+    """The end of the turn is not stored yet."""
+    unsure = turn("interrupted", items=[message_item("one", "stored-1")])
+    await actor.answer(request, {**SESSION, "thread": {**THREAD_INFO, "turns": [unsure]}})
+
+
+async def read_unsure_first(actor: Actor, request: JsonValue) -> None:
+    """It is stored by the second time that somebody looks."""
+    actor.counts["read"] += 1
+    stored = turn("interrupted", items=[message_item("one", "stored-1")])
+    if actor.counts["read"] > 1:
+        items = [message_item("one", "stored-1"), message_item("two", "stored-2")]
+        stored = turn("completed", items=items, completedAt=5)
+    await actor.answer(request, {"thread": {**THREAD_INFO, "turns": [stored]}})
+
+
+SCENARIOS["broken, unsure"] = {
+    "turn/start": Broken(counts=False).start,
+    "thread/resume": resume_unsure,
+    "thread/read": read_unsure_first,
+}
+
+
 async def _serve_pipes(name: str, heard: Path) -> None:
     from treadle.transport.stdio import stdio
 

@@ -61,6 +61,16 @@ async def test_from_a_server_that_does_not_count_the_thread_is_read_anew(server:
     assert heard.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 0}]
 
 
+async def test_a_turn_whose_end_is_not_stored_yet_is_looked_at_again(in_memory: Reach) -> None:
+    """Upstream: the reference shows such a turn as interrupted, for a moment."""
+    async with in_memory("broken, unsure", reconnect=AT_ONCE) as (client, heard), client:
+        thread = await client.start_thread()
+        result = await thread.run("hi")
+    assert result.turn.status == "completed"
+    assert [getattr(item, "text", None) for item in result.items] == ["one", "two"]
+    assert len(heard.calls("thread/read")) == 2
+
+
 async def test_a_line_that_is_not_to_be_mended_fails_whoever_waits(in_memory: Reach) -> None:
     async with in_memory("broken", reconnect=False) as (client, _), client:
         thread = await client.start_thread()

@@ -6,10 +6,12 @@ The differences are written down here with their reasons.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.harness.commands import session_of
 from tests.harness.model_server import calls, says
 from tests.harness.side_by_side import Scenario, Scene, compare
 from tests.harness.threads import Client
@@ -132,6 +134,55 @@ async def interactive(scene: Scene) -> None:
     await client.until("item/completed")
 
 
+async def typed(scene: Scene) -> None:
+    """Input for a command outside the sandbox, which is asked about: once yes, once no."""
+    client = scene.client
+    shell = {"cmd": "cat", "tty": True, "yield_time_ms": 300}
+    wish = {"sandbox_permissions": "require_escalated", "justification": "need it"}
+    scene.model.plays(calls("exec_command", {**shell, **wish}, "call-1"), says("ok"))
+    thread_id = await client.start(cwd=scene.cwd, **ASKING)
+    turn_id = await client.begin(thread_id, "go")
+    await answer(client, {"result": {"decision": "accept"}})
+    await client.end_of(turn_id)
+    session = session_of(scene.model.requests[-1].outputs()["call-1"])
+    for number, decision in enumerate(("accept", "decline"), 2):
+        typing = {"session_id": session, "chars": "hello\n", "yield_time_ms": 300}
+        scene.model.plays(calls("write_stdin", typing, f"call-{number}"), says("ok"))
+        turn_id = await client.begin(thread_id, "type")
+        await answer(client, {"result": {"decision": decision}})
+        await client.end_of(turn_id)
+
+
+async def widened(scene: Scene) -> None:
+    """A command that asks for a folder beside its sandbox."""
+    client = scene.client
+    folder = f"{scene.cwd}/open"
+    wish = {
+        "cmd": f"mkdir -p {folder} && touch {folder}/a",
+        "sandbox_permissions": "with_additional_permissions",
+        "additional_permissions": {"file_system": {"write": [scene.cwd]}},
+        "justification": "need it",
+    }
+    scene.model.plays(calls("exec_command", wish), says("ok"))
+    thread_id = await client.start(cwd=scene.cwd, **ASKING)
+    turn_id = await client.begin(thread_id, "go")
+    await answer(client, {"result": {"decision": "accept"}})
+    await client.end_of(turn_id)
+
+
+async def retried(scene: Scene) -> None:
+    """A command that the sandbox stops, and that the user lets run without it."""
+    client = scene.client
+    switches = {"sandbox_approval": True, "rules": True, "mcp_elicitations": True}
+    scene.model.plays(calls("exec_command", {"cmd": "touch a"}), says("ok"))
+    thread_id = await client.start(
+        cwd=scene.cwd, sandbox="read-only", approvalPolicy={"granular": switches}
+    )
+    turn_id = await client.begin(thread_id, "go")
+    await answer(client, {"result": {"decision": "accept"}})
+    await client.end_of(turn_id)
+
+
 async def described(scene: Scene) -> None:
     """What a compound command does, as clients are told."""
     command = "cat nofile | head -3; grep foo src; sed -n 1,5p a.txt; ls -la nothing"
@@ -186,6 +237,11 @@ SCENARIOS: dict[str, Scenario] = {
     # JSON that cannot be read is explained by another parser.
     "failing": scenario(failing, outputs=False),
     "interactive": scenario(interactive),
+    # Why it is asked is said in other words, and sessions have random numbers.
+    "typed": scenario(typed, values=frozenset({"reason", "command", "commandActions"})),
+    "widened": replace(scenario(widened), config="features.exec_permission_approvals = true"),
+    # The first attempt is shown here as well.
+    "retried": scenario(retried, values=frozenset({"source", "aggregatedOutput"})),
     "described": scenario(described),
     "shell": scenario(shell),
 }

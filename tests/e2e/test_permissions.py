@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.harness.scripted import client_of, playing
 from tests.harness.threads import ANSWER, EPILOGUE, Client, Stage, outline, params_of
 from treadle.model.base import ModelRequest
 from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel
+from treadle.model.scripted import ScriptedModel, custom_call
 from treadle.model.scripted import calls as scripted_calls
 from treadle.protocol.base import JsonValue
 
@@ -324,3 +325,52 @@ async def test_a_reviewing_model_may_decide_in_the_users_stead(
         "call-1",
     )
     assert json.loads(model.requests[-1].input[-1]["output"]) == told
+
+
+async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
+    home: Path, tmp_path: Path
+) -> None:
+    """Even a command that nobody would have to approve; the next turn is as it was."""
+    wanted = {"network": {"enabled": True}}
+    patch = "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch"
+    acts: list[Response] = [
+        scripted_calls("exec_command", {"cmd": "true"}),
+        custom_call("apply_patch", patch),
+    ]
+    agent: Iterator[Response] = iter(
+        [scripted_calls("request_permissions", {"permissions": wanted}), *acts, "done", acts[0]]
+    )
+
+    def play(request: ModelRequest) -> Response:
+        if request.subagent == "guardian":
+            about = {"risk_level": "low", "outcome": "deny", "rationale": "not now"}
+            return json.dumps(about)
+        return next(agent, "done")
+
+    async with playing(home, ScriptedModel(play)) as server, client_of(server) as client:
+        thread_id = await client.start(
+            cwd=str(tmp_path),
+            approvalPolicy="on-request",
+            sandbox="workspace-write",
+            config={FEATURE.partition(" ")[0]: True},
+        )
+        turn_id = await client.begin(thread_id)
+        reply = {"permissions": {"network": {"enabled": True}}, "strictAutoReview": True}
+        await answer(client, await question(client, ASK), reply)
+        strict = await client.end_of(turn_id)
+        usual = await client.run(thread_id)
+
+    (told,) = params_of(strict, "autoApprovalReview/strictReviewRequired")
+    assert (told["threadId"], told["turnId"]) == (thread_id, turn_id)
+    reviewed = params_of(strict, "item/autoApprovalReview/completed")
+    assert [each["action"]["type"] for each in reviewed] == ["command", "applyPatch"]
+    assert statuses(strict) == {"commandExecution": "declined", "fileChange": "declined"}
+    assert not (tmp_path / "made").exists()
+    assert "item/autoApprovalReview/started" not in outline(usual)
+    assert statuses(usual) == {"commandExecution": "completed"}
+
+
+def statuses(told: list[JsonValue]) -> dict[str, str]:
+    """How commands and edits ended."""
+    items = (params["item"] for params in params_of(told, "item/completed"))
+    return {item["type"]: item["status"] for item in items if "status" in item}

@@ -157,6 +157,44 @@ async def test_a_plan_in_plan_mode_is_an_item_of_its_own(stage: Stage) -> None:
     assert "plan mode" in stage.model.requests[0].said("developer")[0][1]
 
 
+async def test_a_mode_decides_about_model_and_effort_until_they_are_changed(stage: Stage) -> None:
+    """Upstream: mode, model and effort are one thing, and a mode without an effort ends one."""
+    client = await stage.client()
+    thread_id = await client.start()
+
+    async def after(**change: JsonValue) -> list[JsonValue]:
+        await client.ask("thread/settings/update", {"threadId": thread_id, **change})
+        told = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
+        mode = told["collaborationMode"]
+        own = (mode["settings"]["model"], mode["settings"]["reasoning_effort"])
+        assert own == (told["model"], told["effort"])
+        return [mode["mode"], *own]
+
+    plan: JsonValue = {"model": "mock-2", "reasoning_effort": "high"}
+    default: JsonValue = {"model": "mock-3", "reasoning_effort": None}
+    assert await after(collaborationMode={"mode": "plan", "settings": plan}) == [
+        "plan",
+        "mock-2",
+        "high",
+    ]
+    assert await after(effort="low") == ["plan", "mock-2", "low"]
+    assert await after(
+        model="mock-4", effort="high", collaborationMode={"mode": "default", "settings": default}
+    ) == ["default", "mock-3", None]
+
+
+async def test_the_model_is_told_when_plan_mode_is_over(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id, "plan", collaborationMode=PLAN_MODE)
+    default: JsonValue = {"mode": "default", "settings": {"model": "mock-model"}}
+    await client.run(thread_id, "go", collaborationMode=default)
+
+    first, second = (text for _, text in stage.model.requests[1].said("developer"))
+    assert ("You are in plan mode" in first, "You are in default mode" in first) == (True, False)
+    assert "You are in default mode" in second
+
+
 async def test_outside_plan_mode_the_marks_are_text(stage: Stage) -> None:
     text = "<proposed_plan>\nx\n</proposed_plan>"
     stage.model.plays(Reply([created(), *message(text, "m1"), completed()]))

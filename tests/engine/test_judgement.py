@@ -128,6 +128,8 @@ def test_edits_are_judged_by_policy_and_place(
         ("untrusted", Questionable),
         ("on-request", Forbidden),
         ("never", Forbidden),
+        (granular(sandbox_approval=True), Questionable),
+        (granular(rules=True), Forbidden),
     ],
 )
 def test_only_some_policies_try_again_without_the_sandbox(

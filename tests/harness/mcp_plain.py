@@ -105,6 +105,18 @@ def die(_peer: Peer, _params: Json) -> Json:
     os._exit(3)
 
 
+def give(_peer: Peer, params: Json) -> Json:
+    """Give back whatever was asked for, fitting or not."""
+    return params["arguments"]["result"]
+
+
+def garble(_peer: Peer, params: Json) -> Json:
+    """Write something else than an answer, and then nothing."""
+    sys.stdout.write(params["arguments"]["line"] + "\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+
 def grow(peer: Peer, _params: Json) -> Json:
     """Get one more tool."""
     TOOLS["late"] = ("Was not there before.", {}, READS, lambda _peer, _params: text("late"))
@@ -155,6 +167,8 @@ TOOLS: dict[str, tuple[str, Json, Json, Callable[[Peer, Json], Json]]] = {
     "steps": ("Tell how far it has come.", {}, READS, steps),
     "linger": ("Take very long.", {"mark": {"type": "string"}}, READS, linger),
     "die": ("End the server.", {}, READS, die),
+    "give": ("Give back anything.", {"result": {}}, READS, give),
+    "garble": ("Give back nothing that can be read.", TEXT, READS, garble),
     "grow": ("Get one more tool.", {}, READS, grow),
     "ask": ("Ask the user for a name.", {}, READS, ask),
     "ask_url": ("Ask the user to open a page.", {}, READS, ask_url),

@@ -9,12 +9,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from codex_cli_bin import bundled_codex_path
 
 from tests.store.builders import Clock, Writer, context, message, meta
 from tests.store.reference import Json, Model, Reference, running, says
-from treadle.protocol.item import ReasoningThreadItem
+from treadle.protocol.item import (
+    AddPatchChangeKind,
+    CommandExecutionThreadItem,
+    DeletePatchChangeKind,
+    FileChangeThreadItem,
+    FileUpdateChange,
+    ImageViewThreadItem,
+    McpToolCallThreadItem,
+    ReadCommandAction,
+    ReasoningThreadItem,
+    ThreadItem,
+    UnknownCommandAction,
+    UpdatePatchChangeKind,
+)
+from treadle.protocol.mcp import McpToolCallResult
 from treadle.store.journal import Journal, ThreadLocked
 from treadle.store.records import Compacted, HistoryItem, RolledBack
 from treadle.store.store import Store
@@ -117,6 +132,81 @@ def test_a_thread_written_here_is_listed_read_and_resumed_there(
     assert stored.turns[:2] == [first, last]
     assert outline(stored)[2:] == [("completed", ["userMessage", "agentMessage"])]
     assert texts(stored)[-2:] == ["next question", "done"]
+
+
+COMMAND = CommandExecutionThreadItem(
+    id="call-1",
+    command="/bin/bash -lc 'cat notes.md'",
+    command_actions=[
+        ReadCommandAction(command="cat notes.md", name="notes.md", path="/workspace/notes.md")
+    ],
+    cwd="/workspace",
+    status="completed",
+    aggregated_output="notes\n",
+    exit_code=0,
+    duration_ms=1234,
+    process_id="4711",
+    source="unifiedExecStartup",
+)
+DECLINED = CommandExecutionThreadItem(
+    id="call-2",
+    command="/bin/bash -lc 'touch a'",
+    command_actions=[UnknownCommandAction(command="touch a")],
+    cwd="/workspace",
+    status="declined",
+)
+EDIT = FileChangeThreadItem(
+    id="call-3",
+    status="completed",
+    changes=[
+        FileUpdateChange(path="/workspace/a", kind=AddPatchChangeKind(), diff="new\n"),
+        FileUpdateChange(
+            path="/workspace/b",
+            kind=UpdatePatchChangeKind(move_path="/workspace/c"),
+            diff="@@ -1 +1 @@\n-old\n+new\n\n\nMoved to: /workspace/c",
+        ),
+        FileUpdateChange(path="/workspace/d", kind=DeletePatchChangeKind(), diff="old\n"),
+    ],
+)
+CALL = McpToolCallThreadItem(
+    id="call-4",
+    server="tools",
+    tool="echo",
+    arguments={"text": "hi"},
+    status="completed",
+    result=McpToolCallResult(content=[{"type": "text", "text": "hi"}]),
+    duration_ms=5,
+)
+PICTURE = ImageViewThreadItem(id="call-5", path="/workspace/a.png")
+
+
+def test_what_tools_did_here_is_shown_there(store: Store, model: Model, binary: Path) -> None:
+    clock = Clock()
+    journal = store.create(meta(clock))
+    tools: list[ThreadItem] = [COMMAND, DECLINED, EDIT, CALL, PICTURE]
+    Writer(journal, clock).turn("question", "answer", items=tools)
+    journal.close()
+
+    with running(binary, store.home, model) as reference:
+        asked = {"threadId": journal.thread_id, "includeTurns": True}
+        (turn,) = reference.call("thread/read", asked)["thread"]["turns"]
+        reference.call("thread/resume", {"threadId": journal.thread_id})
+        assert reference.turn(journal.thread_id, "next question")["status"] == "completed"
+
+    # The newer one leaves commands and pictures out of files in the older form.
+    if binary != OLD:
+        tools = [EDIT, CALL]
+    shown = [item for item in turn["items"] if item["type"] not in ("userMessage", "agentMessage")]
+    assert [_known(item) for item in shown] == [_known(msgspec.to_builtins(item)) for item in tools]
+
+
+def _known(item: Json) -> Json:
+    """An item with what both have a word for."""
+    kept = ["type", "id", "status", "command", "commandActions", "cwd", "path", "source"]
+    kept += ["processId", "server", "tool", "arguments"]
+    if item.get("status") == "completed":
+        kept += ["aggregatedOutput", "exitCode", "durationMs", "changes"]
+    return {key: item[key] for key in kept if key in item}
 
 
 def test_a_compacted_thread_is_resumed_there_with_its_short_view(

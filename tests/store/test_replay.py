@@ -257,7 +257,7 @@ def test_a_turn_without_an_end_is_running_and_shows_what_it_had_begun(
     stored = store.read(journal.thread_id)
     assert (stored.running_turn, stored.turns[-1].status) == ("t2", "inProgress")
     assert stored.turns[-1].items == [user_item("two", "said")]
-    assert stored.open_items == [AgentMessageThreadItem(id="open", text="")]
+    assert [told.item for told in stored.open_items] == [AgentMessageThreadItem(id="open", text="")]
 
 
 def test_a_turn_that_another_one_followed_was_interrupted(store: Store, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Generic, TypeVar
@@ -94,7 +95,12 @@ class _Call(Generic[T]):
 
     def start(self) -> None:
         """Begin, in the loop's thread."""
-        self._task = asyncio.get_running_loop().create_task(self._work)
+        loop = asyncio.get_running_loop()
+        if sys.version_info >= (3, 12):
+            # Begins now, and not in the loop's next round.
+            self._task = asyncio.Task(self._work, loop=loop, eager_start=True)
+        else:
+            self._task = loop.create_task(self._work)
         self._task.add_done_callback(lambda _task: self._done.release())
 
     def wait(self, loop: asyncio.AbstractEventLoop) -> T:

@@ -88,6 +88,7 @@ def turn_context(settings: Settings, turn: Turn) -> TurnContext:
         developer_instructions=settings.developer_instructions,
         disabled_plugin_ids=list(settings.disabled_plugin_ids),
         output_schema=turn.output_schema,
+        budget=turn.budget,
     )
 
 

@@ -27,7 +27,7 @@ from treadle.protocol.item import (
 )
 from treadle.protocol.turn import Turn, TurnCompletedNotification
 from treadle.store.journal import Event, Journal
-from treadle.store.records import AskOpened, ClientMessage, HistoryItem
+from treadle.store.records import AskOpened, ClientMessage, HistoryItem, TurnContext
 from treadle.store.thread import StoredThread
 from treadle.support.ids import uuid7
 
@@ -46,12 +46,15 @@ class Waiting:
     items: list[ItemStartedNotification]
     calls: list[ToolCall]
     asks: dict[str, AskOpened]
+    context: TurnContext | None = None
 
     def turn_in(self, thread: Thread) -> LiveTurn:
         """The turn as it stood, in a thread that goes on with it."""
         turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.around.clock)
         turn.state, turn.root_id = "running", self.turn.root_turn_id
         turn.started_at_ms = (self.turn.started_at or 0) * 1000
+        if self.context is not None and self.context.turn_id == turn.id:
+            turn.output_schema, turn.budget = self.context.output_schema, self.context.budget
         for told in self.items:
             turn.open_items[told.item.id] = OpenItem(told.started_at_ms, partial(_same, told.item))
         return turn
@@ -83,7 +86,7 @@ def find_waiting(journal: Journal, stored: StoredThread) -> Waiting | None:
     journal.append([HistoryItem(note) for note in notes])
     stored.history.extend(notes)
     items = [told for told in stored.open_items if told.item.id in waiting]
-    return Waiting(turn, items, again, asks)
+    return Waiting(turn, items, again, asks, stored.settings)
 
 
 def end_left_items(

@@ -249,6 +249,9 @@ class Thread(ModelView):
         if turn is None:
             return
         if not turn.is_listening and self.asks.all_waiting(turn.running_calls):
+            waiting, turn.waiting = turn.waiting, []
+            for said in waiting:
+                self.hear(turn, said)
             turn.is_suspended = True
             self.asks.suspend()
         self._stop(turn)

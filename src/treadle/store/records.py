@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from treadle.protocol.base import GitInfo, JsonValue
 from treadle.protocol.collaboration import CollaborationMode
+from treadle.protocol.extension import Budget
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
@@ -56,6 +57,7 @@ class TurnContext(Record, tag="turnContext", frozen=True):
     disabled_plugin_ids: list[str] = []
     permissions: str | None = None
     output_schema: JsonValue = None
+    budget: Budget | None = None
 
 
 class UsageRecord(Record, tag="usage", frozen=True):

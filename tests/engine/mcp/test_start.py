@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -41,7 +40,7 @@ async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage:
     [
         ({"command": "/no/such/program"}, "No such file or directory (os error 2)"),
         ({"command": "sh", "args": ["-c", "echo bad luck >&2"]}, "bad luck"),
-        ({"command": "echo", "args": ["this is no JSON"]}, "Connection closed"),
+        ({"command": "echo", "args": ["this is no JSON"]}, "wrote what is no message"),
         ({"url": "http://127.0.0.1:9/mcp"}, "error sending request for url"),
         ({"url": "http://127.0.0.1:9", "bearer_token_env_var": "NO_SUCH"}, "NO_SUCH is not set"),
         ({"command": "sh", "cwd": "/no/such/folder"}, "Not a directory (os error 20)"),
@@ -171,55 +170,79 @@ async def test_two_threads_have_two_processes(stage: Stage) -> None:
     assert len(set(seen)) == 2
 
 
-async def test_the_processes_end_with_the_thread(stage: Stage) -> None:
-    stage.configure(stdio())
+def family(folder: Path) -> str:
+    """A server that has started another process, which does not hear that anybody is gone."""
+    both = f"echo $$ > {folder}/server; trap '' TERM; sleep 600 & echo $! > {folder}/other"
+    script = f"{both}; exec {sys.executable} {PLAIN[0]}"
+    return table("mini", command="sh", args=["-c", script])
+
+
+def members(folder: Path) -> list[int]:
+    """The processes of such a server."""
+    return [int((folder / name).read_text()) for name in ("server", "other")]
+
+
+async def test_the_processes_end_with_the_thread(stage: Stage, tmp_path: Path) -> None:
+    stage.configure(family(tmp_path))
     client = await stage.client()
     thread_id = await client.start()
     await settled(client, "mini")
-    _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
+    await client.run(thread_id)
     await client.ask("thread/archive", {"threadId": thread_id})
 
-    await gone(int(text_of(output)))
+    for pid in members(tmp_path):
+        await gone(pid)
 
 
-async def test_the_processes_end_with_the_server(stage: Stage) -> None:
-    stage.configure(stdio())
+async def test_the_processes_end_with_the_server(stage: Stage, tmp_path: Path) -> None:
+    stage.configure(family(tmp_path))
     client = await stage.client()
-    thread_id = await client.start()
+    await client.start()
     await settled(client, "mini")
-    _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
     await stage.close()
 
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(text_of(output)), 0)
+    for pid in members(tmp_path):
+        await gone(pid)
 
 
-async def test_a_killed_server_leaves_no_process_behind(home: Path) -> None:
-    """Not even one that reads nothing and so does not see that its client is gone."""
-    deaf = table("deaf", command="sleep", args=["300"], startup_timeout_sec=300)
+async def test_a_server_that_does_not_go_by_itself_is_made_to(stage: Stage, tmp_path: Path) -> None:
+    """It neither reads its stdin nor minds being told to end."""
+    stubborn = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 600; done"
+    stage.configure(table("mini", command="sh", args=["-c", stubborn], startup_timeout_sec=0.5))
+    client = await stage.client()
+    await client.start()
+    await settled(client, "mini")
+    await stage.close()
+
+    await gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_killed_server_leaves_no_process_behind(home: Path, tmp_path: Path) -> None:
     async with model_server() as model:
-        configure(home, model, "mcp_optional_startup_grace_ms = 0\n" + stdio() + deaf)
+        configure(home, model, family(tmp_path))
         async with spawned([TREADLE, "app-server"], home) as client:
             transport = client.peer.transport
             assert isinstance(transport, SubprocessTransport)
-            thread_id = await client.start()
+            await client.start()
             await settled(client, "mini")
-            await call(model, client, thread_id, "mcp__mini__echo")
-            children = await children_of(transport.pid)
             os.kill(transport.pid, signal.SIGKILL)
-            for child in children:
-                await gone(child)
-
-    assert len(children) == 2
+            for pid in members(tmp_path):
+                await gone(pid)
 
 
-async def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    listed = await asyncio.create_subprocess_exec(
-        "ps", "-o", "pid=", "--ppid", str(pid), stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await listed.communicate()
-    return [int(word) for word in out.split()]
+async def test_a_server_that_never_makes_sense_is_given_up(stage: Stage) -> None:
+    """One line after the other, or one that does not end."""
+    endless = table("endless", command="cat", args=["/dev/zero"], startup_timeout_sec=25)
+    stage.configure(table("babble", command="yes", startup_timeout_sec=25) + endless)
+    client = await stage.client()
+    thread_id = await client.start()
+    told = await settled(client, "babble", "endless")
+
+    why = "handshaking with MCP server failed: the server wrote what is no message of the protocol"
+    for name in ("babble", "endless"):
+        assert told[name]["status"] == "failed"
+        assert told[name]["error"].endswith(why)
+    assert (await client.run(thread_id))[-1]["params"]["turn"]["status"] == "completed"
 
 
 WITHOUT_SDK = [

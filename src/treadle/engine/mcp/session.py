@@ -17,8 +17,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
+from treadle.engine.mcp.notes import Notes
 from treadle.engine.mcp.server import CLOSE_SECONDS, McpError, OnProgress, Raw, Setting, list_all
-from treadle.engine.mcp.transport import GARBLED, Notes, Watched, describe, open_streams
+from treadle.engine.mcp.transport import GARBLED, NO_MESSAGE, Watched, describe, open_streams
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Session:
         except TimeoutError as error:
             words = f"timed out awaiting {method} after {seconds * 1000:g}ms"
             if self.notes.is_garbled:
-                words += "; meanwhile the server wrote what is no message of the protocol"
+                words += f"; meanwhile {NO_MESSAGE}"
             raise McpError(words) from error
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
@@ -138,6 +139,8 @@ class Session:
 
     def _lost(self) -> str:
         words = f"the MCP server '{self.name}' ended before it answered"
+        if self.notes.is_garbled:
+            return f"{words}: {NO_MESSAGE}"
         return f"{words}: {self.notes.last_words}" if self.notes.last_words else words
 
     async def _send(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
