@@ -27,7 +27,14 @@ from treadle.engine.tools.agent_calls import (
     WaitArguments,
     words_of,
 )
-from treadle.engine.tools.registry import Output, Tool, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.registry import (
+    Output,
+    Tool,
+    ToolCall,
+    ToolRefused,
+    function_tool,
+    read_arguments,
+)
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
@@ -78,18 +85,7 @@ class _AgentTool:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return {
-            "type": "function",
-            "name": self.name,
-            "description": self.description,
-            "strict": False,
-            "parameters": {
-                "type": "object",
-                "properties": self.properties,
-                "required": list(self.required),
-                "additionalProperties": False,
-            },
-        }
+        return function_tool(self.name, self.description, self.properties, self.required)
 
     @property
     def _agents(self) -> Agents:

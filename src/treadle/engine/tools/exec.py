@@ -19,7 +19,13 @@ from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.terminals import wait
 from treadle.engine.tools.output import DEFAULT_TOKENS, OutputBuffer, tokens
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.registry import (
+    Output,
+    ToolCall,
+    ToolRefused,
+    function_tool,
+    read_arguments,
+)
 from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
@@ -84,7 +90,7 @@ class ExecCommand:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return function(
+        return function_tool(
             self.name,
             "Run a command. Gives its output, or a session ID if it is still running.",
             {**self.properties, **wishes_schema(self._thread)},
@@ -140,7 +146,7 @@ class WriteStdin:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return function(
+        return function_tool(
             self.name,
             "Type into a running session of exec_command. Gives what it has printed since.",
             self.properties,
@@ -222,24 +228,6 @@ async def hand_over_patch(thread: Thread, turn: Turn, request: CommandRequest) -
         return None
     cwd = str(Path(request.cwd) / (found.folder or ""))
     return await apply_patch(thread, turn, request.call_id, found.text, cwd)
-
-
-def function(
-    name: str, description: str, properties: dict[str, JsonValue], required: list[str]
-) -> ModelTool:
-    """A tool with named arguments, as the model is offered it."""
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "strict": False,
-        "parameters": {
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": False,
-        },
-    }
 
 
 def _clamp(value: float | None, default: int, least: int, most: int = _MAX_WAIT_MS) -> float:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.registry import (
+    Output,
+    ToolCall,
+    ToolRefused,
+    function_tool,
+    read_arguments,
+)
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
 
@@ -39,18 +45,7 @@ class _GoalTool:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return {
-            "type": "function",
-            "name": self.name,
-            "description": self.description,
-            "strict": False,
-            "parameters": {
-                "type": "object",
-                "properties": self.properties,
-                "required": list(self.required),
-                "additionalProperties": False,
-            },
-        }
+        return function_tool(self.name, self.description, self.properties, self.required)
 
     def _show(self) -> str:
         goal = self._thread.goals.current

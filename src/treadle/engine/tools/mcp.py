@@ -14,7 +14,13 @@ from treadle.engine.mcp.content import failure_of, output_of, result_of
 from treadle.engine.mcp.server import Documents, McpError, McpServer, Raw
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.registry import (
+    Output,
+    ToolCall,
+    ToolRefused,
+    function_tool,
+    read_arguments,
+)
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -171,21 +177,10 @@ class _DocumentTool:
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
-        return {
-            "type": "function",
-            "name": self.name,
-            "description": self.description,
-            "strict": False,
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    name: {"type": "string", "description": text}
-                    for name, text in self.properties.items()
-                },
-                "required": list(self.required),
-                "additionalProperties": False,
-            },
+        properties = {
+            name: {"type": "string", "description": text} for name, text in self.properties.items()
         }
+        return function_tool(self.name, self.description, properties, self.required)
 
     async def _tell(
         self,

@@ -227,3 +227,21 @@ def read_arguments(call: ToolCall, kind: type[A]) -> A:
         return msgspec.json.decode(call.input or "{}", type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ToolRefused(f"failed to parse function arguments: {error}") from error
+
+
+def function_tool(
+    name: str, description: str, properties: JsonValue, required: Sequence[str] = ()
+) -> ModelTool:
+    """A tool with named arguments, as the model is offered it."""
+    return {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "strict": False,
+        "parameters": {
+            "type": "object",
+            "properties": properties,
+            "required": list(required),
+            "additionalProperties": False,
+        },
+    }

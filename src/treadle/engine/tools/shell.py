@@ -12,11 +12,16 @@ from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.tools.exec import (
     ExecCommand,
     WriteStdin,
-    function,
     hand_over_patch,
 )
 from treadle.engine.tools.output import truncate
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
+from treadle.engine.tools.registry import (
+    Output,
+    ToolCall,
+    ToolRefused,
+    function_tool,
+    read_arguments,
+)
 from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.model.catalog import UNKNOWN, traits_of
@@ -66,7 +71,7 @@ class Shell:
     def spec(self) -> ModelTool:
         """How the model is offered it."""
         properties = {**self.properties, **wishes_schema(self._thread)}
-        return function(self.name, "Run a command.", properties, ["command"])
+        return function_tool(self.name, "Run a command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Run it to its end."""
@@ -93,7 +98,7 @@ class ShellCommand:
     def spec(self) -> ModelTool:
         """How the model is offered it."""
         properties = {**self.properties, **wishes_schema(self._thread)}
-        return function(self.name, "Run a shell command.", properties, ["command"])
+        return function_tool(self.name, "Run a shell command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Run it to its end."""
