@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
+
 # Its assertions say what differs.
 pytest.register_assert_rewrite("tests.harness.side_by_side")
-
-from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 
 @pytest.fixture(scope="session")

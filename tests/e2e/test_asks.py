@@ -52,6 +52,11 @@ async def answer(client: Client, question: JsonValue, decision: JsonValue) -> No
     await client.peer.send({"id": question["id"], "result": {"decision": decision}})
 
 
+def rollout_of(thread: JsonValue) -> str:
+    """The thread's journal, as it is on the disk."""
+    return Path(thread["path"]).read_text("utf-8")
+
+
 def commands(told: list[JsonValue]) -> list[JsonValue]:
     """The commands that were completed, without what differs from run to run."""
     kept = ("id", "status", "exitCode", "aggregatedOutput")
@@ -270,7 +275,7 @@ async def test_an_answer_after_a_restart_continues_the_same_turn(home: Path, wor
 
 
 async def test_an_answer_after_a_kill_continues_the_same_turn(home: Path, work: Path) -> None:
-    command = {"type": "calls", "tool": "exec_command", "call_id": "call-1"}
+    command: JsonValue = {"type": "calls", "tool": "exec_command", "call_id": "call-1"}
     command["arguments"] = {"cmd": "echo ran >> a", "sandbox_permissions": "require_escalated"}
     first = write_script(home.parent / "first.json", [[command]])
     last = write_script(home.parent / "last.json", [[{"type": "says", "text": "done"}]])
@@ -299,7 +304,7 @@ async def test_a_deadline_answers_in_the_place_of_everybody(home: Path, work: Pa
 
 
 async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path) -> None:
-    script_ = [
+    script_: list[list[AnyStep]] = [
         [calls("exec_command", {"cmd": "ls", "login": False}, call_id="call-0")],
         [wants("touch a")],
         [says("done")],
@@ -309,8 +314,8 @@ async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path
         turn_id = await client.begin(thread_id)
         await answer(client, await asked(client), "accept")
         await client.end_of(turn_id)
-        path = (await client.read(thread_id))["path"]
-    lines = [json.loads(line).get("treadle") or {} for line in Path(path).read_text().splitlines()]
+        text = rollout_of(await client.read(thread_id))
+    lines = [json.loads(line).get("treadle") or {} for line in text.splitlines()]
     decided = [line for line in lines if line.get("record") in ("decided", "askAnswered")]
     for line in decided:
         assert line.pop("at_ms") > 0

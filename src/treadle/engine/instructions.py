@@ -56,8 +56,8 @@ You are in plan mode: work out with the user what is to be done, and change noth
 search and ask until you know enough. When the plan is ready, give it whole, in Markdown, between \
 the lines <proposed_plan> and </proposed_plan>, each alone on its line, once per message."""
 DEFAULT_MODE: Final = """\
-You are in default mode: carry out what the user asks for. Whatever was said before about plan mode \
-no longer holds."""
+You are in default mode: carry out what the user asks for. Whatever was said before about plan \
+mode no longer holds."""
 
 COMPACTION_REQUEST: Final = """\
 The conversation is about to be cut off here to make room. Write the notes from which a colleague, \

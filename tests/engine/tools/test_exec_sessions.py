@@ -23,7 +23,7 @@ from tests.harness.commands import (
 )
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
-from treadle.model.script import calls, waits_for
+from treadle.model.script import AnyStep, calls, waits_for
 from treadle.protocol.base import JsonValue
 
 
@@ -251,7 +251,7 @@ async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
     pid_file = tmp_path / "pid"
     command = f"(setsid sleep 600 >/dev/null 2>&1 & echo $! > {pid_file}) ; true"
     gate = asyncio.Event()
-    script = [
+    script: list[list[AnyStep]] = [
         [calls("exec_command", {"cmd": command, "login": False}, call_id="call-1")],
         [waits_for(gate)],
     ]
