@@ -285,20 +285,6 @@ async def test_bad_arguments_are_answered_to_the_model(
     assert outline(told)[-2:] == EPILOGUE
 
 
-async def test_input_can_interrupt_a_child(client: Client, team: Team) -> None:
-    thread_id = await client.start()
-    team.children = [[waits_for(asyncio.Event())], "redirected"]
-    stop = {"message": "stop that", "interrupt": True}
-    team.plays(spawn(), lambda id_: calls("send_input", {"target": id_, **stop}), wait)
-    told = await client.run(thread_id)
-    ends = [
-        params["turn"]["status"] for params in params_of(of(told, team.child_id), "turn/completed")
-    ]
-
-    assert ends == ["interrupted", "completed"]
-    assert deeds(told)[-1]["agentsStates"][team.child_id]["message"] == "redirected"
-
-
 async def test_a_client_that_joins_later_hears_the_children_too(
     client: Client, team: Team, server: Server
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.engine import instructions
@@ -21,8 +23,14 @@ from treadle.protocol.input import (
     TextUserInput,
     UserInput,
 )
+from treadle.protocol.item import FunctionCallOutputThreadItem
+from treadle.protocol.tool import TurnToolOutput
+from treadle.support.ids import uuid7
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+MAX_TOOL_NAME: Final = 64
+# What providers do not take in the name of a tool.
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def message(role: str, *texts: str) -> ModelItem:
@@ -62,6 +70,27 @@ def to_model_items(content: Sequence[UserInput]) -> list[ModelItem]:
     if parts:
         return [*skills, {"type": "message", "role": "user", "content": parts}]
     return skills
+
+
+def from_outside(given: TurnToolOutput) -> tuple[FunctionCallOutputThreadItem, list[ModelItem]]:
+    """What a tool of the client's says, as clients see it and as the model does.
+
+    The model sees a call and its output, though it has not called: no provider takes an output
+    alone, and as a message it would have the authority of the user.
+    """
+    item = FunctionCallOutputThreadItem(
+        id=f"fco_{uuid7()}", name=given.name, output=given.output, namespace=given.namespace
+    )
+    call: ModelItem = {
+        "type": "function_call",
+        "call_id": item.id,
+        "name": _NO_NAME.sub("_", given.name)[:MAX_TOOL_NAME],
+        "arguments": "{}",
+    }
+    if given.namespace is not None:
+        call["namespace"] = given.namespace
+    output: JsonValue = msgspec.to_builtins(given.output)
+    return item, [call, {"type": "function_call_output", "call_id": item.id, "output": output}]
 
 
 def _image(part: ImageUserInput, path: str) -> JsonValue:

@@ -115,7 +115,7 @@ class Thread(ModelView):
             return self.turn.snapshot(), None
         self.update_settings(self.settings.overridden_by(params, profile))
         turn = self._new_turn("regular", params)
-        turn.waiting = [said] if params.input else []
+        turn.waiting = [said] if said.content or said.output else []
         self.messages.note(said, turn)
         return turn.snapshot(), lambda: self._start(turn)
 

@@ -18,6 +18,7 @@ from treadle.protocol.extension import Budget
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import (
     AgentMessageThreadItem,
+    FunctionCallOutputThreadItem,
     ItemCompletedNotification,
     ItemStartedNotification,
     ThreadItem,
@@ -68,6 +69,8 @@ class Message:
     content: list[UserInput]
     items: list[ModelItem]
     client_id: str | None = None
+    # What a tool of the client's says, in place of the user.
+    output: FunctionCallOutputThreadItem | None = None
 
 
 @dataclass(slots=True)

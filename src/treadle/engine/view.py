@@ -13,8 +13,9 @@ from treadle.engine import instructions
 from treadle.engine.compaction import compacted
 from treadle.engine.context import Told, added, describe, told_by, turn_context
 from treadle.engine.docs import ProjectDocs, read_project_docs
+from treadle.engine.errors import InvalidInput
 from treadle.engine.history import History
-from treadle.engine.input import message, to_model_items
+from treadle.engine.input import from_outside, message, to_model_items
 from treadle.engine.items import ItemStream
 from treadle.engine.turn import Message, Turn
 from treadle.model.base import ModelItem
@@ -23,7 +24,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import WarningNotification
 from treadle.protocol.input import AdditionalContextEntry, TextUserInput
-from treadle.protocol.item import UserMessageThreadItem
+from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.response_item import RawResponseItemCompletedNotification
 from treadle.protocol.turn import TurnStartParams, TurnSteerParams
 from treadle.support.ids import uuid7
@@ -63,12 +64,19 @@ class ModelView:
 
     def _message(self, params: TurnStartParams | TurnSteerParams) -> Message:
         """What the user says, and before it what the client adds that was not told yet."""
-        items = to_model_items(params.input)
+        output, items = None, to_model_items(params.input)
+        handed_in = params.tool_output if isinstance(params, TurnStartParams) else None
+        if handed_in is not None:
+            if params.input:
+                reason = "`toolOutput` cannot be combined with nonempty `input`"
+                raise InvalidInput("toolOutput", reason)
+            output, items = from_outside(handed_in)
         given = params.additional_context or {}
         news = {name: entry for name, entry in given.items() if self._added.get(name) != entry}
-        if params.input:
+        if params.input or output:
             self._added |= news
-        return Message(params.input, [*added(news), *items], params.client_user_message_id)
+        items = [*added(news), *items]
+        return Message(params.input, items, params.client_user_message_id, output)
 
     @property
     def context_window(self) -> int:
@@ -126,10 +134,14 @@ class ModelView:
 
         A message of which only one was stored would be lost or doubled when it is sent again.
         """
-        if not said.content:
+        item: ThreadItem
+        if said.output is not None:
+            item = said.output
+        elif said.content:
+            item = UserMessageThreadItem(said.content, id=uuid7(), client_id=said.client_id)
+        else:
             self.remember(turn, *said.items)  # only for the model
             return
-        item = UserMessageThreadItem(content=said.content, id=uuid7(), client_id=said.client_id)
         self._tell_raw(turn, said.items)
         self._note_preview(said)
         turn.start_item(item)

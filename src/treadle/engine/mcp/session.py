@@ -121,7 +121,8 @@ class Session:
                 self._limits.add(limit)
                 return await self._send(method, params, told)
         except TimeoutError as error:
-            words = f"timed out awaiting {method} after {seconds * 1000:g}ms"
+            limit_words = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+            words = f"timed out awaiting {method} after {limit_words}"
             if self.notes.is_garbled:
                 words += f"; meanwhile {NO_MESSAGE}"
             raise McpError(words) from error
