@@ -145,6 +145,8 @@ class Attempt:
         except OSError as error:
             words = os.strerror(error.errno) if error.errno else str(error)
             raise self._cannot(f"{words} (os error {error.errno})") from error
+        except ValueError as error:  # a null byte, which no process can be given
+            raise self._cannot(str(error)) from error
         except asyncio.CancelledError:
             run.abort()
             raise

@@ -116,6 +116,18 @@ async def test_a_folder_that_is_not_there_is_told_to_the_model(home: Path) -> No
     assert output == rejected
 
 
+@pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access"])
+async def test_a_command_that_no_process_can_be_given_is_told_to_the_model(
+    home: Path, sandbox: str
+) -> None:
+    async with bench(home, approvalPolicy="never", sandbox=sandbox) as b:
+        told, output = await b.call("exec_command", {"cmd": "echo a\0b"})
+
+    assert len(commands(told, "item/started")) == 1
+    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert "Failed to create unified exec process: embedded null byte" in output
+
+
 @pytest.mark.parametrize("arguments", ["nonsense", {"foo": 1}, {"cmd": 7}, {"cmd": ["ls"]}])
 async def test_arguments_that_cannot_be_read_are_refused(home: Path, arguments: JsonValue) -> None:
     async with bench(home, **FREE) as b:

@@ -266,3 +266,16 @@ async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         await client.end_of(turn_id)
         wait_until_gone(left)
+
+
+async def test_a_command_that_does_not_read_does_not_hold_up_the_turn(home: Path) -> None:
+    async with bench(home, **FREE) as b:
+        slow = {"cmd": "stty raw; sleep 600", "tty": True, "yield_time_ms": 250}
+        _, output = await b.call("exec_command", slow)
+        typed = {"session_id": session_of(output), "chars": "x" * 200_000}
+        told, output = await b.call("write_stdin", typed, "call-2")
+
+    assert output == (
+        "write_stdin failed: the command does not read; a part of the input was written"
+    )
+    assert outline(told)[-1] == "turn/completed completed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -41,6 +42,9 @@ _MAX_WAIT_MS: Final = 30_000
 _DEFAULT_WAIT_MS: Final = 10_000
 # Whoever asks again without typing anything has time.
 _MIN_POLL_MS: Final = 5_000
+# A command that is busy reads later; one that never reads must not hold up the turn.
+_MIN_TYPING_MS: Final = 2_000
+_NOT_READ: Final = "write_stdin failed: the command does not read; a part of the input was written"
 _INTERRUPT: Final = "\x03"
 
 
@@ -162,7 +166,7 @@ class WriteStdin:
             raise ToolRefused(f"write_stdin failed: Unknown process id {number}")
         await self._approve(call, turn, run, wanted)
         began = time.monotonic()
-        await self._type(run, wanted.chars)
+        await self._type(run, wanted)
         terminals.touch(run)
         await wait(run, self._patience(wanted) / 1000)
         if not turn.is_over:
@@ -181,12 +185,18 @@ class WriteStdin:
         except Declined as refusal:
             raise ToolRefused(f"write_stdin rejected: {refusal.reason}") from refusal
 
-    async def _type(self, run: Run, chars: str) -> None:
+    async def _type(self, run: Run, wanted: _Write) -> None:
+        chars = wanted.chars
         if not chars or run.process is None or run.exited.is_set():
             return
         if run.is_terminal:
-            with suppress(OSError):  # it has just ended, and the answer says so
-                await run.process.write(chars.encode("utf-8", "replace"))
+            limit = asyncio.timeout(max(self._patience(wanted), _MIN_TYPING_MS) / 1000)
+            # Any other error says that it has just ended, and so does the answer.
+            with suppress(OSError):
+                async with limit:
+                    await run.process.write(chars.encode("utf-8", "replace"))
+            if limit.expired():
+                raise ToolRefused(_NOT_READ)
         elif chars == _INTERRUPT:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(run.process.pid, signal.SIGINT)

@@ -1,0 +1,151 @@
+"""What users decide about commands, and what rules files say before anybody is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import Bench, bench, commands
+from tests.harness.questions import answer, question
+from tests.harness.threads import outline, params_of
+from treadle.protocol.base import JsonValue
+
+ASK = "item/commandExecution/requestApproval"
+POLICY: dict[str, JsonValue] = {"approvalPolicy": "on-request", "sandbox": "read-only"}
+UNTRUSTED: dict[str, JsonValue] = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}
+
+
+def escalated(command: str) -> JsonValue:
+    """A command that is to run outside the sandbox."""
+    return {"cmd": command, "login": False, "sandbox_permissions": "require_escalated"}
+
+
+def plain(command: str) -> JsonValue:
+    """A command as models usually ask for one."""
+    return {"cmd": command, "login": False}
+
+
+async def decided(on: Bench, arguments: JsonValue, decision: JsonValue) -> list[JsonValue]:
+    """Let the user decide about a command; gives what was told from the question on."""
+    turn_id = await on.begin("exec_command", arguments)
+    asked = await question(on.client, ASK)
+    await answer(on.client, asked, {"decision": decision})
+    return [asked, *await on.client.end_of(turn_id)]
+
+
+async def test_an_amendment_is_a_rule_from_then_on(home: Path) -> None:
+    amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
+    async with bench(home, **POLICY) as on:
+        await decided(on, escalated("touch a"), amendment)
+        told, _ = await on.call("exec_command", plain("touch b"))
+        other = await on.client.start(cwd=str(on.stage.workspace), **POLICY)
+        on.thread_id = other
+        again, _ = await on.call("exec_command", plain("touch c"))
+        workspace = on.stage.workspace
+
+    assert ASK not in outline(told) + outline(again)
+    assert all((workspace / name).exists() for name in "abc")
+    assert (home / "rules" / "default.rules").read_text() == (
+        'prefix_rule(pattern=["touch"], decision="allow")\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": []}},
+        {
+            "applyNetworkPolicyAmendment": {
+                "network_policy_amendment": {"action": "allow", "host": "no host/at all"}
+            }
+        },
+    ],
+)
+async def test_an_amendment_that_is_no_rule_counts_as_nonsense(
+    home: Path, decision: JsonValue
+) -> None:
+    async with bench(home, **POLICY) as on:
+        told = await decided(on, escalated("touch a"), decision)
+        output = on.output()
+        workspace = on.stage.workspace
+
+    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert "approval request failed" in output
+    assert outline(told)[-1] == "turn/completed completed"
+    assert not (workspace / "a").exists()
+    assert not (home / "rules" / "default.rules").exists()
+
+
+async def test_an_amendment_that_cannot_be_stored_counts_for_this_command(home: Path) -> None:
+    (home / "rules").write_text("in the way")
+    amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
+    async with bench(home, **POLICY) as on:
+        told = await decided(on, escalated("touch a"), amendment)
+        workspace = on.stage.workspace
+
+    assert [item["status"] for item in commands(told)] == ["completed"]
+    (warning,) = params_of(told, "warning")
+    assert warning["message"].startswith("the rule was not stored: ")
+    assert (workspace / "a").exists()
+
+
+@pytest.mark.parametrize(("action", "status"), [("allow", "completed"), ("deny", "declined")])
+async def test_a_rule_about_a_host_is_stored_and_a_denied_host_declines_the_command(
+    home: Path, action: str, status: str
+) -> None:
+    amendment = {"action": action, "host": "Example.org"}
+    decision = {"applyNetworkPolicyAmendment": {"network_policy_amendment": amendment}}
+    async with bench(home, **POLICY) as on:
+        told = await decided(on, escalated("touch a"), decision)
+
+    assert [item["status"] for item in commands(told)] == [status]
+    assert (home / "rules" / "default.rules").read_text() == (
+        f'network_rule(host="example.org", protocol="https", decision="{action}")\n'
+    )
+
+
+async def test_an_answer_for_the_session_counts_for_the_same_command_only(home: Path) -> None:
+    async with bench(home, **UNTRUSTED) as on:
+        await decided(on, plain("touch a"), "acceptForSession")
+        same, _ = await on.call("exec_command", plain("touch a"))
+        assert ASK not in outline(same)
+        (on.stage.workspace / "sub").mkdir()
+        for arguments in (plain("touch b"), plain("touch a") | {"workdir": "sub"}):
+            told = await decided(on, arguments, "decline")
+            assert [item["status"] for item in commands(told)] == ["declined"]
+
+
+@pytest.mark.parametrize(("trust", "is_heeded"), [("trusted", True), ("untrusted", False)])
+async def test_rules_of_a_project_count_if_it_is_trusted(
+    home: Path, trust: str, is_heeded: bool
+) -> None:
+    workspace = home.parent / "workspace"
+    more = f'[projects."{workspace}"]\ntrust_level = "{trust}"'
+    async with bench(home, more, **POLICY) as on:
+        rules = workspace / ".codex" / "rules"
+        rules.mkdir(parents=True)
+        text = 'prefix_rule(pattern=["echo"], decision="forbidden", justification="quiet, please")'
+        (rules / "project.rules").write_text(text)
+        told, output = await on.call("exec_command", plain("echo hello"))
+
+    assert [item["status"] for item in commands(told)] == ["declined" if is_heeded else "completed"]
+    assert ("quiet, please" in output) is is_heeded
+
+
+async def test_a_broken_rules_file_is_told_once_and_the_rest_holds(home: Path) -> None:
+    (home / "rules").mkdir()
+    (home / "rules" / "a.rules").write_text(
+        'prefix_rule(pattern=["date"], decision="forbidden")\nprefix_rule(pattern=)\n'
+    )
+    (home / "rules" / "b.rules").write_text(
+        'prefix_rule(pattern=["uname"], decision="forbidden")\n'
+    )
+    async with bench(home, **POLICY) as on:
+        first, _ = await on.call("exec_command", plain("uname"))
+        second, _ = await on.call("exec_command", plain("echo hi"))
+        settled = await on.client.settled()
+
+    assert [item["status"] for item in commands(first)] == ["declined"]
+    warnings = [told["message"] for told in params_of([*first, *second, *settled], "warning")]
+    assert len([text for text in warnings if "a.rules" in text]) == 1

@@ -1,0 +1,126 @@
+"""Typing into a command that may do more than the sandbox allows now: somebody is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import Bench, bench, commands, session_of
+from tests.harness.questions import answer, question
+from tests.harness.threads import outline, params_of
+from treadle.protocol.base import JsonValue
+
+ASK = "item/commandExecution/requestApproval"
+TYPED = "item/commandExecution/terminalInteraction"
+POLICY: dict[str, JsonValue] = {"approvalPolicy": "on-request", "sandbox": "read-only"}
+SHELL: JsonValue = {"cmd": "sh", "login": False, "tty": True, "yield_time_ms": 250}
+
+
+async def free_shell(on: Bench) -> int:
+    """A shell outside the sandbox, which the user has agreed to; gives its session."""
+    turn_id = await on.begin("exec_command", {**SHELL, "sandbox_permissions": "require_escalated"})
+    await answer(on.client, await question(on.client, ASK), {"decision": "accept"})
+    await on.client.end_of(turn_id)
+    return session_of(on.output())
+
+
+async def typed(
+    on: Bench, session: int, chars: str, reply: JsonValue
+) -> tuple[JsonValue, list[JsonValue]]:
+    """Let the model type and the user decide; gives the question and what was told after it."""
+    arguments = {"session_id": session, "chars": chars, "yield_time_ms": 250}
+    turn_id = await on.begin("write_stdin", arguments, "call-2")
+    asked = await question(on.client, ASK)
+    await on.client.peer.send({"id": asked["id"], **reply})
+    return asked["params"], await on.client.end_of(turn_id)
+
+
+async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbox(
+    home: Path,
+) -> None:
+    async with bench(home, **POLICY) as on:
+        session = await free_shell(on)
+        asked, told = await typed(
+            on, session, "touch a; exit\n", {"result": {"decision": "accept"}}
+        )
+        workspace = on.stage.workspace
+
+    assert asked.pop("startedAtMs") > 0
+    turn_id = params_of(told, "turn/completed")[0]["turn"]["id"]
+    command = f"write_stdin --session-id {session} 'touch a; exit\n'"
+    assert asked == {
+        "kind": "writeStdin",
+        "threadId": on.thread_id,
+        "turnId": turn_id,
+        "itemId": "call-1",
+        "approvalId": "call-2",
+        "environmentId": "local",
+        "reason": "Send input to a running command. It runs outside the sandbox; its folder and "
+        "its state may have changed since it was started.",
+        "command": command,
+        "commandActions": [{"type": "unknown", "command": command}],
+        "cwd": str(workspace),
+        "availableDecisions": ["accept", "cancel"],
+    }
+    assert [entry["stdin"] for entry in params_of(told, TYPED)] == ["touch a; exit\n"]
+    assert (workspace / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("reply", "output"),
+    [
+        ({"result": {"decision": "decline"}}, "write_stdin rejected: rejected by user"),
+        ({"result": "nonsense"}, "write_stdin rejected: approval request failed"),
+        ({"error": {"code": 1, "message": "no"}}, "write_stdin rejected: approval request failed"),
+    ],
+)
+async def test_what_is_not_approved_is_not_typed_and_the_command_lives(
+    home: Path, reply: JsonValue, output: str
+) -> None:
+    async with bench(home, **POLICY) as on:
+        session = await free_shell(on)
+        _, told = await typed(on, session, "touch a; exit\n", reply)
+        assert on.output("call-2") == output
+        assert params_of(told, TYPED) == []
+        listed = await on.client.ask("thread/backgroundTerminals/list", {"threadId": on.thread_id})
+        assert [each["processId"] for each in listed["data"]] == [str(session)]
+        workspace = on.stage.workspace
+    assert not (workspace / "a").exists()
+
+
+async def test_cancel_ends_the_turn_and_leaves_the_command_of_the_earlier_one(home: Path) -> None:
+    async with bench(home, **POLICY) as on:
+        session = await free_shell(on)
+        _, told = await typed(on, session, "exit\n", {"result": {"decision": "cancel"}})
+    assert outline(told)[-1] == "turn/completed interrupted"
+    assert commands(told) == []
+
+
+async def test_looking_needs_no_approval(home: Path) -> None:
+    async with bench(home, **POLICY) as on:
+        session = await free_shell(on)
+        told, _ = await on.call("write_stdin", {"session_id": session, "chars": ""}, "call-2")
+    assert ASK not in outline(told)
+
+
+async def test_a_command_inside_the_sandbox_is_typed_into_unasked(home: Path) -> None:
+    async with bench(home, **POLICY) as on:
+        _, output = await on.call("exec_command", SHELL)
+        arguments = {"session_id": session_of(output), "chars": "exit\n"}
+        told, _ = await on.call("write_stdin", arguments, "call-2")
+    assert ASK not in outline(told)
+    assert len(params_of(told, TYPED)) == 1
+
+
+async def test_where_nobody_may_be_asked_a_freer_command_is_not_typed_into(home: Path) -> None:
+    """A thread may have become stricter since the command was started."""
+    async with bench(home, approvalPolicy="never", sandbox="danger-full-access") as on:
+        _, output = await on.call("exec_command", SHELL)
+        await on.client.run(on.thread_id, sandboxPolicy={"type": "readOnly"})
+        arguments = {"session_id": session_of(output), "chars": "touch a\n"}
+        told, said = await on.call("write_stdin", arguments, "call-2")
+        workspace = on.stage.workspace
+    assert said.startswith("write_stdin rejected: the terminal may do more than the sandbox allows")
+    assert params_of(told, TYPED) == []
+    assert not (workspace / "a").exists()
