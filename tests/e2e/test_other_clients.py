@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from openai_codex import AsyncCodex, Codex, CodexConfig
 from tests.harness.lines import SharedServers
 from tests.harness.processes import TREADLE, environment
 from tests.harness.raw_socket import BINARY, raw_socket
+from tests.harness.scripted import write_script
+from treadle.protocol.base import JsonValue
 
 HELLO = {
     "id": 0,
@@ -101,3 +104,113 @@ def test_a_client_that_hangs_up_without_a_word_harms_nobody(where: str | Path) -
             client.send(json.dumps(HELLO).encode())
         survivor.send(json.dumps(HELLO).encode())
         assert survivor.receive()["id"] == 0
+
+
+class Orchestrator:
+    """A driver as Symphony has one: JSON lines by hand, the same few ids for ever."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.asked: list[str] = []
+        self._answers: dict[str, JsonValue] = {
+            "item/commandExecution/requestApproval": {"decision": "acceptForSession"},
+            "item/tool/call": {
+                "success": True,
+                "output": "42 issues",
+                "contentItems": [{"type": "inputText", "text": "42 issues"}],
+            },
+        }
+
+    def say(self, message: JsonValue) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> JsonValue:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, id_: int, method: str, params: JsonValue) -> JsonValue:
+        """Ask, and read past whatever comes before the answer."""
+        self.say({"id": id_, "method": method, "params": params})
+        while (message := self.hear()).get("id") != id_ or "method" in message:
+            self._react(message)
+        return message["result"]
+
+    def turn(self, thread_id: str, text: str) -> JsonValue:
+        """Run a turn to its end, and answer what is asked meanwhile; gives the turn."""
+        content = [{"type": "text", "text": text}]
+        params = {"threadId": thread_id, "input": content, "title": "ABC-1: a title"}
+        self.ask(3, "turn/start", params)
+        while (message := self.hear()).get("method") != "turn/completed":
+            self._react(message)
+        return message["params"]["turn"]
+
+    def _react(self, message: JsonValue) -> None:
+        if "id" in message and "method" in message:
+            self.asked.append(message["method"])
+            self.say({"id": message["id"], "result": self._answers[message["method"]]})
+
+
+LINEAR: JsonValue = {
+    "name": "linear_graphql",
+    "description": "Ask the tracker",
+    "inputSchema": {"type": "object", "properties": {"query": {"type": "string"}}},
+}
+
+
+def scripted_calls(*calls: tuple[str, JsonValue]) -> list[JsonValue]:
+    """Responses of one call each, and a word after each."""
+    return [
+        step
+        for at, (tool, arguments) in enumerate(calls)
+        for step in (
+            [{"type": "calls", "tool": tool, "arguments": arguments, "call_id": f"c{at}"}],
+            "done",
+        )
+    ]
+
+
+def outputs(requests: Path) -> list[JsonValue]:
+    """What the model was told of its calls in the end."""
+    last = json.loads(requests.read_text("utf-8").splitlines()[-1])
+    items: Sequence[JsonValue] = last["input"]
+    return [item["output"] for item in items if item["type"] == "function_call_output"]
+
+
+def test_an_orchestrator_that_reuses_its_ids_approves_and_runs_its_tool(home: Path) -> None:
+    """What is accepted for the session is not asked again in the next turn."""
+    touch = {"cmd": "touch done", "sandbox_permissions": "require_escalated"}
+    query = {"query": "{ issues }"}
+    script = scripted_calls(
+        ("exec_command", touch), ("linear_graphql", query), ("exec_command", touch)
+    )
+    files = {
+        "TREADLE_SCRIPT": str(write_script(home / "script", script)),
+        "TREADLE_SCRIPT_REQUESTS": str(home / "requests"),
+    }
+    workspace = home.parent / "ABC-1"
+    workspace.mkdir()
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {TREADLE} app-server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=workspace,
+        env=environment(home, **files),
+    ) as process:
+        driver = Orchestrator(process)
+        driver.ask(1, "initialize", HELLO["params"])
+        driver.say({"method": "initialized", "params": {}})
+        policy = {"approvalPolicy": "on-request", "sandbox": "read-only", "cwd": str(workspace)}
+        started = driver.ask(2, "thread/start", {**policy, "dynamicTools": [LINEAR]})
+        turns = [driver.turn(started["thread"]["id"], f"go {at}") for at in range(3)]
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+    assert [turn["status"] for turn in turns] == ["completed"] * 3
+    assert len({turn["id"] for turn in turns}) == 3
+    assert driver.asked == ["item/commandExecution/requestApproval", "item/tool/call"]
+    assert (workspace / "done").exists()
+    assert "42 issues" in json.dumps(outputs(home / "requests")[1])

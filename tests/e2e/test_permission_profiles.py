@@ -1,0 +1,213 @@
+"""Permission profiles that clients choose by name, as the Codex terminal UI does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import bench
+from tests.harness.threads import Client, Stage
+from tests.server.reference import ask_reference
+from tests.server.serving import configuration, refusal, serving
+from treadle.protocol.base import JsonValue
+
+WORKSPACE: JsonValue = {
+    "type": "workspaceWrite",
+    "writableRoots": [],
+    "networkAccess": False,
+    "excludeTmpdirEnvVar": False,
+    "excludeSlashTmp": False,
+}
+READ_ONLY: JsonValue = {"type": "readOnly", "networkAccess": False}
+TOUCH: JsonValue = {"cmd": "touch made"}
+
+
+def named(id_: str) -> JsonValue:
+    return {"id": id_, "extends": None}
+
+
+async def update(
+    client: Client, thread_id: str, **change: JsonValue
+) -> tuple[JsonValue, JsonValue]:
+    """Change the settings; gives the policy and the profile that are told."""
+    await client.ask("thread/settings/update", {"threadId": thread_id, **change})
+    told = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
+    return told["sandboxPolicy"], told["activePermissionProfile"]
+
+
+async def test_a_profile_stands_until_another_policy_is_given(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(sandbox="danger-full-access")
+
+    assert await update(client, thread_id, permissions=":workspace") == (
+        WORKSPACE,
+        named(":workspace"),
+    )
+    assert await update(client, thread_id, permissions=":read-only") == (
+        READ_ONLY,
+        named(":read-only"),
+    )
+    assert await update(client, thread_id, sandboxPolicy=WORKSPACE) == (WORKSPACE, None)
+
+
+async def test_commands_keep_to_the_profile_that_was_chosen(home: Path) -> None:
+    async with bench(home, approvalPolicy="never", sandbox="workspace-write") as work:
+        made = work.stage.workspace / "made"
+        await update(work.client, work.thread_id, permissions=":read-only")
+        await work.call("exec_command", TOUCH)
+        assert not made.exists()
+        await update(work.client, work.thread_id, permissions=":workspace")
+        await work.call("exec_command", TOUCH, "call-2")
+        assert made.exists()
+
+
+async def test_a_turn_names_a_profile_and_the_thread_keeps_it_on_disk(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(sandbox="workspace-write")
+    await client.run(thread_id, permissions=":read-only")
+    await stage.restart()
+    again = await stage.client()
+    resumed = await again.ask("thread/resume", {"threadId": thread_id})
+    forked = await again.ask("thread/fork", {"threadId": thread_id, "permissions": ":workspace"})
+
+    assert (resumed["sandbox"], resumed["activePermissionProfile"]) == (
+        READ_ONLY,
+        named(":read-only"),
+    )
+    assert (forked["sandbox"], forked["activePermissionProfile"]) == (
+        WORKSPACE,
+        named(":workspace"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("turn/start", {"input": [], "sandboxPolicy": READ_ONLY}),
+        ("thread/settings/update", {"sandboxPolicy": READ_ONLY}),
+    ],
+)
+async def test_a_profile_and_a_policy_contradict_each_other(
+    stage: Stage, method: str, params: dict[str, JsonValue]
+) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    answer = await client.peer.ask(
+        method, {"threadId": thread_id, "permissions": ":workspace", **params}
+    )
+
+    assert answer["error"] == {
+        "code": -32600,
+        "message": "`permissions` cannot be combined with `sandboxPolicy`",
+        "data": {"kind": "invalidParams", "path": "permissions"},
+    }
+
+
+MINE = """
+default_permissions = "mine"
+[permissions.mine]
+extends = "more"
+[permissions.more]
+extends = ":workspace"
+[permissions.more.filesystem]
+"/srv/shared" = "write"
+[permissions.more.network]
+enabled = true
+"""
+ONLINE = '[permissions.p]\nextends = ":read-only"\n[permissions.p.network]\nenabled = true\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("", {"permissions": ":danger-full-access"}),
+        (MINE, {}),
+        (MINE, {"sandbox": "read-only"}),
+        (MINE, {"config": {"sandbox_mode": "read-only"}}),
+        (ONLINE, {"permissions": "p"}),
+        ('sandbox_mode = "danger-full-access"\ndefault_permissions = ":read-only"', {}),
+    ],
+)
+async def test_a_new_thread_gets_the_permissions_that_the_reference_gives_it(
+    home: Path, text: str, params: JsonValue
+) -> None:
+    async with serving(configuration(home, text)) as peer:
+        ours = (await peer.ask("thread/start", params))["result"]
+    theirs = ask_reference(home, "thread/start", params)
+
+    def permissions(answer: JsonValue) -> tuple[JsonValue, JsonValue]:
+        return answer["sandbox"], answer["activePermissionProfile"]
+
+    assert permissions(ours) == permissions(theirs)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "default_permissions refers to undefined profile `p`"),
+        (
+            '[permissions.p]\nextends = "p"',
+            "permissions profile inheritance cycle detected: p -> p",
+        ),
+        (
+            '[permissions.p]\nextends = "q"',
+            "permissions profile `p` extends undefined profile `q`",
+        ),
+        (
+            '[permissions.p]\nextends = ":all"',
+            "permissions profile `p` cannot extend unsupported built-in profile `:all`",
+        ),
+    ],
+)
+async def test_a_profile_that_is_none_is_refused(home: Path, text: str, reason: str) -> None:
+    """Upstream's words."""
+    async with serving(configuration(home, text)) as peer:
+        error = await refusal(peer, "thread/start", {"permissions": "p"})
+
+    assert error == {
+        "code": -32600,
+        "message": f"failed to load configuration: {reason}",
+        "data": {"kind": "invalidConfig"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "does not extend another profile"),
+        (
+            'extends = ":workspace"\nfilesystem = {"/srv/secret" = "deny"}',
+            "has the entry `/srv/secret`",
+        ),
+        (
+            'extends = ":read-only"\nfilesystem = {"/srv/shared" = "write"}',
+            "opens folders without the workspace",
+        ),
+        (
+            'extends = ":workspace"\nnetwork = {domains = {"a.b" = "allow"}}',
+            "has the entry `network.domains`",
+        ),
+    ],
+)
+async def test_a_profile_that_says_more_than_a_policy_can_is_refused(
+    home: Path, text: str, reason: str
+) -> None:
+    """Upstream takes them; to take a part would be to allow what they forbid."""
+    async with serving(configuration(home, f"[permissions.p]\n{text}")) as peer:
+        error = await refusal(peer, "thread/start", {"permissions": "p"})
+
+    assert error["message"] == (
+        f"failed to load configuration: permissions profile `p` {reason}, "
+        "which this server cannot enforce"
+    )
+
+
+async def test_an_administrator_decides_which_profiles_there_are(home: Path) -> None:
+    demands = 'allowed_sandbox_modes = ["read-only"]\n'
+    async with serving(configuration(home, requirements=demands)) as peer:
+        error = await refusal(peer, "thread/start", {"permissions": ":workspace"})
+
+    assert error["message"] == (
+        "`sandbox_mode` = workspace-write is not allowed here, only `read-only`"
+    )
