@@ -20,7 +20,8 @@ BUILT = set(
     account/workspaceMessages/read collaborationMode/list command/exec command/exec/resize
     command/exec/terminate command/exec/write config/mcpServer/reload config/read
     configRequirements/read experimentalFeature/enablement/set experimentalFeature/list
-    getAuthStatus hooks/list initialize mcpServer/event/stream/start
+    fs/copy fs/createDirectory fs/getMetadata fs/readDirectory fs/readFile fs/remove fs/unwatch
+    fs/watch fs/writeFile getAuthStatus hooks/list initialize mcpServer/event/stream/start
     mcpServer/event/stream/stop mcpServer/oauth/login mcpServer/resource/read
     mcpServer/tool/call mcpServerStatus/list mock/experimentalMethod model/list
     permissionProfile/list review/start skills/list thread/approveGuardianDeniedAction

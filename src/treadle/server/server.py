@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
+    from treadle.server.watching import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,13 @@ class Server:
         self.threads.on_spawn = self._introduce
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
+
+    @cached_property
+    def watcher(self) -> Watcher:
+        """Notices changes of files, for all clients."""
+        from treadle.server.watching import Watcher
+
+        return Watcher()
 
     def warnings(self) -> Sequence[ConfigWarningNotification]:
         """What every client should know: that the configuration cannot be used, if so."""

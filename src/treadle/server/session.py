@@ -64,6 +64,8 @@ class ClientSession:
         self.wants_legacy_approvals = False
         # Commands that run for the client, by the ids that it chose.
         self.commands: dict[str, ClientCommand] = {}
+        # What tells it of changed files, by the ids of the watches.
+        self.watches: dict[str, asyncio.Task[None]] = {}
         self._opted_out: frozenset[str] = frozenset()
         self._announcements: Subscription | None = None
         self._followed: dict[str, Followed] = {}

@@ -23,6 +23,8 @@ RESOURCES: Final[Mapping[str, str]] = {
     "config": "config/read configRequirements/read experimentalFeature/enablement/set "
     "experimentalFeature/list hooks/list permissionProfile/list",
     "feature": "mock/experimentalMethod",
+    "fs": "fs/copy fs/createDirectory fs/getMetadata fs/readDirectory fs/readFile fs/remove "
+    "fs/unwatch fs/watch fs/writeFile",
     "goal": "thread/goal/clear thread/goal/get thread/goal/set",
     "history": "thread/items/list thread/items/read thread/search thread/searchOccurrences "
     "thread/turns/list",

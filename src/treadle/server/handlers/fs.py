@@ -1,0 +1,210 @@
+"""Files and folders of the machine, for clients that have no other way to them.
+
+Not confined: who may talk to the server may do what its user may. All work is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    FS_COPY,
+    FS_CREATE_DIRECTORY,
+    FS_GET_METADATA,
+    FS_READ_DIRECTORY,
+    FS_READ_FILE,
+    FS_REMOVE,
+    FS_UNWATCH,
+    FS_WATCH,
+    FS_WRITE_FILE,
+)
+from treadle.protocol.fs import (
+    FsChangedNotification,
+    FsCopyParams,
+    FsCopyResponse,
+    FsCreateDirectoryParams,
+    FsCreateDirectoryResponse,
+    FsGetMetadataParams,
+    FsGetMetadataResponse,
+    FsReadDirectoryParams,
+    FsReadDirectoryResponse,
+    FsReadFileParams,
+    FsReadFileResponse,
+    FsRemoveParams,
+    FsRemoveResponse,
+    FsUnwatchParams,
+    FsUnwatchResponse,
+    FsWatchParams,
+    FsWatchResponse,
+    FsWriteFileParams,
+    FsWriteFileResponse,
+)
+from treadle.protocol.notifications import FS_CHANGED
+from treadle.rpc.errors import InternalError, InvalidParams, InvalidRequest
+from treadle.rpc.framing import MAX_MESSAGE_BYTES
+from treadle.server import files
+from treadle.server.base64_text import BadBase64, decode_base64
+from treadle.server.session import ClientSession
+from treadle.server.watching import Watch, follow
+from treadle.support.ids import uuid7
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What surrounds the content in an answer has room in the rest.
+MAX_READ_BYTES: Final = MAX_MESSAGE_BYTES // 4 * 3 - 16 * 1024
+
+
+@router.request(FS_READ_FILE)
+async def fs_read_file(
+    _ctx: Context[ClientSession], params: FsReadFileParams
+) -> FsReadFileResponse:
+    """Give all that a file holds."""
+    return FsReadFileResponse(await _done(_read, _absolute(params.path)))
+
+
+@router.request(FS_WRITE_FILE)
+async def fs_write_file(
+    _ctx: Context[ClientSession], params: FsWriteFileParams
+) -> FsWriteFileResponse:
+    """Create a file or replace all it holds."""
+    await _done(_write, _absolute(params.path), params.data_base64)
+    return FsWriteFileResponse()
+
+
+@router.request(FS_CREATE_DIRECTORY)
+async def fs_create_directory(
+    _ctx: Context[ClientSession], params: FsCreateDirectoryParams
+) -> FsCreateDirectoryResponse:
+    """Make a folder."""
+    path = _absolute(params.path)
+    await _done(files.make_folder, path, with_parents=params.recursive is not False)
+    return FsCreateDirectoryResponse()
+
+
+@router.request(FS_GET_METADATA)
+async def fs_get_metadata(
+    _ctx: Context[ClientSession], params: FsGetMetadataParams
+) -> FsGetMetadataResponse:
+    """Say what is at a path."""
+    return await _done(files.describe, _absolute(params.path))
+
+
+@router.request(FS_READ_DIRECTORY)
+async def fs_read_directory(
+    _ctx: Context[ClientSession], params: FsReadDirectoryParams
+) -> FsReadDirectoryResponse:
+    """List what a folder holds."""
+    return FsReadDirectoryResponse(await _done(files.children, _absolute(params.path)))
+
+
+@router.request(FS_REMOVE)
+async def fs_remove(_ctx: Context[ClientSession], params: FsRemoveParams) -> FsRemoveResponse:
+    """Delete a file or a folder."""
+    recursive, force = params.recursive is not False, params.force is not False
+    await _done(files.remove, _absolute(params.path), recursive=recursive, force=force)
+    return FsRemoveResponse()
+
+
+@router.request(FS_COPY)
+async def fs_copy(_ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyResponse:
+    """Copy a file or a folder."""
+    source = _absolute(params.source_path, "sourcePath")
+    destination = _absolute(params.destination_path, "destinationPath")
+    await _done(files.copy, source, destination, recursive=params.recursive)
+    return FsCopyResponse()
+
+
+@router.request(FS_WATCH)
+async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatchResponse:
+    """Tell the client of changes, for as long as it stays."""
+    path = str(_absolute(params.path))
+    session = ctx.session
+    watch_id = uuid7() if params.watch_id is None else params.watch_id
+    if watch_id in session.watches:
+        raise InvalidRequest(f"watchId already exists: {watch_id}", kind="watchExists")
+    try:
+        watch = await session.server.watcher.watch(path)
+    except OSError as error:
+        raise _io_error(error) from error
+    # Nothing changed before the client knows that it is told.
+    ctx.after_reply(lambda: _follow(ctx, watch_id, watch))
+    return FsWatchResponse(path, watch_id)
+
+
+@router.request(FS_UNWATCH)
+def fs_unwatch(ctx: Context[ClientSession], params: FsUnwatchParams) -> FsUnwatchResponse:
+    """Tell no more; a watch that is not there has ended already."""
+    task = ctx.session.watches.pop(params.watch_id, None)
+    if task is not None:
+        task.cancel()
+    return FsUnwatchResponse()
+
+
+def _follow(ctx: Context[ClientSession], watch_id: str, watch: Watch) -> None:
+    session = ctx.session
+
+    async def tell(changed: list[str]) -> None:
+        await session.notify(FS_CHANGED, FsChangedNotification(changed, watch_id))
+
+    task = ctx.connection.spawn(follow(watch, tell), f"watch {watch_id}")
+    if task is None:
+        watch.end()
+        return
+    session.watches[watch_id] = task
+    task.add_done_callback(lambda _: watch.end())
+
+
+def _read(path: Path) -> str:
+    return base64.b64encode(files.read(path, MAX_READ_BYTES)).decode("ascii")
+
+
+def _write(path: Path, data_base64: str) -> None:
+    try:
+        data = decode_base64(data_base64)
+    except BadBase64 as error:
+        message = f"fs/writeFile requires valid base64 dataBase64: {error}"
+        raise InvalidRequest(message, kind="invalidParams", path="dataBase64") from error
+    files.write(path, data)
+
+
+def _absolute(path: str, field: str = "path") -> Path:
+    """A path as it is meant: `..` takes a name away, whatever that name leads to."""
+    if "\0" in path:
+        message = "file name contained an unexpected NUL byte"
+        raise InvalidParams(message, path=field)
+    if not path.startswith("/"):
+        message = f"Invalid request: {field} must be an absolute path, not {path!r}"
+        raise InvalidParams(message, path=field)
+    return Path(os.path.normpath(f"/{path.lstrip('/')}"))
+
+
+async def _done(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do it in a thread, and answer what goes wrong in the words that clients know."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except files.FileTooLarge as error:
+        raise InvalidRequest(str(error), kind="fileTooLarge", limit=error.limit) from error
+    except files.FileRefused as error:
+        raise InvalidRequest(str(error)) from error
+    except OSError as error:
+        raise _io_error(error) from error
+
+
+def _io_error(error: OSError) -> InternalError:
+    code = error.errno
+    if code is None:
+        return InternalError(str(error), kind="io")
+    name = errno.errorcode.get(code, str(code))
+    return InternalError(f"{os.strerror(code)} (os error {code})", kind="io", errno=name)
