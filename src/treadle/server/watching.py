@@ -25,6 +25,7 @@ from treadle.server.inotify import Inotify
 
 DEBOUNCE_S: Final = 0.2
 POLL_S: Final = 0.25
+_LOOKS: Final = 3
 
 Tell: TypeAlias = Callable[[list[str]], Awaitable[None]]
 # Which file a name stands for, and all that changes with its content or its rights.
@@ -175,31 +176,39 @@ class NotifiedWatch:
 
     async def begin(self) -> None:
         """Listen to the folders that the path depends on."""
-        sight = await asyncio.to_thread(look, Path(self.path))
-        self._there = sight.there
-        self._listen(sight)
+        await self._listen_anew()
 
     async def changes(self) -> set[str]:
         """Wait for news, and a moment longer for what comes with them."""
         await self._news.wait()
         await asyncio.sleep(DEBOUNCE_S)
         self._news.clear()
+        before = self._there
         try:
-            await self._look_again()
-        except FileNotFoundError:
-            self._news.set()  # it is changing right now: look again
+            await self._listen_anew()
         except OSError as error:
             logger.warning("cannot watch", extra={"path": self.path, "reason": str(error)})
+        if self._there != before:
+            # It appeared, went or was exchanged; perhaps with things in it that nobody told of.
+            self._changed.add(self.path)
         changed, self._changed = self._changed, set()
         return changed
 
-    async def _look_again(self) -> None:
+    async def _listen_anew(self) -> None:
+        """Listen to what matters now.
+
+        What changes between a look and the listening is told by nobody, so there is another look.
+        """
         sight = await asyncio.to_thread(look, Path(self.path))
-        if sight.there != self._there:
-            # It appeared, went or was exchanged; perhaps with things in it that nobody told of.
-            self._changed.add(self.path)
-            self._there = sight.there
-        self._listen(sight)
+        for _ in range(_LOOKS):
+            with suppress(FileNotFoundError):
+                self._listen(sight)
+            seen, sight = sight, await asyncio.to_thread(look, Path(self.path))
+            if sight == seen:
+                break
+        else:
+            self._news.set()  # it does not stand still: later again
+        self._there = sight.there
 
     def end(self) -> None:
         """Listen to nothing."""

@@ -390,11 +390,12 @@ async def test_a_file_is_copied_with_its_mode(client: Client, root: Path) -> Non
         assert stat.S_IMODE((root / name).stat().st_mode) == 0o751
 
 
-@pytest.mark.parametrize("name", ["f", "link"])
+@pytest.mark.parametrize("name", ["f", "link", "other-name"])
 async def test_a_file_that_is_copied_onto_itself_stays(
     client: Client, root: Path, name: str
 ) -> None:
     """Ours: upstream empties it."""
+    (root / "other-name").hardlink_to(root / "f")
     await copy(client, root / "f", root / name)
     assert tree(root)["f"] == "hello"
 
