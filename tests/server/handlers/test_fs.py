@@ -1,27 +1,45 @@
-"""`fs/*` but for watches: results, refusals, and what is on disk afterwards."""
+"""`fs/readFile` and `fs/writeFile`: results, refusals, and what is on disk afterwards."""
 
 from __future__ import annotations
 
 import base64
-import errno
 import os
-import socket
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness.files import (
+    IS_A_DIRECTORY,
+    NO_SUCH_FILE,
+    NOT_A_DIRECTORY,
+    Refusal,
+    furnish,
+    refused,
+    tree,
+)
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client
-from treadle.protocol.base import JsonValue
 from treadle.server.handlers.fs import MAX_READ_BYTES
 
-NO_SUCH_FILE = (-32603, "No such file or directory (os error 2)", "io", "ENOENT")
-EXISTS = (-32603, "File exists (os error 17)", "io", "EEXIST")
-IS_A_DIRECTORY = (-32603, "Is a directory (os error 21)", "io", "EISDIR")
-NOT_A_DIRECTORY = (-32603, "Not a directory (os error 20)", "io", "ENOTDIR")
-as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+NOBODY = 65534
+
+
+@pytest.fixture
+def modest(short_folder: Path) -> Iterator[Path]:
+    """A furnished folder, for a server that may not do everything: root is somebody else here."""
+    root = furnish(short_folder / "root")
+    if os.geteuid() != 0:
+        yield root
+        return
+    for path in (short_folder, root, *root.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    os.seteuid(NOBODY)
+    try:
+        yield root
+    finally:
+        os.seteuid(0)
 
 
 @pytest.fixture
@@ -32,53 +50,16 @@ async def client(home: Path) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder of files, links and other things."""
-    root = tmp_path / "root"
-    (root / "d" / "e").mkdir(parents=True)
-    (root / "f").write_text("hello")
-    (root / "d" / "g").write_text("g")
-    (root / "d" / "g").chmod(0o640)
-    (root / "d" / "e" / "h").write_text("h")
-    (root / "d" / "up").symlink_to("../f")
-    (root / "link").symlink_to("f")
-    (root / "folder-link").symlink_to("d")
-    (root / "nowhere").symlink_to("missing")
-    (root / "loop").symlink_to("loop")
-    os.mkfifo(root / "pipe")
-    return root
+    return furnish(tmp_path / "root")
 
 
 def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def refused(client: Client, method: str, **params: JsonValue) -> tuple[JsonValue, ...]:
-    """How a request is refused: code, message and kind, and the error of the system if any."""
-    error = await client.refusal(f"fs/{method}", params)
-    system = [error.data["errno"]] if "errno" in error.data else []
-    return (error.code, error.message, error.kind, *system)
-
-
 async def write(client: Client, path: Path, data: bytes) -> None:
     params = {"path": str(path), "dataBase64": b64(data)}
     assert await client.ask("fs/writeFile", params) == {}
-
-
-async def copy(client: Client, source: Path, destination: Path, **options: JsonValue) -> None:
-    params = {"sourcePath": str(source), "destinationPath": str(destination), **options}
-    assert await client.ask("fs/copy", params) == {}
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """What a folder holds: the text of files, where links lead, and nothing for folders."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        else:
-            found[name] = path.read_text() if path.is_file() else ""
-    return found
 
 
 # -- paths
@@ -210,7 +191,7 @@ async def test_a_device_is_written_to(client: Client) -> None:
     [("missing/x", NO_SUCH_FILE), ("d", IS_A_DIRECTORY), ("f/x", NOT_A_DIRECTORY)],
 )
 async def test_what_cannot_be_written_says_why(
-    client: Client, root: Path, name: str, expected: tuple[JsonValue, ...]
+    client: Client, root: Path, name: str, expected: Refusal
 ) -> None:
     before = tree(root)
     assert await refused(client, "writeFile", path=str(root / name), dataBase64="") == expected
@@ -227,22 +208,20 @@ async def test_a_pipe_that_somebody_reads_is_not_written_to(client: Client, root
     assert answer == (-32600, f"path `{root / 'pipe'}` is not a file", "invalidRequest")
 
 
-@as_ordinary_user
-async def test_a_file_that_may_not_be_written_is_not_replaced(client: Client, root: Path) -> None:
-    (root / "f").chmod(0o444)
+async def test_a_file_that_may_not_be_written_is_not_replaced(client: Client, modest: Path) -> None:
+    (modest / "f").chmod(0o444)
     expected = (-32603, "Permission denied (os error 13)", "io", "EACCES")
-    assert await refused(client, "writeFile", path=str(root / "f"), dataBase64="") == expected
-    assert (root / "f").read_text() == "hello"
+    assert await refused(client, "writeFile", path=str(modest / "f"), dataBase64="") == expected
+    assert (modest / "f").read_text() == "hello"
 
 
-@as_ordinary_user
 async def test_a_file_in_a_folder_that_takes_no_others_is_written(
-    client: Client, root: Path
+    client: Client, modest: Path
 ) -> None:
-    (root / "d").chmod(0o555)
-    await write(client, root / "d" / "g", b"new")
-    (root / "d").chmod(0o755)
-    assert (root / "d" / "g").read_text() == "new"
+    (modest / "d").chmod(0o555)
+    await write(client, modest / "d" / "g", b"new")
+    (modest / "d").chmod(0o755)
+    assert (modest / "d" / "g").read_text() == "new"
 
 
 async def test_bad_base64_is_refused_before_anything_is_written(client: Client, root: Path) -> None:
@@ -252,219 +231,3 @@ async def test_bad_base64_is_refused_before_anything_is_written(client: Client, 
     assert (error.code, error.message) == (-32600, message)
     assert error.data == {"kind": "invalidParams", "path": "dataBase64"}
     assert (root / "f").read_text() == "hello"
-
-
-# -- folders
-
-
-async def test_a_folder_is_made_with_its_parents(client: Client, root: Path) -> None:
-    path = root / "x" / "y" / "z"
-    for _ in range(2):
-        assert await client.ask("fs/createDirectory", {"path": str(path)}) == {}
-    assert path.is_dir()
-
-
-@pytest.mark.parametrize(
-    ("name", "recursive", "expected"),
-    [
-        ("x/y", False, NO_SUCH_FILE),
-        ("d", False, EXISTS),
-        ("f", True, EXISTS),
-        ("nowhere", True, EXISTS),
-        ("f/x", True, NOT_A_DIRECTORY),
-    ],
-)
-async def test_a_folder_that_cannot_be_made_says_why(
-    client: Client, root: Path, name: str, recursive: bool, expected: tuple[JsonValue, ...]
-) -> None:
-    path = str(root / name)
-    answer = await refused(client, "createDirectory", path=path, recursive=recursive)
-    assert answer == expected
-
-
-async def test_a_folder_is_listed_by_name(client: Client, root: Path) -> None:
-    """Upstream follows links, and leaves out those that lead nowhere."""
-    (root / os.fsdecode(b"\xff")).write_text("")
-    answer = await client.ask("fs/readDirectory", {"path": str(root)})
-    assert answer == {
-        "entries": [
-            {"fileName": name, "isDirectory": is_folder, "isFile": is_file}
-            for name, is_folder, is_file in [
-                ("d", True, False),
-                ("f", False, True),
-                ("folder-link", True, False),
-                ("link", False, True),
-                ("pipe", False, False),
-                ("\ufffd", False, True),
-            ]
-        ]
-    }
-
-
-@pytest.mark.parametrize(("name", "expected"), [("missing", NO_SUCH_FILE), ("f", NOT_A_DIRECTORY)])
-async def test_only_folders_are_listed(
-    client: Client, root: Path, name: str, expected: tuple[JsonValue, ...]
-) -> None:
-    assert await refused(client, "readDirectory", path=str(root / name)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "kinds"),
-    [
-        ("d", (True, False, False)),
-        ("f", (False, True, False)),
-        ("link", (False, True, True)),
-        ("folder-link", (True, False, True)),
-        ("pipe", (False, False, False)),
-    ],
-)
-async def test_metadata_tells_what_a_path_leads_to(
-    client: Client, root: Path, name: str, kinds: tuple[bool, bool, bool]
-) -> None:
-    os.utime(root / name, ns=(1, 1_700_000_000_123_456_789))
-    answer = await client.ask("fs/getMetadata", {"path": str(root / name)})
-    made = answer.pop("createdAtMs")
-    assert made >= 0
-    assert answer == {
-        **dict(zip(("isDirectory", "isFile", "isSymlink"), kinds, strict=True)),
-        "modifiedAtMs": 1_700_000_000_123,
-    }
-
-
-async def test_a_link_to_nothing_has_no_metadata(client: Client, root: Path) -> None:
-    assert await refused(client, "getMetadata", path=str(root / "nowhere")) == NO_SUCH_FILE
-
-
-# -- removing
-
-
-@pytest.mark.parametrize("name", ["f", "link", "folder-link", "nowhere", "loop", "pipe", "d"])
-async def test_a_path_is_removed_and_nothing_that_it_links_to(
-    client: Client, root: Path, name: str
-) -> None:
-    before = tree(root)
-    assert await client.ask("fs/remove", {"path": str(root / name)}) == {}
-    kept = {key: value for key, value in before.items() if Path(key).parts[0] != name}
-    assert tree(root) == kept
-
-
-async def test_a_full_folder_is_removed_only_with_all_it_holds(client: Client, root: Path) -> None:
-    answer = await refused(client, "remove", path=str(root / "d"), recursive=False)
-    message = f"Directory not empty (os error {errno.ENOTEMPTY})"
-    assert answer == (-32603, message, "io", "ENOTEMPTY")
-    assert (root / "d" / "e" / "h").exists()
-
-
-async def test_an_empty_folder_is_removed_alone(client: Client, root: Path) -> None:
-    (root / "empty").mkdir()
-    params = {"path": str(root / "empty"), "recursive": False}
-    assert await client.ask("fs/remove", params) == {}
-    assert not (root / "empty").exists()
-
-
-async def test_a_missing_path_is_an_error_only_without_force(client: Client, root: Path) -> None:
-    path = str(root / "missing" / "x")
-    assert await client.ask("fs/remove", {"path": path}) == {}
-    assert await refused(client, "remove", path=path, force=False) == NO_SUCH_FILE
-
-
-@pytest.mark.parametrize("path", ["/", "//", "/usr/.."])
-async def test_the_root_is_not_removed(
-    client: Client, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ours: upstream would begin."""
-    monkeypatch.setattr("treadle.server.files.shutil.rmtree", lambda _path: None)
-    message = "fs/remove cannot remove the root directory"
-    assert await refused(client, "remove", path=path) == (-32600, message, "invalidRequest")
-
-
-# -- copying
-
-
-async def test_a_file_is_copied_with_its_mode(client: Client, root: Path) -> None:
-    (root / "f").chmod(0o751)
-    (root / "old").write_text("longer than the new one")
-    for name in ("new", "old"):
-        await copy(client, root / "f", root / name)
-        assert (root / name).read_text() == "hello"
-        assert stat.S_IMODE((root / name).stat().st_mode) == 0o751
-
-
-@pytest.mark.parametrize("name", ["f", "link", "other-name"])
-async def test_a_file_that_is_copied_onto_itself_stays(
-    client: Client, root: Path, name: str
-) -> None:
-    """Ours: upstream empties it."""
-    (root / "other-name").hardlink_to(root / "f")
-    await copy(client, root / "f", root / name)
-    assert tree(root)["f"] == "hello"
-
-
-async def test_a_link_is_copied_as_a_link(client: Client, root: Path) -> None:
-    await copy(client, root / "folder-link", root / "another")
-    assert (root / "another").readlink() == Path("d")
-    params = {"sourcePath": str(root / "link"), "destinationPath": str(root / "f")}
-    assert await refused(client, "copy", **params) == EXISTS
-
-
-async def test_a_folder_is_copied_into_what_is_there(client: Client, root: Path) -> None:
-    """Upstream: what the destination has beside stays, and what is no file is passed over."""
-    os.mkfifo(root / "d" / "pipe")
-    (root / "d" / "e").chmod(0o700)
-    (root / "there").mkdir()
-    (root / "there" / "g").write_text("old")
-    (root / "there" / "mine").write_text("mine")
-    await copy(client, root / "d", root / "there", recursive=True)
-    await copy(client, root / "d", root / "new" / "deep", recursive=True)
-    copied = {"e": "", "e/h": "h", "g": "g", "up": "-> ../f"}
-    assert tree(root / "there") == copied | {"mine": "mine"}
-    assert tree(root / "new" / "deep") == copied
-    assert stat.S_IMODE((root / "there" / "g").stat().st_mode) == 0o640
-    assert stat.S_IMODE((root / "there" / "e").stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize("destination", ["d", "d/new", "folder-link/new", "folder-link", "d/e/x"])
-async def test_a_folder_is_not_copied_into_itself(
-    client: Client, root: Path, destination: str
-) -> None:
-    before = tree(root)
-    params = {"sourcePath": str(root / "d"), "destinationPath": str(root / destination)}
-    message = "fs/copy cannot copy a directory to itself or one of its descendants"
-    answer = await refused(client, "copy", **params, recursive=True)
-    assert answer == (-32600, message, "invalidRequest")
-    assert tree(root) == before
-
-
-async def test_a_folder_is_copied_only_when_that_was_meant(client: Client, root: Path) -> None:
-    params = {"sourcePath": str(root / "d"), "destinationPath": str(root / "new")}
-    message = "fs/copy requires recursive: true when sourcePath is a directory"
-    assert await refused(client, "copy", **params) == (-32600, message, "invalidRequest")
-    assert not (root / "new").exists()
-
-
-async def test_what_is_no_file_is_not_copied(client: Client, root: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(root / "socket"))
-        for name in ("pipe", "socket"):
-            params = {"sourcePath": str(root / name), "destinationPath": str(root / "new")}
-            message = "fs/copy only supports regular files, directories, and symlinks"
-            answer = await refused(client, "copy", **params, recursive=True)
-            assert answer == (-32600, message, "invalidRequest")
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "expected"),
-    [
-        ("missing", "x", NO_SUCH_FILE),
-        ("f", "missing/x", NO_SUCH_FILE),
-        ("f", "d", IS_A_DIRECTORY),
-        ("f", "f/x", NOT_A_DIRECTORY),
-        ("d", "f", EXISTS),
-        ("d", "nowhere", EXISTS),
-    ],
-)
-async def test_what_cannot_be_copied_says_why(
-    client: Client, root: Path, source: str, destination: str, expected: tuple[JsonValue, ...]
-) -> None:
-    params = {"sourcePath": str(root / source), "destinationPath": str(root / destination)}
-    assert await refused(client, "copy", **params, recursive=True) == expected
