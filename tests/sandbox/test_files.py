@@ -72,8 +72,9 @@ def is_there(path: Path) -> bool:
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 async def test_nothing_is_written_outside(
-    backend: Backend, ws: Path, outside: Path, attack: str
+    backend: Backend, ws: Path, outside: Path, attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(outside)  # so that the folder of the owner is one that is looked at
     before = snapshot(outside)
     script = spelled_out(attack, ws, outside) + "; echo over"
     done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
@@ -117,8 +118,9 @@ async def test_a_library_that_a_command_asks_for_is_loaded_inside_only(
     "attack", [a for a in ATTACKS.values() if "mount" not in a and "/proc/1/" not in a]
 )
 async def test_without_a_sandbox_the_same_would_change_something(
-    ws: Path, outside: Path, attack: str
+    ws: Path, outside: Path, attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(outside)
     before = snapshot(outside)
     script = spelled_out(attack, ws, outside)
     await run(["/bin/sh", "-c", script], UNRESTRICTED, cwd=outside)
