@@ -357,3 +357,18 @@ async def test_a_client_may_ask_for_the_older_form_of_approvals(home: Path, work
         await answer(client, question, "approved")
         await client.end_of(turn_id)
     assert (work / "a").exists()
+
+
+async def test_a_client_without_the_experimental_api_is_offered_the_decisions_too(
+    home: Path, work: Path
+) -> None:
+    async with (
+        playing(home, script("touch a")) as server,
+        client_of(server, experimentalApi=False) as client,
+    ):
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        question = await asked(client)
+        assert question["params"]["availableDecisions"][0] == "accept"
+        await answer(client, question, "accept")
+        await client.end_of(turn_id)

@@ -101,6 +101,7 @@ class ThreadOptions(_Settings, total=False):
     ephemeral: bool | None
     experimental_raw_events: bool
     history_mode: ThreadHistoryMode | None
+    metadata: dict[str, JsonValue] | None
     mock_experimental_field: str | None
     multi_agent_mode: MultiAgentMode | None
     personality: Personality | None

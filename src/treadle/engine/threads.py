@@ -112,9 +112,11 @@ class Threads(Archive):
         describe: Callable[[ThreadMeta], ThreadMeta],
         ephemeral: bool = False,
         budget: Budget | None = None,
+        metadata: dict[str, JsonValue] | None = None,
     ) -> Thread:
         """Begin a thread; it is stored before this returns."""
         now = self.clock() // 1000
+        extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
         meta = describe(
             ThreadMeta(
                 id=uuid7(),
@@ -129,7 +131,7 @@ class Threads(Archive):
                 base_instructions=settings.base_instructions,
                 developer_instructions=settings.developer_instructions,
                 dynamic_tools=list(settings.dynamic_tools) or None,
-                extra={"budget": msgspec.to_builtins(budget)} if budget else None,
+                extra={name: value for name, value in extra.items() if value} or None,
             )
         )
         journal = self.store.create(meta, ephemeral=ephemeral)
@@ -200,7 +202,16 @@ class Threads(Archive):
             copied = {"name": origin.name, "preview": origin.preview}
             return describe(msgspec.structs.replace(meta, forked_from_id=origin.id, **copied))
 
-        thread = self.start(settings, describe=describe_fork, ephemeral=ephemeral)
+        given = origin.extra or {}
+        budget = given.get("budget")
+        thread = self.start(
+            settings,
+            describe=describe_fork,
+            ephemeral=ephemeral,
+            # The copy may use as much as the whole was given, and is counted anew.
+            budget=None if budget is None else msgspec.convert(budget, Budget),
+            metadata=given.get("metadata"),
+        )
         entries = self.store.copy_entries(
             source, thread.id, last_turn_id=last_turn_id, before_turn_id=before_turn_id
         )

@@ -116,6 +116,8 @@ class Thread(Value, frozen=True):
     section: ThreadSection | None = None
     section_entered_at: Int64 | None = None
     thread_source: ThreadSource | None = None
+    # Ours: what the client gave at the start; lists leave it out.
+    metadata: dict[str, JsonValue] | UnsetType = UNSET
 
 
 @experimental(
@@ -318,6 +320,8 @@ class ThreadStartParams(Params, frozen=True):
     persist_extended_history: bool = False
     # Ours: limits for the thread as a whole.
     budget: Budget | None = None
+    # Ours: whatever the client wants to find again with the thread.
+    metadata: dict[str, JsonValue] | None = None
 
 
 @experimental("active_permission_profile", "multi_agent_mode", "runtime_workspace_roots")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from treadle.protocol.base import EXPERIMENTAL
 from treadle.protocol.server_requests import SERVER_REQUESTS
+
+# Experimental by its schema, and sent to everybody all the same: clients offer what it lists.
+_SENT_TO_ALL: Final = frozenset({"available_decisions"})
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
@@ -37,5 +40,5 @@ def put(
 
 def without_experimental(params: msgspec.Struct) -> msgspec.Struct:
     """The question without the fields that a client has to ask for."""
-    fields = EXPERIMENTAL.get(type(params), ())
+    fields = EXPERIMENTAL.get(type(params), frozenset()) - _SENT_TO_ALL
     return msgspec.structs.replace(params, **dict.fromkeys(fields)) if fields else params

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from treadle.protocol.base import GitInfo, JsonValue, SortDirection
 from treadle.protocol.goal import ThreadGoal
@@ -87,6 +87,7 @@ def to_thread(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thre
         history_mode=meta.history_mode,
         status=status,
         turns=turns,
+        metadata=(meta.extra or {}).get("metadata", UNSET),
     )
 
 

@@ -56,6 +56,7 @@ def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> Thre
         describe=partial(_describe, ctx.session, params),
         ephemeral=bool(params.ephemeral),
         budget=params.budget,
+        metadata=params.metadata,
     )
     ctx.after_reply(partial(introduce, ctx.session, thread))
     return _session(thread, ThreadStartResponse, [])
