@@ -37,6 +37,7 @@ LEFT_OUT = frozenset(
         "configWarning",
     }
 )
+GOES = 3
 # Numbers of events, and what an error says to programs.
 OURS = frozenset({".seq", ".error.data", ".error.data.kind", ".error.data.path"})
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -166,10 +167,25 @@ def is_expected(key: str) -> bool:
 
 
 async def compare(scenario: Scenario, folder: Path) -> None:
-    """Let both servers go through the steps, and hold what they say side by side."""
-    theirs = await play("reference", scenario, folder)
-    ours = await play("treadle", scenario, folder)
+    """Let both servers go through the steps, and hold what they say side by side.
 
+    The reference's tasks race: its answers may overtake its events, or not. It may have another
+    go; ours has one.
+    """
+    ours = await play("treadle", scenario, folder)
+    for goes_left in reversed(range(GOES)):
+        theirs = await play("reference", scenario, folder)
+        try:
+            hold_together(scenario, theirs, ours)
+        except AssertionError:
+            if not goes_left:
+                raise
+        else:
+            return
+
+
+def hold_together(scenario: Scenario, theirs: Played, ours: Played) -> None:
+    """Find the differences that the scenario does not name."""
     assert [any("seq" in each for each in p.heard) for p in (theirs, ours)] == [
         False,
         scenario.has_events,
