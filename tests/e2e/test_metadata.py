@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.harness.scripted import client_of, playing
-from tests.harness.threads import outline
+from tests.harness.threads import outline, words
+from treadle.model.script import AnyStep, calls, says
 
 TAGS = {"ticket": "T-1", "labels": ["a", "b"]}
 
@@ -33,3 +34,17 @@ async def test_a_copy_goes_on_under_the_budget_of_its_source(home: Path) -> None
         fork = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]["id"]
         assert outline(await client.run(fork))[-1] == "turn/completed completed"
         assert outline(await client.run(fork))[-1] == "turn/completed failed"
+
+
+async def test_commands_are_kept_whether_or_not_the_longer_history_is_asked_for(home: Path) -> None:
+    """Upstream: persistExtendedHistory; 0.118 drops them without it."""
+    ids = []
+    for wish in (True, False):
+        command = calls("exec_command", {"cmd": "echo hi", "login": False})
+        script: list[list[AnyStep]] = [[command], [says("done")]]
+        async with playing(home, script) as server, client_of(server) as client:
+            ids.append(await client.start(persistExtendedHistory=wish))
+            await client.run(ids[-1], "go")
+    async with playing(home, []) as server, client_of(server) as client:
+        for thread_id in ids:
+            assert words(await client.read(thread_id)) == [["go", "commandExecution", "done"]]

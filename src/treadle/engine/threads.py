@@ -343,7 +343,9 @@ class Threads(Archive):
         """Make ready for commands, once."""
         if not self._expects_commands and not self.tasks.is_closed:
             self._expects_commands = True
-            self.tasks.spawn(_prepare(), "prepare the sandbox")
+            from treadle.sandbox.backend import prepare
+
+            self.tasks.spawn(prepare(), "prepare the sandbox")
 
     def rules(self, cwd: str) -> Rules:
         """The rules about commands: the user's own, and those of a project that is trusted."""
@@ -393,9 +395,3 @@ class Threads(Archive):
     def _on_event(self, event: Event) -> None:
         if event.method in BROADCAST:
             self.announcements.relay(event)
-
-
-async def _prepare() -> None:
-    from treadle.sandbox.backend import prepare
-
-    await prepare()
