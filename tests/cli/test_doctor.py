@@ -50,6 +50,21 @@ def test_each_backend_that_does_not_work_says_why_and_what_would_help(home: Path
     assert report["bubblewrapVersion"] is None
 
 
+@pytest.mark.parametrize(
+    ("protects", "gap"),
+    [
+        ("false", ".git, .codex and .agents in writable folders are not protected"),
+        ("true", "nothing new can be made directly in a folder that holds .git, .codex or .agents"),
+    ],
+)
+def test_what_landlock_does_not_protect_is_named(home: Path, protects: str, gap: str) -> None:
+    flags = ["-c", f"sandbox.landlock_protects={protects}", "doctor", "--json"]
+    landlock = json.loads(run(home, *flags).stdout)["backends"][1]
+    if not landlock["works"]:
+        pytest.skip("landlock does not work here")
+    assert landlock["gaps"][0].startswith(gap)
+
+
 def test_people_read_the_same_as_text(home: Path) -> None:
     text = run(home, "doctor", PATH=str(home)).stdout
     assert "model       scripted (provider scripted)" in text

@@ -101,7 +101,8 @@ async def test_a_rule_about_a_host_is_stored_and_a_denied_host_declines_the_comm
 
     assert [item["status"] for item in commands(told)] == [status]
     assert (home / "rules" / "default.rules").read_text() == (
-        f'network_rule(host="example.org", protocol="https", decision="{action}")\n'
+        f'network_rule(host="example.org", protocol="https", decision="{action}", '
+        f'justification="{action.title()} https_connect access to example.org")\n'
     )
 
 

@@ -185,8 +185,8 @@ async def test_a_profile_that_is_none_is_refused(home: Path, text: str, reason: 
             "opens folders without the workspace",
         ),
         (
-            'extends = ":workspace"\nnetwork = {domains = {"a.b" = "allow"}}',
-            "has the entry `network.domains`",
+            'extends = ":workspace"\nnetwork = {mitm = {enabled = true}}',
+            "has the entry `network.mitm`",
         ),
     ],
 )

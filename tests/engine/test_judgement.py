@@ -8,6 +8,7 @@ import pytest
 
 from treadle.engine.judgement import (
     DANGEROUS,
+    NEVER_BY_RULE,
     NEVER_ESCALATE,
     OUTSIDE,
     READ_ONLY,
@@ -35,6 +36,7 @@ TOUCH = ["/bin/bash", "-lc", "touch a"]
 LIST = ["/bin/bash", "-lc", "ls"]
 REMOVE = ["/bin/bash", "-lc", "rm -rf /"]
 RESET = ["/bin/bash", "-lc", "git reset --hard"]
+SHOWN = "`/bin/bash -lc 'rm -rf /'`"
 
 
 def granular(**switches: bool) -> AskForApproval:
@@ -50,6 +52,7 @@ class Ruled:
     decision: str
     source: str = "default.rules:3"
     justification: str | None = None
+    pattern: tuple[str, ...] = ("rm", "-rf")
 
 
 @pytest.mark.parametrize(
@@ -87,11 +90,17 @@ def test_a_command_is_judged_by_policy_sandbox_and_what_it_is(
     ("rule", "policy", "expected"),
     [
         (Ruled("allow"), "untrusted", Allowed("rule default.rules:3", is_free=True)),
-        (Ruled("prompt"), "on-request", Questionable("rule default.rules:3")),
-        (Ruled("prompt", justification="ask me"), "on-request", "ask me"),
-        (Ruled("forbidden", justification="never here"), "on-request", "never here"),
-        (Ruled("prompt"), "never", "approval required by a rule, but nobody may be asked"),
-        (Ruled("prompt"), granular(rules=True), Questionable("rule default.rules:3")),
+        (Ruled("prompt"), "on-request", f"{SHOWN} requires approval by policy"),
+        (Ruled("prompt", justification="ask"), "on-request", f"{SHOWN} requires approval: ask"),
+        (Ruled("forbidden", justification="no"), "on-request", f"{SHOWN} rejected: no"),
+        (
+            Ruled("forbidden"),
+            "on-request",
+            f"{SHOWN} rejected: policy forbids commands starting with `rm -rf`",
+        ),
+        (Ruled("prompt"), "never", NEVER_BY_RULE),
+        (Ruled("prompt"), granular(sandbox_approval=True), NEVER_BY_RULE),
+        (Ruled("prompt"), granular(rules=True), f"{SHOWN} requires approval by policy"),
     ],
 )
 def test_a_rule_comes_before_everything_else(

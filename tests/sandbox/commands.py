@@ -14,6 +14,7 @@ from typing import Literal
 from uuid import uuid4
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.network.gate import Gate
 from treadle.sandbox.policy import Confinement, confine
 from treadle.sandbox.process import Process
 
@@ -63,6 +64,7 @@ async def start(
     size: tuple[int, int] | None = None,
     has_stdin: bool = False,
     env: dict[str, str] | None = None,
+    gate: Gate | None = None,
 ) -> tuple[Process, Output]:
     """Start a command and collect what it prints."""
     output = Output()
@@ -74,6 +76,7 @@ async def start(
         on_output=output,
         size=size,
         has_stdin=has_stdin,
+        gate=gate,
     )
     return process, output
 

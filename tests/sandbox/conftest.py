@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from treadle.sandbox.backend import Backend, using
+from treadle.sandbox.backends import Landlock
 from treadle.sandbox.probe import findings
 
 
 async def _working() -> dict[str, Backend]:
     found: dict[str, Backend] = {}
-    async for finding in findings():
+    async for finding in findings(landlock_protects=True):
         # One that is missing or forbidden here is no fault of ours; one that leaks is.
         assert "let through" not in finding.reason, finding
         if finding.backend is not None:
@@ -44,6 +45,15 @@ def bubblewrap(working: dict[str, Backend]) -> Iterator[Backend]:
         pytest.skip("bubblewrap does not work here")
     with using(working["bubblewrap"]):
         yield working["bubblewrap"]
+
+
+@pytest.fixture
+def plain_landlock(working: dict[str, Backend]) -> Iterator[Backend]:
+    """Landlock as it is used unless somebody wishes otherwise."""
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    with using(Landlock()):
+        yield Landlock()
 
 
 @pytest.fixture

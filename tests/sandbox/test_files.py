@@ -133,6 +133,21 @@ async def test_a_file_outside_is_not_truncated(backend: Backend, ws: Path, outsi
     assert (outside / "file").read_text() == "precious"
 
 
+async def test_a_pipe_outside_is_closed_to_landlock_alone(
+    backend: Backend, ws: Path, outside: Path
+) -> None:
+    """A known gap, the reference's too: a mount that is read-only does not stop writes to pipes."""
+    pipe = outside / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        await run(["/bin/sh", "-c", f"echo x > {pipe}"], workspace(ws), cwd=ws)
+        heard = os.read(reader, 10)
+    finally:
+        os.close(reader)
+    assert heard == (b"x\n" if backend.name == "bubblewrap" else b"")
+
+
 async def test_modes_and_times_outside_stay(bubblewrap: Backend, ws: Path, outside: Path) -> None:
     before = (outside / "file").stat()
     await run(["/bin/sh", "-c", f"chmod 777 {outside}/file; touch {outside}/file"], workspace(ws))

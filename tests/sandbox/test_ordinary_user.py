@@ -67,13 +67,19 @@ def _closed_above(path: Path) -> Path | None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="the whole suite is run by an ordinary user")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", ["files", "protected", "network", "leftovers", "process"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("test_files", "test_protected", "test_network", "test_leftovers", "test_process"),
+        "network/test_gate",
+    ],
+)
 def test_the_same_holds_for_an_ordinary_user(prefix: list[str], folder: Path, name: str) -> None:
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this root may not make a mount namespace")
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={folder}/run"]
     done = subprocess.run(
-        [*prefix, sys.executable, "-B", "-m", "pytest", *options, f"tests/sandbox/test_{name}.py"],
+        [*prefix, sys.executable, "-B", "-m", "pytest", *options, f"tests/sandbox/{name}.py"],
         cwd=REPOSITORY,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)},
         capture_output=True,

@@ -10,6 +10,7 @@ import pytest
 from tests.sandbox.commands import run, workspace
 from treadle.sandbox import backend as chosen
 from treadle.sandbox.backend import Backend, SandboxUnavailable, find_backend
+from treadle.sandbox.backends import Landlock
 from treadle.sandbox.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.landlock import LandlockMissing
 from treadle.sandbox.probe import Finding, findings
@@ -56,7 +57,20 @@ async def test_without_bubblewrap_landlock_is_chosen(
 ) -> None:
     if "landlock" not in working:
         pytest.skip("landlock does not work here")
-    assert (await find_backend()).name == "landlock"
+    assert await find_backend() == Landlock(protects=False)
+
+
+async def test_landlock_protects_where_that_is_wished_for(
+    programs: Path, working: dict[str, Backend]
+) -> None:
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    chosen.wish(landlock_protects=True)
+    try:
+        assert await find_backend() == Landlock(protects=True)
+        assert "nothing new can be made" in chosen.known_gaps()[0]
+    finally:
+        chosen.wish(landlock_protects=False)
 
 
 async def test_a_bubblewrap_that_confines_nothing_is_found_out(programs: Path) -> None:

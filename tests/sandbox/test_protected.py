@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.sandbox.commands import names, new_token, run, snapshot, start, workspace
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import Backend
+from treadle.sandbox.backend import Backend, using
 from treadle.sandbox.policy import PROTECTED, confine
 
 CHANGES = {
@@ -49,6 +50,38 @@ async def test_what_is_protected_stays_as_it_is(
     done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
     assert done.stdout == "over\n"
     assert snapshot(full / name) == before
+
+
+async def test_unless_wished_for_landlock_protects_nothing_and_says_so(
+    plain_landlock: Backend, full: Path
+) -> None:
+    """A known gap: with it, hardly any build, test or package manager could work."""
+    script = "echo x > .git/config; echo y > new; ls -A"
+    done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
+    assert ((full / ".git" / "config").read_text(), done.exit_code) == ("x\n", 0)
+    assert names(full) == [".agents", ".codex", ".git", "folder", "new"]
+    assert "are not protected" in plain_landlock.gaps[0]
+
+
+async def test_what_was_denied_stays_closed_whatever_is_wished_for(
+    plain_landlock: Backend, full: Path
+) -> None:
+    confinement = replace(workspace(full), denied=(str(full / "folder"),))
+    await run(["/bin/sh", "-c", "echo x > folder/config"], confinement, cwd=full)
+    assert (full / "folder" / "config").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+async def test_an_empty_folder_closes_nothing_under_landlock(
+    working: dict[str, Backend], ws: Path, name: str
+) -> None:
+    """There is nothing to spoil in it; other programs leave such folders in /tmp."""
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    (ws / name).mkdir()
+    with using(working["landlock"]):
+        await run(["/bin/sh", "-c", "echo y > new"], workspace(ws), cwd=ws)
+    assert names(ws) == sorted([name, "new"])
 
 
 async def test_beside_what_is_protected_files_can_be_changed(backend: Backend, full: Path) -> None:

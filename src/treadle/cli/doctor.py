@@ -17,6 +17,7 @@ from treadle.sandbox.bubblewrap import PROGRAM
 from treadle.sandbox.probe import Finding, findings
 from treadle.server.config_file import ConfigError, Overrides
 from treadle.server.configuration.configuration import Configuration
+from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.handshake import home_folder
 
 _WIDTH: Final = 12
@@ -65,13 +66,16 @@ def doctor(assignments: list[str], *, as_json: bool) -> int:
 
 
 async def _examine(assignments: list[str]) -> Report:
-    backends = [_backend(finding) async for finding in findings()]
     home = home_folder()
     model = provider = error = None
+    protects = False
     try:
-        model, provider = _model(home, assignments)
+        effective = _effective(home, assignments)
+        model, provider = effective.model, effective.model_provider
+        protects = effective.sandbox is not None and effective.sandbox.landlock_protects
     except ConfigError as refused:
         error = str(refused)
+    backends = [_backend(finding) async for finding in findings(landlock_protects=protects)]
     return Report(
         version=treadle.__version__,
         python=f"{platform.python_version()} ({sys.executable})",
@@ -86,10 +90,9 @@ async def _examine(assignments: list[str]) -> Report:
     )
 
 
-def _model(home: str, assignments: list[str]) -> tuple[str, str]:
+def _effective(home: str, assignments: list[str]) -> EffectiveConfig:
     overrides = Overrides.parse(assignments)
-    effective = Configuration(Path(home), overrides).effective(str(Path.cwd()))
-    return effective.model, effective.model_provider
+    return Configuration(Path(home), overrides).effective(str(Path.cwd()))
 
 
 def _backend(finding: Finding) -> BackendReport:

@@ -13,6 +13,7 @@ from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
 from treadle.engine.commands.shell import display
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.grants import Grants
 from treadle.engine.judgement import (
     Allowed,
     Forbidden,
@@ -21,7 +22,7 @@ from treadle.engine.judgement import (
     judge_edit,
     judge_retry,
 )
-from treadle.engine.permits import CommandKey, CommandRequest, Declined, Failed, Permit
+from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -46,6 +47,7 @@ from treadle.sandbox.policy import UNRESTRICTED, Confinement, confine
 from treadle.store.records import Decided
 
 if TYPE_CHECKING:
+    from treadle.engine.network import Hosts
     from treadle.engine.thread import Thread
     from treadle.engine.turn import Turn
 
@@ -60,13 +62,11 @@ class Approvals:
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
-        # Commands and files that the user approved for as long as the thread is loaded.
-        self._commands: set[CommandKey] = set()
-        self._files: set[str] = set()
+        self.grants = Grants(thread.log)
         self._approved_calls: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
-        self._granted: list[AdditionalPermissionProfile] = []
-        self._granted_for_turn: dict[str, list[AdditionalPermissionProfile]] = {}
+        # Which hosts were approved; made by the first command that is kept to some.
+        self.hosts: Hosts | None = None
 
     def confinement(self, turn: Turn) -> Confinement:
         """What commands of the turn may do, nobody asked."""
@@ -77,13 +77,7 @@ class Approvals:
     ) -> None:
         """Widen what commands may do, for the turn or for good."""
         added = AdditionalPermissionProfile(profile.file_system, profile.network)
-        if scope == "session":
-            self._granted.append(added)
-            return
-        if turn.id not in self._granted_for_turn:
-            self._granted_for_turn[turn.id] = []
-            turn.at_end(lambda: self._forget(turn))
-        self._granted_for_turn[turn.id].append(added)
+        self.grants.add_permissions(turn, added, scope)
 
     async def command(
         self, turn: Turn, request: CommandRequest, *, before: Callable[[], None]
@@ -107,7 +101,7 @@ class Approvals:
             rule=rules.check(request.argv),
             wants_more=request.escalated or wider != usual,
         )
-        is_known = request.key in self._commands
+        is_known = self.grants.has_command(request.key)
         if isinstance(judged, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judged.by
             self._note(turn, request.call_id, display(request.argv), by, judged)
@@ -168,7 +162,7 @@ class Approvals:
             settings.sandbox,
             is_inside=all(bounds.may_write(path) for path in paths),
         )
-        is_known = set(paths) <= self._files
+        is_known = self.grants.has_files(paths)
         if isinstance(judged, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judged.by
             self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
@@ -210,7 +204,7 @@ class Approvals:
     ) -> None:
         if await self._review_command(turn, request, before):
             return
-        params = self._command_params(turn, request, rules, request.justification or reason)
+        params = self._command_params(turn, request, rules, reason)
         accept = CommandExecutionRequestApprovalResponse("accept")
         try:
             answer = await self._thread.asks.ask(
@@ -233,8 +227,10 @@ class Approvals:
         proposed = amendment_for(
             request.argv, rules, prefix_rule=request.prefix_rule, escalated=request.escalated
         )
+        rule = rules.check(request.argv)
+        is_ruled = rule is not None and rule.decision == "prompt"
         decisions: list[CommandExecutionApprovalDecision] = ["accept"]
-        if request.additional is not None:
+        if request.additional is not None or is_ruled:
             pass  # a rule, or a yes for the session, would say more than what was asked
         elif proposed:
             amendment = AcceptWithExecpolicyAmendment(proposed)
@@ -256,7 +252,7 @@ class Approvals:
             cwd=request.cwd,
             environment_id="local",
             proposed_execpolicy_amendment=proposed or None,
-            reason=reason,
+            reason=reason if is_ruled else request.justification or reason,
         )
 
     def _take(
@@ -274,7 +270,7 @@ class Approvals:
         if decision == "decline":
             raise Declined(BY_USER)
         if decision == "acceptForSession":
-            self._commands.add(request.key)
+            self.grants.add_command(turn, request.key)
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
             self._amend(turn, decision)
         self._approved_calls.add((turn.id, request.call_id))
@@ -324,7 +320,7 @@ class Approvals:
         if answer.decision == "decline":
             raise Declined(BY_USER)
         if answer.decision == "acceptForSession":
-            self._files.update(action.files)
+            self.grants.add_files(turn, action.files)
 
     async def _review_command(
         self, turn: Turn, request: CommandRequest, before: Callable[[], None] | None
@@ -368,12 +364,10 @@ class Approvals:
 
     def _confine(self, turn: Turn, *extra: AdditionalPermissionProfile) -> Confinement:
         settings = self._thread.settings_of(turn)
-        granted = (*self._granted, *self._granted_for_turn.get(turn.id, ()), *extra)
+        granted = (*self.grants.permissions(turn), *extra)
         # The thread's folder, not the command's: the model says where a command runs.
-        return confine(settings.sandbox, settings.cwd, granted=granted)
-
-    def _forget(self, turn: Turn) -> None:
-        self._granted_for_turn.pop(turn.id, None)
+        confined = confine(settings.sandbox, settings.cwd, granted=granted)
+        return confined if settings.network is None else settings.network.narrow(confined)
 
     def _note(self, turn: Turn, call_id: str, action: str, by: str, judged: Judgement) -> None:
         """Leave a line on what was decided without a question."""

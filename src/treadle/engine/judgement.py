@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
 from treadle.engine.commands.safe import is_dangerous, is_forced_removal, is_known_safe
+from treadle.engine.commands.shell import display
 from treadle.protocol.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
@@ -45,13 +46,14 @@ class Forbidden:
 Judgement: TypeAlias = Allowed | Questionable | Forbidden
 
 NEVER_ESCALATE: Final = (
-    "approval policy is never: the command cannot be run outside the sandbox; "
+    "the approval policy lets nobody be asked: the command cannot be run outside the sandbox; "
     "run it without asking for more rights"
 )
 NEVER_TYPE: Final = (
     "the terminal may do more than the sandbox allows now, and nobody can be asked; "
     "start another one"
 )
+NEVER_BY_RULE: Final = "approval required by a rule, but nobody may be asked"
 DANGEROUS: Final = "the command is dangerous, and nobody can be asked about it"
 OUTSIDE: Final = "writing outside of the project; rejected by user approval settings"
 READ_ONLY: Final = "writing is blocked by read-only sandbox; rejected by user approval settings"
@@ -65,6 +67,11 @@ class Rule(Protocol):
     @property
     def decision(self) -> str:
         """Whether it allows, asks or forbids."""
+        ...
+
+    @property
+    def pattern(self) -> Sequence[str]:
+        """The words that it matched."""
         ...
 
     @property
@@ -87,8 +94,10 @@ def judge_command(
     wants_more: bool,
 ) -> Judgement:
     """Judge a command; `wants_more` says that the model asks for more than the sandbox gives."""
+    is_open = isinstance(sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy)
+    wants_more = wants_more and not is_open
     if rule is not None:
-        return _by_rule(rule, policy)
+        return _by_rule(rule, argv, policy, wants_more=wants_more)
     if is_dangerous(argv):
         asked = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
         # Where nobody can be asked, only what takes files away for good is refused.
@@ -98,8 +107,7 @@ def judge_command(
         return Allowed("known to be safe")
     if policy == "untrusted":
         return Questionable("policy untrusted")
-    is_open = isinstance(sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy)
-    if not wants_more or is_open:
+    if not wants_more:
         return Allowed(f"policy {name_of(policy)}")
     return _ask_if_allowed(policy, "sandbox_approval", "asks for more", None, NEVER_ESCALATE)
 
@@ -138,16 +146,23 @@ def granular(policy: AskForApproval) -> Granular | None:
     return policy.granular if isinstance(policy, GranularAskForApproval) else None
 
 
-def _by_rule(rule: Rule, policy: AskForApproval) -> Judgement:
-    by = f"rule {rule.source}"
-    match rule.decision:
-        case "allow":
-            return Allowed(by, is_free=True)
-        case "forbidden":
-            return Forbidden(by, rule.justification or f"forbidden by {by}")
-        case _:
-            reason = "approval required by a rule, but nobody may be asked"
-            return _ask_if_allowed(policy, "rules", by, rule.justification, reason)
+def _by_rule(
+    rule: Rule, argv: Sequence[str], policy: AskForApproval, *, wants_more: bool
+) -> Judgement:
+    by, shown, why = f"rule {rule.source}", f"`{display(argv)}`", rule.justification
+    if rule.decision == "allow":
+        return Allowed(by, is_free=True)
+    if rule.decision == "forbidden":
+        prefix = " ".join(rule.pattern)
+        why = why or f"policy forbids commands starting with `{prefix}`"
+        return Forbidden(by, f"{shown} rejected: {why}")
+    # One yes would answer two questions, so both must be allowed to be put.
+    if wants_more:
+        asked = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
+        if isinstance(asked, Forbidden):
+            return asked
+    reason = f"{shown} requires approval: {why}" if why else f"{shown} requires approval by policy"
+    return _ask_if_allowed(policy, "rules", by, reason, NEVER_BY_RULE)
 
 
 def _ask_if_allowed(

@@ -81,7 +81,7 @@ def _remember(thread: Thread, run: Run) -> None:
     turn = thread.turn
     if turn is not None and turn.kind == "regular":
         # The model is asked again, so that it can take up what it has not seen.
-        turn.waiting.append(Message([], [item]))
+        thread.expect(turn, Message([], [item]))
     elif turn is not None and turn.kind != "shell":
         thread.tell_model(item)
     else:

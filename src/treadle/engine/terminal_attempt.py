@@ -23,6 +23,7 @@ from treadle.sandbox.policy import Confinement
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
     from treadle.engine.turn import Turn
+    from treadle.sandbox.network.gate import Gate
 
 _ROWS_AND_COLUMNS: Final = (24, 80)
 _BAD_SYSTEM_CALL: Final = 128 + 31
@@ -40,11 +41,12 @@ _SIGNS: Final = (
 
 
 class NotRun(Exception):
-    """The command was not run; `reason` is for the model."""
+    """The command was not run, or not to its end; `reason` is for the model."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, was_started: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.was_started = was_started
 
 
 class Attempt:
@@ -104,13 +106,15 @@ class Attempt:
         an exit code, what has not ended in time is killed and ends with that one.
 
         Raises:
-            NotRun: it could not be started again.
+            NotRun: it could not be started again, or was ended for what it tried.
             TurnCancelled: the turn is to stop.
         """
         run = self.run
         run.is_held = True
         try:
             has_ended = await wait(run, seconds)
+            if run.refusal is not None:
+                raise NotRun(run.refusal.reason, was_started=True)
             if has_ended and self._seems_denied() and await self._try_again():
                 has_ended = await wait(run, seconds)
             if not has_ended and exit_code is not None:
@@ -127,18 +131,15 @@ class Attempt:
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
+            env, gate = self._surroundings(confinement)
             await self._thread.terminals.launch(
                 run,
                 request.argv,
                 cwd=request.cwd,
-                env=environment(
-                    self._thread.settings.shell.environment,
-                    run.turn.thread_id,
-                    call_id=request.call_id,
-                    has_network=confinement.network,
-                ),
+                env=env,
                 confinement=confinement,
                 size=self._size,
+                gate=gate,
             )
         except SandboxUnavailable as error:
             raise self._cannot(str(error)) from error
@@ -153,6 +154,22 @@ class Attempt:
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, process_id=str(self.session))
         run.tell_started()
+
+    def _surroundings(self, confinement: Confinement) -> tuple[dict[str, str], Gate | None]:
+        """What the command sees, and its way out if it is kept to chosen hosts."""
+        run = self.run
+        env = environment(
+            self._thread.settings.shell.environment,
+            run.turn.thread_id,
+            call_id=self._request.call_id,
+            has_network=confinement.network or confinement.has_gate,
+        )
+        if not confinement.has_gate:
+            return env, None
+        from treadle.engine.network import open_gate
+
+        gate, told = open_gate(self._thread, run)
+        return env | told, gate
 
     def _cannot(self, words: str) -> NotRun:
         reason = f"{self.fault}: {words}"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from treadle.engine.permits import Declined
+from treadle.engine.terminal_patience import Patience
 from treadle.engine.tools.output import OutputBuffer
 from treadle.engine.turn import Turn
 from treadle.protocol import notifications as n
@@ -18,6 +20,7 @@ from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThread
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
 if TYPE_CHECKING:
+    from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.process import Process
 
 ABORTED: Final = -1
@@ -46,6 +49,10 @@ class Run:
         self.last_used = 0.0
         self.started_at_ms = 0
         self.on_end: Callable[[], None] | None = None
+        # Why it was ended while it ran, if it was for what it tried to do.
+        self.refusal: Declined | None = None
+        self.patience = Patience()
+        self._notes: list[str] = []
         self._is_told = False
         self._is_over = False
         self._began = time.monotonic()
@@ -75,6 +82,7 @@ class Run:
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
+        gate: Gate | None = None,
     ) -> Process:
         """Start the process, or another one after it has ended.
 
@@ -90,7 +98,13 @@ class Run:
         self.exited.clear()
         self.is_terminal = size is not None
         self.process = await Process.start(
-            argv, cwd=cwd, env=env, confinement=confinement, on_output=self._on_output, size=size
+            argv,
+            cwd=cwd,
+            env=env,
+            confinement=confinement,
+            on_output=self._on_output,
+            size=size,
+            gate=gate,
         )
         return self.process
 
@@ -110,6 +124,7 @@ class Run:
         """Note that the process has ended; unless somebody wants to judge that, so has the item."""
         if not self._is_over:
             self.exit_code = code
+            self._add_notes()
         self.exited.set()
         if not self.is_held:
             self.complete(code)
@@ -141,6 +156,19 @@ class Run:
             self.complete(code)
         self.exited.set()
 
+    def note(self, text: str) -> None:
+        """Add a line after what the command prints, for whoever reads that."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def refuse(self, refusal: Declined) -> None:
+        """End the command for what it tried to do."""
+        if not self._is_over:
+            self.refusal = refusal
+            self.note(refusal.reason)
+            self._add_notes()
+            self.stop()
+
     def abort(self) -> None:
         """Give the command up, in whatever state it is."""
         if self.process is not None:
@@ -170,9 +198,9 @@ class Run:
             exit_code=code,
             duration_ms=None if code is None else round(self.seconds * 1000),
         )
-        self.turn.complete_item(self.item)
         if self.on_end is not None:
             self.on_end()
+        self.turn.complete_item(self.item)
 
     def _on_output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         self.output.add(data)
@@ -183,6 +211,13 @@ class Run:
             # What both streams bring before the loop comes round is told as one.
             asyncio.get_running_loop().call_soon(self._flush)
         self._pending.append(self._decoders[stream].decode(data))
+
+    def _add_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for text in notes:
+            before = self.output.text()
+            start = "\n" if before and not before.endswith("\n") else ""
+            self._on_output("stderr", f"{start}{text}\n".encode())
 
     def _flush(self, *, is_last: bool = False) -> None:
         if not self._is_told or self._is_over:

@@ -21,6 +21,7 @@ from treadle.sandbox.policy import Confinement
 from treadle.support.tasks import Nursery
 
 if TYPE_CHECKING:
+    from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.process import Process
 
 MAX_SESSIONS: Final = 64
@@ -55,6 +56,7 @@ class Terminals:
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """Start the process of a run, and look after it until its end.
 
@@ -62,7 +64,9 @@ class Terminals:
             SandboxUnavailable: it cannot be confined.
             OSError: it cannot be started.
         """
-        process = await run.start(argv, cwd=cwd, env=env, confinement=confinement, size=size)
+        process = await run.start(
+            argv, cwd=cwd, env=env, confinement=confinement, size=size, gate=gate
+        )
         self._running[run] = None
         run.turn.at_end(lambda: self._on_turn_end(run))
         if confinement.is_unrestricted:
@@ -221,7 +225,7 @@ class Terminals:
 async def wait(run: Run, seconds: float | None) -> bool:
     """Wait for a process to end, for so long; true if it has."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with run.patience.limit(seconds):
             await run.exited.wait()
     return run.exited.is_set()
 

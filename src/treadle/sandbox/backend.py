@@ -29,6 +29,11 @@ class Backend(Protocol):
         """What it is called."""
         ...
 
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What a command could still do, in words for people."""
+        ...
+
     async def launch(
         self,
         argv: Sequence[str],
@@ -48,6 +53,17 @@ class Backend(Protocol):
 
 
 _chosen: list[Backend] = []
+_wishes: dict[str, bool] = {"landlock_protects": False}
+
+
+def wish(*, landlock_protects: bool) -> None:
+    """Say how commands are to be confined where there is a choice; before the first of them."""
+    _wishes["landlock_protects"] = landlock_protects
+
+
+def known_gaps() -> tuple[str, ...]:
+    """What commands can still do under the backend that was chosen; nothing before one was."""
+    return _chosen[0].gaps if _chosen else ()
 
 
 @contextmanager
@@ -81,7 +97,7 @@ async def find_backend() -> Backend:
         from treadle.sandbox.probe import findings
 
         causes = []
-        async for finding in findings():
+        async for finding in findings(**_wishes):
             if finding.backend is not None:
                 _chosen.append(finding.backend)
                 break

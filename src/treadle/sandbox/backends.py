@@ -15,6 +15,9 @@ from treadle.sandbox.launch import launch_direct, launch_kept
 from treadle.sandbox.policy import Confinement
 
 _FIX_LINK: Final = "put a folder in its place, or let the command run without a sandbox"
+# Landlock tells ports apart and no hosts: whoever listens on the gate's port could be reached.
+_NO_GATE: Final = "commands can be kept to chosen hosts only by bubblewrap"
+_FIX_GATE: Final = "install bubblewrap, or switch the managed network off"
 _ALL: Final = bubblewrap.Flavour()
 
 
@@ -25,6 +28,7 @@ class Bubblewrap:
     program: str
     flavour: bubblewrap.Flavour = _ALL
     name: BackendName = "bubblewrap"
+    gaps: tuple[str, ...] = ()
 
     async def launch(
         self,
@@ -55,7 +59,7 @@ class Bubblewrap:
                 env=bubblewrap.outer_environment(env),
                 # The terminal is for the command, not for bubblewrap.
                 fds=replace(fds, is_terminal=False),
-                inherited=[wrapped.filter_fd],
+                inherited=[wrapped.filter_fd, *([] if fds.gate is None else [fds.gate])],
                 placeholders=wrapped.placeholders,
                 ends=True,
             )
@@ -74,7 +78,14 @@ class Bubblewrap:
 class Landlock:
     """Rules that a command cannot shed, under a guard that cannot be fled."""
 
+    # Whether .git and the like stay read-only, at the price of nothing new beside them.
+    protects: bool = False
     name: BackendName = "landlock"
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What a command could still do, in words for people."""
+        return landlock.gaps(landlock.version(), protects=self.protects)
 
     async def launch(
         self,
@@ -86,7 +97,9 @@ class Landlock:
         fds: Descriptors,
     ) -> Child:
         """Start a command that puts the rules on before it runs."""
-        ruleset = landlock.ruleset(confinement)
+        if confinement.has_gate:
+            raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
+        ruleset = landlock.ruleset(confinement, protects=self.protects)
         try:
             confined = Confined(ruleset, landlock.filter_program(confinement))
             return await launch_kept(argv, cwd=cwd, env=env, fds=fds, confined=confined, ends=True)
@@ -99,6 +112,7 @@ class Seatbelt:
     """The sandbox of macOS."""
 
     name: BackendName = "seatbelt"
+    gaps: tuple[str, ...] = ()
 
     async def launch(
         self,
@@ -110,5 +124,7 @@ class Seatbelt:
         fds: Descriptors,
     ) -> Child:
         """Start a command under a profile made for it."""
+        if confinement.has_gate:
+            raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
         wrapped = seatbelt.arguments(argv, confinement)
         return launch_direct(wrapped, cwd=cwd, env=env, fds=fds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +22,7 @@ from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import program
 
 PROGRAM: Final = "bwrap"
-FILTER_FD: Final = 3
+FILTER_FD, GATE_FD = 3, 4
 # Makes the terminal the command's own, apart from bubblewrap: Ctrl-C is for the command alone.
 _OWN_TERMINAL: Final = ("setsid", "--ctty")
 # These would have the loader run code of the command's choice in bubblewrap, before it confines.
@@ -69,12 +70,14 @@ def wrap(
     held: list[Placeholder] = []
     try:
         mounts = list(_mounts(confinement, held))
-        filter_fd = _filter(network=confinement.network)
+        filter_fd = _filter(confinement)
     except BaseException:
         for placeholder in held:
             placeholder.release()
         raise
     inner = [*_own_terminal(), *argv] if has_terminal else argv
+    if confinement.has_gate:
+        inner = [*_entry(), *inner]
     options = [
         *_namespaces(flavour, network=confinement.network),
         *_system(confinement, flavour),
@@ -94,6 +97,16 @@ def wrap(
 def _own_terminal() -> tuple[str, ...]:
     program = find_program(_OWN_TERMINAL[0], cwd="/", path="/usr/bin:/bin:/usr/sbin:/sbin")
     return (program, *_OWN_TERMINAL[1:]) if program else ()
+
+
+@cache
+def _entry() -> tuple[str, ...]:
+    """What opens the way to the gate, and then becomes the command."""
+    from treadle.sandbox.network.gate import PORT
+
+    text = Path(__file__).with_name("network").joinpath("entry.py").read_text("utf-8")
+    program = str(Path(sys.executable).resolve())
+    return (program, "-I", "-S", "-c", text, str(GATE_FD), str(PORT))
 
 
 def outer_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -116,7 +129,9 @@ def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
         yield from ("--bind" if whole else "--ro-bind", "/", "/")
     else:
         yield from ("--tmpfs", "/")
-        for path in sorted(confinement.readable):
+        # The interpreter's own files, which show nothing of the user's.
+        entry = (sys.base_prefix,) if confinement.has_gate else ()
+        for path in sorted((*confinement.readable, *entry)):
             yield from ("--ro-bind-try", path, path)
     yield from ("--dev", "/dev")
     if flavour.has_proc:
@@ -199,13 +214,14 @@ def _is_settled(link: str) -> bool:
     raise Unprotectable(f"{link} is a link, which a command could replace by a folder of its own")
 
 
-def _filter(*, network: bool) -> int:
+def _filter(confinement: Confinement) -> int:
     """The seccomp program in a pipe, as bubblewrap reads it; far smaller than what a pipe holds."""
     reader, writer = os.pipe()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, reader)
         try:
-            os.write(writer, program(network=network))
+            steps = program(network=confinement.network, has_gate=confinement.has_gate)
+            os.write(writer, steps)
         finally:
             os.close(writer)
         stack.pop_all()

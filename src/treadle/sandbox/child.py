@@ -16,6 +16,8 @@ class Descriptors:
     stderr: int
     # All three are one terminal, which is to be the command's own.
     is_terminal: bool = False
+    # Where a command that has a gate hands its listener out.
+    gate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 A ruleset is made here and handed, as a descriptor, to the child that puts it on. Landlock can only
 add to what a folder allows, never take away from it. So where something in a writable folder has to
 stay closed, that folder itself is not opened but each of the other things in it: they may be
-changed, but nothing new can be made beside them.
+changed, but nothing new can be made beside them. For what a policy denies that is so in any case;
+for .git, .codex and .agents only where it was asked for, since hardly any build, test or package
+manager gets along with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -17,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 from treadle.sandbox.paths import is_out_of_reach, is_within
-from treadle.sandbox.placeholders import is_placeholder
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import ATTRIBUTES, MODES, QUEUES, program
 
@@ -34,6 +36,20 @@ _OF_NOBODY: Final = 1 << 6 | 1 << 11 | _IOCTL_DEV
 _DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty".split())
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _TCP: Final = 3
+
+
+_NOT_PROTECTED: Final = (
+    ".git, .codex and .agents in writable folders are not protected: a command could plant a git "
+    "hook or a setting there that takes effect outside the sandbox"
+)
+_NOTHING_NEW: Final = (
+    "nothing new can be made directly in a folder that holds .git, .codex or .agents"
+)
+_NAMES_CAN_BE_MADE: Final = "these names can be made in a writable folder that has none of them"
+_ATTRIBUTES: Final = (
+    "owners, modes and times of files outside can be changed while some folder is writable"
+)
+_SIGNALS: Final = "signals reach other processes of the user (Linux 6.12 would stop them)"
 
 
 class LandlockMissing(Exception):
@@ -58,16 +74,10 @@ def version() -> int:
     return found
 
 
-def gaps(abi: int) -> list[str]:
+def gaps(abi: int, *, protects: bool) -> tuple[str, ...]:
     """What a command could still do under this version of Landlock, in words for people."""
-    found = [
-        "nothing new can be made directly in a folder that holds .git, .codex or .agents",
-        "these names can be made in a writable folder that has none of them",
-        "owners, modes and times of files outside can be changed while some folder is writable",
-    ]
-    if abi < 6:
-        found.append("signals reach other processes of the user (Linux 6.12 would stop them)")
-    return found
+    found = (_NOTHING_NEW, _NAMES_CAN_BE_MADE) if protects else (_NOT_PROTECTED,)
+    return (*found, _ATTRIBUTES) if abi >= 6 else (*found, _ATTRIBUTES, _SIGNALS)
 
 
 def refused_calls(confinement: Confinement) -> tuple[str, ...]:
@@ -85,8 +95,10 @@ def filter_program(confinement: Confinement) -> bytes:
     return program(network=confinement.network, also=refused_calls(confinement))
 
 
-def ruleset(confinement: Confinement) -> int:
+def ruleset(confinement: Confinement, *, protects: bool) -> int:
     """A ruleset as a descriptor, which is the caller's to close.
+
+    `protects`: what is read-only in a writable folder stays so, whatever else that prevents.
 
     Raises:
         LandlockMissing: the kernel has none.
@@ -103,7 +115,7 @@ def ruleset(confinement: Confinement) -> int:
     )
     fd = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     try:
-        for path, access in _rules(confinement, handled):
+        for path, access in _rules(confinement, handled, protects=protects):
             _allow(fd, path, access)
     except BaseException:
         os.close(fd)
@@ -111,14 +123,15 @@ def ruleset(confinement: Confinement) -> int:
     return fd
 
 
-def _rules(confinement: Confinement, handled: int) -> Iterator[tuple[str, int]]:
+def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterator[tuple[str, int]]:
     readable = ("/",) if confinement.readable is None else confinement.readable
     for path in readable:
         for part in _without(path, list(confinement.denied)):
             yield part, _READ
     for path in _DEVICES:
         yield path, _READ | _WRITE_FILE | (handled & (_TRUNCATE | _IOCTL_DEV))
-    closed = [path for path in confinement.closed() if _needs_closing(path)]
+    kept = confinement.closed() if protects else confinement.denied
+    closed = [path for path in kept if _needs_closing(path)]
     for root in confinement.writable:
         for part in _without(root.path, [path for path in closed if path != root.path]):
             yield part, handled & ~_OF_NOBODY
@@ -126,7 +139,14 @@ def _rules(confinement: Confinement, handled: int) -> Iterator[tuple[str, int]]:
 
 def _needs_closing(path: str) -> bool:
     """Whether something is there that a command could spoil."""
-    return os.path.lexists(path) and not is_placeholder(path) and not is_out_of_reach(path)
+    return os.path.lexists(path) and not _is_empty(path) and not is_out_of_reach(path)
+
+
+def _is_empty(path: str) -> bool:
+    """Whether it is a folder with nothing in it; one that is missing could be made just as well."""
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return next(entries, None) is None
+    return False
 
 
 def _without(folder: str, closed: list[str]) -> Iterator[str]:

@@ -62,6 +62,8 @@ class Confinement:
 
     writable: tuple[WritableRoot, ...] = ()
     network: bool = False
+    # No network of its own, but a gate that leads to chosen hosts.
+    has_gate: bool = False
     is_unrestricted: bool = False
     denied: tuple[str, ...] = ()
     # None: every file may be read.

@@ -64,13 +64,13 @@ class Finding:
     fix: str = ""
 
 
-async def findings() -> AsyncIterator[Finding]:
+async def findings(*, landlock_protects: bool = False) -> AsyncIterator[Finding]:
     """Look at one backend after the other, the best first."""
     if sys.platform == "darwin":
         yield await _try(Seatbelt())
     else:
         yield await _bubblewrap()
-        yield await _landlock()
+        yield await _landlock(protects=landlock_protects)
 
 
 async def _bubblewrap() -> Finding:
@@ -95,31 +95,32 @@ def _flavours() -> Iterator[Flavour]:
         yield Flavour(has_user=False)
 
 
-async def _landlock() -> Finding:
+async def _landlock(*, protects: bool) -> Finding:
     try:
-        version = landlock.version()
+        landlock.version()
     except landlock.LandlockMissing as error:
         reason, fix = explain_landlock(str(error))
         return Finding("landlock", reason=reason, fix=fix)
-    found = await _try(Landlock(), gaps=landlock.gaps(version))
+    found = await _try(Landlock(protects))
     if found.backend is None:
         reason, fix = explain_landlock(found.reason)
         return Finding("landlock", refused=found.refused, reason=reason, fix=fix)
     return found
 
 
-async def _try(backend: Backend, gaps: list[str] | None = None) -> Finding:
+async def _try(backend: Backend) -> Finding:
     try:
         worked, complaint = await _attempt(backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
         return Finding(backend.name, reason=str(error) or type(error).__name__)
     refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
-    leaks = [word for word in (*_MUST_FAIL, *(() if gaps else _SHOULD_FAIL)) if word in worked]
+    forbidden = _MUST_FAIL if backend.gaps else (*_MUST_FAIL, *_SHOULD_FAIL)
+    leaks = [word for word in forbidden if word in worked]
     if _MUST_WORK not in worked:
         return Finding(backend.name, refused=refused, reason=complaint or "nothing ran in it")
     if leaks:
         return Finding(backend.name, refused=refused, reason=f"it let through: {', '.join(leaks)}")
-    return Finding(backend.name, backend, refused, tuple(gaps or ()))
+    return Finding(backend.name, backend, refused, backend.gaps)
 
 
 async def _attempt(backend: Backend) -> tuple[set[str], str]:

@@ -13,11 +13,15 @@ import os
 import struct
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.launch import launch
 from treadle.sandbox.policy import Confinement
+
+if TYPE_CHECKING:
+    from treadle.sandbox.network.gate import Gate
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
@@ -29,12 +33,15 @@ LINGER_SECONDS: Final = 0.2
 class Process:
     """A command that runs, confined or not."""
 
-    def __init__(self, child: Child, readers: list[_Reader], stdin: _Writer | None) -> None:
+    def __init__(
+        self, child: Child, readers: list[_Reader], stdin: _Writer | None, gate: Gate | None = None
+    ) -> None:
         self.pid: Final = child.pid
         self._child = child
         self._readers = readers
         self._stdin = stdin
         self._terminal = readers[0].fd if len(readers) == 1 else None
+        self._gate = gate
         self._linger: asyncio.TimerHandle | None = None
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for reader in readers:
@@ -52,8 +59,11 @@ class Process:
         on_output: OnOutput,
         size: tuple[int, int] | None = None,
         has_stdin: bool = False,
+        gate: Gate | None = None,
     ) -> Self:
         """Run a command; with a size of rows and columns, on a terminal of its own.
+
+        A confinement that has a gate needs one, which is open for as long as the command runs.
 
         Raises:
             SandboxUnavailable: it should be confined and nothing here can do that.
@@ -64,9 +74,18 @@ class Process:
                 descriptors, readers, stdin = _pipes(ours, theirs, on_output, has_stdin=has_stdin)
             else:
                 descriptors, readers, stdin = _terminal(ours, theirs, on_output, size)
+            if gate is not None:
+                ours.callback(gate.close)
+                descriptors = replace(descriptors, gate=gate.descriptor)
             child = await launch(argv, cwd=cwd, env=env, confinement=confinement, fds=descriptors)
+            if gate is not None:
+                try:
+                    gate.open()
+                except RuntimeError:
+                    child.kill()
+                    raise
             ours.pop_all()
-        return cls(child, readers, stdin)
+        return cls(child, readers, stdin, gate)
 
     @property
     def exit_code(self) -> int | None:
@@ -116,10 +135,14 @@ class Process:
     def kill(self) -> None:
         """End the command and all that it started, at once."""
         self._child.kill()
+        if self._gate is not None:
+            self._gate.close()
         # What was printed before is still delivered; a caller that paused wants no more of it.
         self.resume()
 
     def _on_exit(self, _exited: asyncio.Future[int]) -> None:
+        if self._gate is not None:
+            self._gate.close()
         if self._stdin is not None:
             self._stdin.close()
         for reader in self._readers:

@@ -20,6 +20,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 _X32: Final = 0x40000000
 _AF_UNIX, _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 0xF, 1, 5
+_AF_INET, _AF_INET6 = 2, 10
 _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -82,8 +83,12 @@ class _Step(NamedTuple):
 
 
 @cache
-def program(*, network: bool, also: tuple[str, ...] = (), machine: str = "") -> bytes:
+def program(
+    *, network: bool, has_gate: bool = False, also: tuple[str, ...] = (), machine: str = ""
+) -> bytes:
     """The filter for a command, with or without the network; `also` names more calls to refuse.
+
+    With a gate, a command may use its own network, which nothing but the gate is connected to.
 
     Raises:
         UnknownMachine: there is no table of calls for this machine.
@@ -101,8 +106,10 @@ def program(*, network: bool, also: tuple[str, ...] = (), machine: str = "") -> 
     ]
     if machine == "x86_64":
         steps += [_Step(_AT_LEAST, _X32, if_false=1), _refuse()]
-    refused = [*_ALWAYS, *also, *([] if network else _NETWORK)]
+    refused = [*_ALWAYS, *also, *([] if network or has_gate else _NETWORK)]
     bodies = {name: [_refuse()] for name in refused} | _conditional(network=network)
+    if has_gate:
+        bodies["socket"] = _of_the_internet()
     for name, body in bodies.items():
         if numbers[name] >= 0:
             steps += [_Step(_EQUAL, numbers[name], if_false=len(body)), *body]
@@ -151,6 +158,17 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
         allow,
     ]
     return bodies | {"socket": local, "socketpair": local}
+
+
+def _of_the_internet() -> list[_Step]:
+    """No socket that a path in the file system leads to, since `connect` is allowed."""
+    return [
+        _argument(0),
+        _Step(_EQUAL, _AF_INET, if_true=2),
+        _Step(_EQUAL, _AF_INET6, if_true=1),
+        _refuse(),
+        _Step(_RETURN, _ALLOW),
+    ]
 
 
 def _argument(index: int) -> _Step:

@@ -78,8 +78,10 @@ def test_a_rule_about_a_host_is_added_once(tmp_path: Path) -> None:
     append_network_rule(path, NetworkPolicyAmendment(action="deny", host="b.c"), "http")
 
     assert path.read_text() == (
-        'network_rule(host="example.com", protocol="https", decision="allow")\n'
-        'network_rule(host="b.c", protocol="http", decision="deny")\n'
+        'network_rule(host="example.com", protocol="https", decision="allow", '
+        'justification="Allow https_connect access to example.com")\n'
+        'network_rule(host="b.c", protocol="http", decision="deny", '
+        'justification="Deny http access to b.c")\n'
     )
     rules = Rules.load([tmp_path])
     verdicts = [rules.check_host(host) for host in ("example.com", "b.c")]

@@ -36,6 +36,33 @@ async def test_the_tools_depend_on_the_feature_and_the_model(
         assert offered(b) == tools
 
 
+@pytest.mark.parametrize("more", ["", CLASSIC])
+@pytest.mark.parametrize("params", [{}, KNOWN])
+async def test_the_older_tools_are_understood_where_they_are_not_offered(
+    home: Path, more: str, params: JsonValue
+) -> None:
+    """Upstream 0.118: a model may go on as it did in an older history."""
+    async with bench(home, more, **params, sandbox="danger-full-access") as b:
+        _, first = await b.call("shell", {"command": ["echo", "one"]}, "call-1")
+        _, second = await b.call("shell_command", {"command": "echo two"}, "call-2")
+
+    assert first.startswith('{"output":"one\\n"')
+    assert second.endswith("Output:\ntwo\n")
+
+
+async def test_a_clients_tool_may_have_the_name_of_one_that_is_not_offered(home: Path) -> None:
+    tool = {"name": "shell", "description": "d", "inputSchema": {"type": "object"}}
+    async with bench(home, dynamicTools=[tool]) as b:
+        turn_id = await b.begin("shell", {})
+        question = (await b.client.until("item/tool/call"))[-1]
+        content = [{"type": "inputText", "text": "mine"}]
+        result = {"contentItems": content, "success": True}
+        await b.client.peer.send({"id": question["id"], "result": result})
+        await b.client.end_of(turn_id)
+        assert offered(b) == {"exec_command", "write_stdin", "shell"}
+        assert b.output() == "mine"
+
+
 async def test_shell_gives_json(home: Path) -> None:
     """Upstream: streamed output and exit 3."""
     async with bench(home, CLASSIC, sandbox="danger-full-access") as b:

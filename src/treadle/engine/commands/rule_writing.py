@@ -41,12 +41,15 @@ def append_network_rule(
         OSError: the file cannot be read or written.
     """
     host = normal_host(amendment.host)
+    verb = "Allow" if amendment.action == "allow" else "Deny"
+    # The reference's words, which users may look for.
+    reason = f"{verb} {'https_connect' if protocol == 'https' else protocol} access to {host}"
     decision = "allow" if amendment.action == "allow" else "forbidden"
     wanted = (host, protocol, decision)
     _append(
         path,
         f"network_rule(host={_literal(host)}, protocol={_literal(protocol)}, "
-        f"decision={_literal(amendment.action)})",
+        f"decision={_literal(amendment.action)}, justification={_literal(reason)})",
         lambda file: any(
             (rule.host, rule.protocol, rule.decision) == wanted for rule in file.networks
         ),

@@ -122,7 +122,8 @@ class ExecCommand:
             began = time.monotonic()
             await attempt.wait(_clamp(wanted.yield_time_ms, _DEFAULT_WAIT_MS, _MIN_WAIT_MS) / 1000)
         except NotRun as refusal:
-            raise ToolRefused(_rejected(refusal.reason)) from refusal
+            words = _ended if refusal.was_started else _rejected
+            raise ToolRefused(words(refusal.reason)) from refusal
         finally:
             if run.process is None or run.is_over:
                 thread.terminals.release(attempt.session)
@@ -249,6 +250,10 @@ def _rejected(reason: str) -> str:
     inner = f"Rejected({json.dumps(reason, ensure_ascii=False)})"
     message = json.dumps(inner, ensure_ascii=False)
     return f"exec_command failed: CreateProcess {{ message: {message} }}"
+
+
+def _ended(reason: str) -> str:
+    return f"exec_command failed: ProcessFailed {{ message: {json.dumps(reason)} }}"
 
 
 def _report(run: Run, number: int, seconds: float, max_tokens: int) -> str:

@@ -125,8 +125,7 @@ class RequestPermissions:
             given, is_strict, answer = _Given(), False, _NOTHING
         self._grant(turn, given, answer.scope)
         if is_strict:
-            turn.adjust(approvals_reviewer="auto_review")
-            turn.reviews_all = True
+            self._thread.approvals.grants.review_all(turn)
             params = StrictReviewRequiredNotification(turn.clock(), turn.thread_id, turn.id)
             turn.log.tell(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
         said = _Answer(given, answer.scope, strict_auto_review=is_strict)

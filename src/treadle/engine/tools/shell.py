@@ -65,8 +65,9 @@ class Shell:
         "timeout_ms": _TIMEOUT,
     }
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: Thread, *, is_hidden: bool = False) -> None:
         self._thread = thread
+        self.is_hidden = is_hidden
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
@@ -92,8 +93,9 @@ class ShellCommand:
         "timeout_ms": _TIMEOUT,
     }
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: Thread, *, is_hidden: bool = False) -> None:
         self._thread = thread
+        self.is_hidden = is_hidden
 
     def spec(self) -> ModelTool:
         """How the model is offered it."""
@@ -155,8 +157,12 @@ async def _run(
 
 
 def command_tools(thread: Thread) -> list[ExecCommand | WriteStdin | Shell | ShellCommand]:
-    """The tools by which the model of a thread runs commands."""
+    """The tools by which the model of a thread runs commands.
+
+    The older ones are always understood: a model does again what it did before in its history.
+    """
     if thread.settings.features.get("unified_exec", True):
-        return [ExecCommand(thread), WriteStdin(thread)]
+        newer = (ExecCommand(thread), WriteStdin(thread))
+        return [*newer, Shell(thread, is_hidden=True), ShellCommand(thread, is_hidden=True)]
     is_known = traits_of(thread.settings.model) is not UNKNOWN
-    return [ShellCommand(thread)] if is_known else [Shell(thread)]
+    return [ShellCommand(thread, is_hidden=not is_known), Shell(thread, is_hidden=is_known)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,6 +27,9 @@ from treadle.protocol.requirements import ConfigRequirements
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.requirements import refuse_disallowed
 from treadle.server.configuration.settings import Table
+
+if TYPE_CHECKING:
+    from treadle.sandbox.network.policy import NetworkPolicy
 
 _BUILT_IN: Final[Mapping[str, SandboxPolicy]] = {
     ":read-only": ReadOnlySandboxPolicy(),
@@ -48,9 +51,12 @@ def mode_of(policy: SandboxPolicy | None) -> SandboxMode | None:
 
 
 def read_profile(
-    name: str, configured: Mapping[str, Table] | None, requirements: ConfigRequirements | None
+    name: str,
+    configured: Mapping[str, Table] | None,
+    requirements: ConfigRequirements | None,
+    features: Mapping[str, JsonValue] | None = None,
 ) -> Profile:
-    """The profile of this name.
+    """The profile of this name; features decide whether its network is a managed one.
 
     Raises:
         ConfigError: there is none, it cannot be enforced, or it is not allowed here.
@@ -58,37 +64,56 @@ def read_profile(
     if not name.startswith(":"):
         if name not in (configured or {}):
             raise _error(f"default_permissions refers to undefined profile `{name}`")
-        extends, sandbox = _follow(name, configured or {}, [])
+        extends, sandbox, network = _follow(name, configured or {}, [])
     elif name in _BUILT_IN:
-        extends, sandbox = None, _BUILT_IN[name]
+        extends, sandbox, network = None, _BUILT_IN[name], {}
     else:
         raise _error(f"default_permissions refers to unknown built-in profile `{name}`")
     allowed = requirements and requirements.allowed_permission_profiles
     if allowed and not allowed.get(name, False):
         raise _error(f"permissions profile `{name}` is not allowed here")
     refuse_disallowed(requirements, {"sandbox_mode": mode_of(sandbox)})
-    return Profile(ActivePermissionProfile(id=name, extends=extends), sandbox)
+    active = ActivePermissionProfile(id=name, extends=extends)
+    return Profile(active, sandbox, managed_network(features or {}, network, requirements))
+
+
+def managed_network(
+    features: Mapping[str, JsonValue], profile: Table, requirements: ConfigRequirements | None
+) -> NetworkPolicy | None:
+    """The managed network that features, a profile and an administrator come to, if any.
+
+    Raises:
+        ConfigError: it cannot be enforced.
+    """
+    demanded = requirements.network if requirements else None
+    if not features.get("network_proxy") and not profile and demanded is None:
+        return None
+    # Few have one.
+    from treadle.server.configuration.network import network_policy
+
+    return network_policy(features, profile, demanded)
 
 
 def _follow(
     name: str, configured: Mapping[str, Table], seen: Sequence[str]
-) -> tuple[str | None, SandboxPolicy]:
-    """The profile that one builds on, and the policy that both come to."""
+) -> tuple[str | None, SandboxPolicy, Table]:
+    """The profile that one builds on, and the policy and the network that both come to."""
     if name in seen:
         circle = " -> ".join([*seen[seen.index(name) :], name])
         raise _error(f"permissions profile inheritance cycle detected: {circle}")
-    table = configured[name]
+    table, network = configured[name], Table()
     base = table.get("extends")
     if not isinstance(base, str):
         raise _unenforceable(name, "does not extend another profile")
     if base in configured:
-        policy = _follow(base, configured, [*seen, name])[1]
+        _, policy, network = _follow(base, configured, [*seen, name])
     elif base in (":read-only", ":workspace"):
         policy = _BUILT_IN[base]
     else:
         kind = "cannot extend unsupported built-in" if base.startswith(":") else "extends undefined"
         raise _error(f"permissions profile `{name}` {kind} profile `{base}`")
-    return base, _with_network(_with_files(policy, name, table), name, table)
+    policy = _with_network(_with_files(policy, name, table), name, table)
+    return base, policy, _hosts(network, name, table)
 
 
 def _with_files(policy: SandboxPolicy, name: str, table: Table) -> SandboxPolicy:
@@ -109,11 +134,21 @@ def _with_files(policy: SandboxPolicy, name: str, table: Table) -> SandboxPolicy
 
 def _with_network(policy: SandboxPolicy, name: str, table: Table) -> SandboxPolicy:
     network = _part(name, table, "network")
-    if unknown := network.keys() - {"enabled"}:
-        raise _unenforceable(name, f"has the entry `network.{min(unknown)}`")
     if not isinstance(network.get("enabled"), bool):
         return policy
     return msgspec.structs.replace(policy, network_access=network["enabled"])
+
+
+def _hosts(base: Table, name: str, table: Table) -> Table:
+    """What a profile says of its network beside that it has one, over what it builds on."""
+    network = _part(name, table, "network")
+    if not network.keys() - {"enabled"}:
+        return base
+    from treadle.server.configuration.network import KNOWN, check_network, merged
+
+    if unknown := network.keys() - KNOWN:
+        raise _unenforceable(name, f"has the entry `network.{min(unknown)}`")
+    return merged(base, check_network(network, f"permissions.{name}.network"))
 
 
 def _part(name: str, table: Table, key: str) -> dict[str, JsonValue]:

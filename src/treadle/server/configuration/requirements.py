@@ -9,13 +9,14 @@ import msgspec
 
 from treadle.protocol.base import JsonValue
 from treadle.protocol.explain import explain
+from treadle.protocol.network import NetworkRequirements
 from treadle.protocol.policy import GranularAskForApproval
 from treadle.protocol.requirements import ConfigRequirements
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.settings import Table
 
 # The file's word where it is not the protocol's.
-_SPELLED: Final = {"features": "feature_requirements"}
+_SPELLED: Final = {"features": "feature_requirements", "experimental_network": "network"}
 
 _KEPT: Final = {
     "approval_policy": "allowed_approval_policies",
@@ -47,7 +48,7 @@ def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | No
         )
     )
     known = {
-        names[_SPELLED.get(key, key)]: value
+        names[_SPELLED.get(key, key)]: _network(value) if key == "experimental_network" else value
         for key, value in table.items()
         if _SPELLED.get(key, key) in names
     }
@@ -59,6 +60,15 @@ def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | No
         fault = explain(error, ConfigRequirements)
         message = f"{fault.message} in requirements.toml"
         raise ConfigError(message, key=fault.path) from error
+
+
+def _network(table: JsonValue) -> JsonValue:
+    """The demands on the network with the protocol's names."""
+    if not isinstance(table, dict):
+        return table
+    fields = NetworkRequirements.__struct_fields__
+    names = dict(zip(fields, NetworkRequirements.__struct_encode_fields__, strict=True))
+    return {names.get(key, key): value for key, value in table.items()}
 
 
 def keep_to(

@@ -47,6 +47,8 @@ from treadle.server.session import ClientSession
 from treadle.server.settings import check_turn, working_folder
 
 if TYPE_CHECKING:
+    from treadle.sandbox.network.gate import Gate
+    from treadle.sandbox.network.policy import NetworkPolicy
     from treadle.sandbox.process import Process
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -239,8 +241,9 @@ async def _start(
 
     cwd = working_folder(params.cwd)
     size = params.size or _DEFAULT_SIZE
+    session.server.threads.expect_commands()
     try:
-        confinement, environ = _surroundings(session, params, cwd)
+        confinement, environ, gate = _surroundings(session, params, cwd)
         command.process = await Process.start(
             params.command,
             cwd=cwd,
@@ -249,6 +252,7 @@ async def _start(
             on_output=command.on_output,
             size=(size.rows, size.cols) if params.tty else None,
             has_stdin=params.stream_stdin,
+            gate=gate,
         )
     except SandboxUnavailable as error:
         message = f"failed to spawn command: {error}"
@@ -262,8 +266,8 @@ async def _start(
 
 def _surroundings(
     session: ClientSession, params: CommandExecParams, cwd: str
-) -> tuple[Confinement, dict[str, str]]:
-    """What the command may do, and the variables that it sees."""
+) -> tuple[Confinement, dict[str, str], Gate | None]:
+    """What the command may do, the variables that it sees, and its way to chosen hosts."""
     effective = session.server.configuration.effective(cwd)
     environ = allowed(effective.shell_environment_policy, os.environ)
     for name, value in (params.env or {}).items():
@@ -284,10 +288,23 @@ def _surroundings(
         raise InvalidRequest(message, kind="invalidParams", path="permissionProfile")
     asked = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
     check_turn(session.server.configuration, asked)
-    confinement = confine(policy, cwd, environ=environ)
-    if not confinement.network:
+    confinement, gate = confine(policy, cwd, environ=environ), None
+    if network := effective.network():
+        confinement = network.narrow(confinement)
+    if network and confinement.has_gate:
+        gate, told = _gate(session, network, cwd)
+        environ |= told
+    elif not confinement.network:
         environ["CODEX_SANDBOX_NETWORK_DISABLED"] = "1"
-    return confinement, environ
+    return confinement, environ, gate
+
+
+def _gate(session: ClientSession, network: NetworkPolicy, cwd: str) -> tuple[Gate, dict[str, str]]:
+    from treadle.engine.network import closed_gate
+    from treadle.sandbox.network.environment import environment
+
+    threads = session.server.threads
+    return closed_gate(network, threads.rules(cwd), threads.tasks), environment(network)
 
 
 async def _wait(process: Process, params: CommandExecParams) -> int:

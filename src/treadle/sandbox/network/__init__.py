@@ -1,0 +1,1 @@
+"""A network of chosen hosts: a command without a network reaches them through a gate, judged."""

@@ -1,0 +1,52 @@
+"""What runs in the sandbox before the command, and becomes it: opens the way to the gate.
+
+In the command's own network, where nothing else is, it listens where programs look for their
+proxy, and hands the listening socket out to the server. Nothing of it stays behind in there.
+
+It is given to the interpreter as text, so it can read no file and imports nothing of this package.
+"""
+
+# The command waits for this, and half of the time would be the imports of socket and signal.
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
+import _socket
+import os
+import sys
+
+_BACKLOG = 128
+
+
+def main() -> None:
+    """Hand the listener out over the descriptor named first, then be the command that follows."""
+    out, port, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    listener = _socket.socket()
+    listener.bind(("127.0.0.1", port))
+    listener.listen(_BACKLOG)
+    line = _socket.socket(fileno=out)
+    handed = listener.fileno().to_bytes(4, sys.byteorder)
+    line.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
+    line.close()
+    listener.close()
+    # The interpreter has changed these for itself.
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, _environment())  # noqa: S606 - no shell is the point
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        sys.exit(127)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """What we were given; the interpreter may have added to its own copy."""
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib is one more import
+            entries = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+
+
+if __name__ == "__main__":
+    main()

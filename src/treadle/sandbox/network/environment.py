@@ -1,0 +1,25 @@
+"""The variables by which programs find the gate."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.sandbox.network.gate import PORT
+from treadle.sandbox.network.policy import NetworkPolicy
+
+_OWN: Final = "localhost,127.0.0.1,::1"
+
+
+def environment(policy: NetworkPolicy) -> dict[str, str]:
+    """What a command with a gate is told; it hides what the user has set for himself."""
+    # HTTP for all of them: some programs refuse to start with a SOCKS proxy they do not know.
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), f"http://127.0.0.1:{PORT}")
+    # Where local hosts may be reached at all, a program's own servers come first.
+    proxies["NO_PROXY"] = _OWN if policy.allows_local else ""
+    return {
+        **proxies,
+        **{name.lower(): value for name, value in proxies.items()},
+        "NODE_USE_ENV_PROXY": "1",
+        "CODEX_NETWORK_PROXY_ACTIVE": "1",
+        "CODEX_NETWORK_ALLOW_LOCAL_BINDING": "1" if policy.allows_local else "0",
+    }

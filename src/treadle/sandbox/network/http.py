@@ -1,0 +1,112 @@
+"""The gate as an HTTP proxy: heads of requests, and what is answered to those it does not pass on.
+
+One request per connection: the next one may be for another host, and is judged anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from treadle.sandbox.network.hosts import normal
+from treadle.sandbox.network.policy import Blocked, Destination, Reason
+
+CONNECTED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_ERRORS: Final[dict[Reason, str]] = {
+    "denied": "blocked-by-denylist",
+    "not_allowed": "blocked-by-allowlist",
+    "not_allowed_local": "blocked-by-allowlist",
+    "method_not_allowed": "blocked-by-method-policy",
+}
+# Between us and the program only, or about a connection that is not the one we make.
+_HOP: Final = frozenset({"connection", "host", "keep-alive", "upgrade", "http2-settings"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to the proxy."""
+
+    method: str
+    destination: Destination
+    # What the host is sent; nothing, for a tunnel.
+    head: bytes = b""
+    has_body: bool = False
+
+
+def read_request(head: bytes) -> Request:
+    """Read the head of a request.
+
+    Raises:
+        ValueError: it is none, or none for a proxy.
+    """
+    lines = head.decode("latin-1").split("\r\n")
+    # A host might take a bare line feed for the end of a line, and see another request.
+    if any(character < " " and character != "\t" for line in lines for character in line):
+        raise ValueError("control characters")
+    method, target, version = lines[0].split(" ")
+    if version not in ("HTTP/1.0", "HTTP/1.1"):
+        raise ValueError(f"no version {version!r}")
+    if method == "CONNECT":
+        host, _, port = target.rpartition(":")
+        return Request(method, Destination(normal(host), _port(port), "https"))
+    url = urlsplit(target)
+    if url.scheme != "http" or not url.hostname:
+        raise ValueError("a request to a proxy names its host, as in http://host/path")
+    destination = Destination(normal(url.hostname), _port(url.port or 80), "http")
+    fields = [_field(line) for line in lines[1:] if line]
+    kept = [
+        (name, value)
+        for name, value in fields
+        if name.lower() not in _HOP and not name.lower().startswith("proxy-")
+    ]
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    sent = [f"{method} {path} {version}", f"Host: {url.netloc.rpartition('@')[2]}"]
+    sent += [f"{name}: {value}" for name, value in kept]
+    sent += ["Connection: close", "", ""]
+    return Request(method, destination, "\r\n".join(sent).encode("latin-1"), _has_body(fields))
+
+
+def refusal(destination: Destination, blocked: Blocked) -> bytes:
+    """What a program is answered that asked for a host it may not reach."""
+    body = {
+        "status": "blocked",
+        "host": destination.host,
+        "reason": blocked.reason,
+        "decision": "deny",
+        "source": blocked.source,
+        "protocol": destination.protocol,
+        "port": destination.port,
+        "message": str(blocked),
+    }
+    fields = {"content-type": "application/json", "x-proxy-error": _ERRORS[blocked.reason]}
+    return answer("403 Forbidden", json.dumps(body), fields)
+
+
+def answer(status: str, body: str, fields: dict[str, str] | None = None) -> bytes:
+    """An answer of our own; the connection ends with it."""
+    content = body.encode()
+    given = {"content-type": "text/plain", **(fields or {})}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in given.items())]
+    lines += [f"content-length: {len(content)}", "connection: close", "", ""]
+    return "\r\n".join(lines).encode() + content
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or name != name.strip() or not name:
+        raise ValueError(f"no header field {line[:40]!r}")
+    return name, value.strip()
+
+
+def _has_body(fields: list[tuple[str, str]]) -> bool:
+    given = {name.lower(): value for name, value in fields}
+    return "transfer-encoding" in given or given.get("content-length", "0") != "0"
+
+
+def _port(text: str | int) -> int:
+    port = int(text)
+    if not 0 < port < 65536:
+        raise ValueError(f"no port {text}")
+    return port

@@ -1,0 +1,80 @@
+"""What a managed network lets through before anybody is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+from treadle.protocol.network import NetworkApprovalProtocol, NetworkDomainPermission
+from treadle.sandbox.network.hosts import covers
+from treadle.sandbox.policy import Confinement
+
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The methods of HTTP that a limited network allows."""
+
+Reason = Literal["denied", "not_allowed", "not_allowed_local", "method_not_allowed"]
+Source = Literal["baseline_policy", "decider", "mode_guard"]
+
+_MESSAGES: Final[dict[Reason, str]] = {
+    "denied": "the host is denied by policy and cannot be approved",
+    "not_allowed": "the host is not on the list of allowed ones",
+    "not_allowed_local": "local and private addresses are not allowed",
+    "method_not_allowed": "the network is limited to reading by plain HTTP",
+}
+
+
+class Destination(NamedTuple):
+    """Where a connection is to go."""
+
+    host: str
+    port: int
+    protocol: NetworkApprovalProtocol
+
+
+class Blocked(Exception):
+    """A connection may not be made; `reason` and `source` are for programs."""
+
+    def __init__(self, reason: Reason, source: Source = "baseline_policy") -> None:
+        super().__init__(_MESSAGES[reason])
+        self.reason: Final[Reason] = reason
+        self.source: Final[Source] = source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicy:
+    """The hosts that commands may reach through the gate, and how."""
+
+    domains: tuple[tuple[str, NetworkDomainPermission], ...] = ()
+    # Only requests that read, so nothing that is hidden from us.
+    is_limited: bool = False
+    allows_local: bool = False
+    has_socks: bool = True
+    # An administrator's: it is there also for commands that would have no network.
+    is_required: bool = False
+    # Nothing can be added to the list, neither by rules nor by asking.
+    is_fixed: bool = False
+
+    def narrow(self, confinement: Confinement) -> Confinement:
+        """The same bounds, with no other network than the hosts of this one."""
+        if confinement.is_unrestricted:
+            return confinement
+        has_gate = self.is_required or confinement.network
+        return replace(confinement, network=False, has_gate=has_gate)
+
+    def permission(self, host: str) -> NetworkDomainPermission | None:
+        """What the list says of a host; a denial wins."""
+        said = {permission for pattern, permission in self.domains if covers(pattern, host)}
+        return "deny" if "deny" in said else "allow" if said else None
+
+    def check_use(
+        self, destination: Destination, method: str = "", *, has_body: bool = False
+    ) -> None:
+        """Look at how a host is to be used; a tunnel has no method that can be looked at.
+
+        Raises:
+            Blocked: it may not be used like that.
+        """
+        is_reading = method in READING and not has_body
+        is_socks = destination.protocol == "socks5Tcp"
+        if (self.is_limited and not is_reading) or (is_socks and not self.has_socks):
+            raise Blocked("method_not_allowed", "mode_guard")

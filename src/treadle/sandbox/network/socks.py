@@ -1,0 +1,57 @@
+"""The gate as a SOCKS5 proxy: the few bytes of RFC 1928 that lead to a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+from typing import Final
+
+from treadle.sandbox.network.hosts import normal
+from treadle.sandbox.network.policy import Destination
+
+VERSION: Final = b"\x05"
+CONNECTED: Final = b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+_CONNECT: Final = 1
+_NO_AUTHENTICATION: Final = 0
+_IPV4, _NAME, _IPV6 = 1, 3, 4
+
+
+class NotUnderstood(Exception):
+    """The program wants what is not done here; `answer` tells it so."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__("not understood")
+        self.answer = answer
+
+
+def refusal(*, is_blocked: bool) -> bytes:
+    """What a program is answered whose connection was not made."""
+    return b"\x05" + (b"\x02" if is_blocked else b"\x04") + CONNECTED[2:]
+
+
+async def read_destination(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> Destination:
+    """Greet, after the version was read, and hear where the program wants to go.
+
+    Raises:
+        NotUnderstood: it wants something else than a connection.
+        ValueError: it names no host.
+        EOFError: it hung up.
+    """
+    methods = await reader.readexactly((await reader.readexactly(1))[0])
+    if _NO_AUTHENTICATION not in methods:
+        raise NotUnderstood(b"\x05\xff")
+    writer.write(b"\x05\x00")
+    _version, command, _, kind = await reader.readexactly(4)
+    if kind == _NAME:
+        name = await reader.readexactly((await reader.readexactly(1))[0])
+        host = name.decode("latin-1")
+    elif kind in (_IPV4, _IPV6):
+        host = str(ip_address(await reader.readexactly(4 if kind == _IPV4 else 16)))
+    else:
+        raise NotUnderstood(b"\x05\x08" + CONNECTED[2:])
+    port = int.from_bytes(await reader.readexactly(2), "big")
+    if command != _CONNECT:
+        raise NotUnderstood(b"\x05\x07" + CONNECTED[2:])
+    return Destination(normal(host), port, "socks5Tcp")
