@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tests.harness.model_server import ModelServer, calls
+from tests.harness.model_server import Asked, ModelServer, Reply, calls, completed, created, done
 from tests.harness.threads import Client, Stage, params_of
 from treadle.protocol.base import JsonValue
 
@@ -82,6 +82,18 @@ async def call(
     return item_of(told), model.requests[-1].outputs()["call-1"]
 
 
+def namespaced(tool: str, arguments: str = "{}") -> Reply:
+    """A call as the reference wants it, and as we understand it too."""
+    item = {
+        "type": "function_call",
+        "call_id": "call-1",
+        "namespace": "mcp__mini",
+        "name": tool,
+        "arguments": arguments,
+    }
+    return Reply([created(), done(item), completed()])
+
+
 def item_of(told: list[JsonValue], method: str = "item/completed") -> JsonValue:
     """The last call of an MCP tool that was told."""
     items = [params["item"] for params in params_of(told, method)]
@@ -98,7 +110,12 @@ def text_of(output: JsonValue) -> str:
 
 def offered(stage: Stage) -> list[str]:
     """The tools that the model was offered last."""
-    return [tool.get("name", "") for tool in stage.model.requests[-1].body["tools"]]
+    return tools_of(stage.model.requests[-1])
+
+
+def tools_of(request: Asked) -> list[str]:
+    """The tools that a request offers."""
+    return [tool.get("name", "") for tool in request.body["tools"]]
 
 
 async def gone(pid: int) -> None:

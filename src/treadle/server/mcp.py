@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
-import tempfile
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Final
 
 from treadle.engine.mcp.config import McpConfig
+from treadle.engine.mcp.patience import Patience
 from treadle.engine.settings import Settings
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.configuration import Configuration
+from treadle.server.configuration.settings import Table
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +20,7 @@ class ConfiguredMcp:
     """The servers of the files and of the request that began a thread."""
 
     def __init__(self, configuration: Configuration) -> None:
+        self.patience: Final = Patience()
         self._configuration = configuration
 
     @property
@@ -53,38 +52,22 @@ class ConfiguredMcp:
 
         Only for a server of that file: anywhere else a table of one key would be no server.
         """
-        path = self._configuration.home / "config.toml"
-        table = f"[mcp_servers.{_key(server)}.tools.{_key(tool)}]"
+        from treadle.server.configuration.edits import BadEdit, Edit, apply
+        from treadle.server.configuration.restyle import Unfaithful
+        from treadle.server.configuration.writing import change_user_file
+
+        tools = ("mcp_servers", server, "tools", tool, "approval_mode")
+
+        def change(table: Table) -> Table:
+            servers = table.get("mcp_servers")
+            if not isinstance(servers, dict) or server not in servers:
+                message = f"{server} is no server of {self._configuration.user_file}"
+                raise ConfigError(message)
+            return apply(table, [Edit(tools, "approve")])
+
         try:
-            text = path.read_text("utf-8")
-            if server not in tomllib.loads(text).get("mcp_servers", {}):
-                return False
-            gap = "" if text.endswith("\n") or not text else "\n"
-            text = f'{text}{gap}\n{table}\napproval_mode = "approve"\n'
-            # Where the table exists already, or its server is written in one line, this fails.
-            tomllib.loads(text)
-            _replace(path, text)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            change_user_file(self._configuration, change)
+        except (OSError, ConfigError, BadEdit, Unfaithful) as error:
             logger.warning("approval not kept", extra={"server": server, "reason": str(error)})
             return False
         return True
-
-
-def _key(name: str) -> str:
-    """A key of TOML, in quotes unless it needs none."""
-    import json  # its strings are strings of TOML too
-
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all, with the permissions that it had."""
-    descriptor, name = tempfile.mkstemp(prefix=".config-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

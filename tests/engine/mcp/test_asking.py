@@ -119,7 +119,8 @@ async def test_approval_for_good_is_written_into_the_configuration(stage: Stage)
     item, _ = await call(stage.model, client, other, "mcp__mini__plain")
 
     written = (stage.home / "config.toml").read_text("utf-8")
-    assert written == f'{text}\n[mcp_servers.mini.tools.plain]\napproval_mode = "approve"\n'
+    added = '\n[mcp_servers.mini.tools.plain]\napproval_mode = "approve"\n'
+    assert (added in written, written.replace(added, "")) == (True, text)
     tools = tomllib.loads(written)["mcp_servers"]["mini"]["tools"]
     assert tools == {"plain": {"approval_mode": "approve"}}
     assert item["status"] == "completed"

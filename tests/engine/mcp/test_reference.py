@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.mcp import STATUS, settled, stdio, table
-from tests.harness.model_server import Reply, calls, completed, created, done
+from tests.harness.mcp import STATUS, namespaced, settled, stdio, table
+from tests.harness.model_server import calls
 from tests.harness.questions import answer, question, refuse
 from tests.harness.side_by_side import Scenario, Scene, compare
 from treadle.protocol.base import JsonValue
@@ -18,18 +18,6 @@ from treadle.protocol.base import JsonValue
 ASK = "mcpServer/elicitation/request"
 # Told of processes that start beside everything else.
 LOOSE = frozenset({STATUS})
-
-
-def namespaced(tool: str, arguments: str = "{}") -> Reply:
-    """A call as the reference wants it, and as we understand it too."""
-    item = {
-        "type": "function_call",
-        "call_id": "call-1",
-        "namespace": "mcp__mini",
-        "name": tool,
-        "arguments": arguments,
-    }
-    return Reply([created(), done(item), completed()])
 
 
 async def begin(scene: Scene, policy: JsonValue = "on-request", name: str = "mini") -> str:

@@ -23,7 +23,7 @@ from treadle.protocol.policy import (
     ExternalSandboxSandboxPolicy,
 )
 from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
-from treadle.store.records import Decided
+from treadle.store.records import Decided, Granted
 
 if TYPE_CHECKING:
     from treadle.engine.mcp.servers import McpServers
@@ -126,6 +126,8 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     wish = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
     if wish in persist:
         servers.remember(use.server.name, use.name, always=wish == "always")
+        tool = (use.server.name, use.name)
+        thread.log.note(Granted(use.turn.id, "session", tool=tool))
 
 
 async def _ask(

@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from treadle.engine.mcp.patience import Patience
 from treadle.engine.settings import Settings
 from treadle.protocol.base import JsonValue, UInt16
 
@@ -136,6 +137,11 @@ class McpSource(Protocol):
     @property
     def environ(self) -> Mapping[str, str]:
         """The environment that tokens and variables are taken from."""
+        ...
+
+    @property
+    def patience(self) -> Patience:
+        """What is known of how servers start, by all threads together."""
         ...
 
     def config(self, settings: Settings | None) -> McpConfig:

@@ -27,6 +27,11 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
     }
 
 
+def is_of(name: str, server: str) -> bool:
+    """Whether a name may be that of a tool of this server, which has not said what it has."""
+    return name.startswith(_plain(server, "")[: MAX_NAME - _MARK - 1])
+
+
 def _plain(server: str, tool: str) -> str:
     return _FOREIGN.sub("_", f"mcp__{server}__{tool}")
 

@@ -107,6 +107,11 @@ class McpServer:
         """The tools that the model may see; they stay while a dead server is not yet needed."""
         return [tool for name, tool in self.tools.items() if self.config.offers(name)]
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether no turn can be run because it is not there."""
+        return self.config.required and self.config.enabled and self.error is not None
+
     def start(self) -> None:
         """Start the server, unless it runs, starts or is switched off."""
         if self.status in ("starting", "connected", "disabled") or self._closing.is_set():

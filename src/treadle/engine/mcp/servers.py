@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 from treadle.engine.input import message
 from treadle.engine.mcp.config import McpConfig, McpSource
 from treadle.engine.mcp.elicitation import DECLINED, elicit
-from treadle.engine.mcp.names import model_names
+from treadle.engine.mcp.names import is_of, model_names
+from treadle.engine.mcp.patience import Patience
 from treadle.engine.mcp.server import Change, McpError, McpServer, Raw, Setting
 from treadle.engine.mcp.tokens import TokenFile
 from treadle.engine.tools.output import truncate
 from treadle.protocol import notifications as n
+from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpServerStatusUpdatedNotification
 from treadle.support.tasks import Nursery
 
@@ -33,6 +35,9 @@ class NoMcp:
     """The source of a server that has no MCP servers."""
 
     environ: Final[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        self.patience: Final = Patience()
 
     def config(self, settings: object) -> McpConfig:  # noqa: ARG002 - as the protocol has it
         """None."""
@@ -56,7 +61,9 @@ class McpServers:
         self._tasks = tasks
         self._thread = thread
         self._servers: dict[str, McpServer] = {}
-        self._began: dict[str, float] = {}
+        # Until when each may keep the model waiting.
+        self._deadlines: dict[str, float] = {}
+        self._waited_for: str | None = None
         self._calls: dict[str, list[str]] = {}
         self._ids = count(1)
         self._grace_seconds = 0.0
@@ -81,6 +88,7 @@ class McpServers:
         """Start a server again that could not be reached before."""
         server = self._servers.get(name)
         if server is not None and server.status in ("failed", "authenticationRequired"):
+            self._source.patience.regain(server.table)
             self._start(server)
 
     def close(self) -> None:
@@ -94,27 +102,38 @@ class McpServers:
         for server in self._servers.values():
             await server.closed()
 
-    async def before_turn(self, *, is_patient: bool = False) -> str | None:
-        """Wait for the servers that a turn cannot do without, and for the others a little.
+    async def before_request(self, turn: Turn, calls: Collection[str]) -> str | None:
+        """Wait for servers, once in a turn, and let the model know how they want to be used.
 
-        Gives the reason why the turn cannot be run, if there is one.
+        Those that a turn cannot do without, and those whose tools are to be called now, are waited
+        for as long as they take to start. Gives the reason why the turn cannot be run, if any.
         """
-        self.start()
-        loop = asyncio.get_running_loop()
-        for server in self._servers.values():
-            grace = self._began.get(server.name, 0.0) + self._grace_seconds - loop.time()
-            is_needed = is_patient or server.config.required
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_needed else max(0.0, grace)):
+        if self._waited_for != turn.id:
+            self._waited_for = turn.id
+            for server in list(self._servers.values()):
+                is_needed = server.config.required or any(is_of(c, server.name) for c in calls)
+                await (server.settled() if is_needed else self._wait_a_little(server))
+            if faults := [_fault(each) for each in self._servers.values() if each.is_missed]:
+                return f"required MCP servers failed to initialize: {', '.join(faults)}"
+        self.tell_instructions(turn)
+        return None
+
+    async def arriving(self, tool: str) -> None:
+        """Wait for the server that a tool of this name may come from, if it is starting."""
+        for server in list(self._servers.values()):
+            if is_of(tool, server.name):
+                await server.settled()
+
+    async def _wait_a_little(self, server: McpServer) -> None:
+        """Wait for a server, unless it is known to make everybody wait."""
+        patience = self._source.patience
+        deadline = min(self._deadlines[server.name], patience.until(server.table))
+        if server.status == "starting" and deadline > asyncio.get_running_loop().time():
+            try:
+                async with asyncio.timeout_at(deadline):
                     await server.settled()
-        faults = [
-            f"{server.name}: {(server.error or server.status).removeprefix(STARTUP_PREFIX)}"
-            for server in self._servers.values()
-            if server.config.required and server.config.enabled and server.error is not None
-        ]
-        if not faults:
-            return None
-        return f"required MCP servers failed to initialize: {', '.join(faults)}"
+            except TimeoutError:
+                patience.lose(server.table)
 
     # -- use
 
@@ -198,15 +217,18 @@ class McpServers:
                 self._tell(Change(name, "ready"))
         for name in sorted(config.servers):
             if name not in self._servers:
-                server = McpServer(name, config.servers[name], self._setting(name))
+                table = config.servers[name]
+                server = McpServer(name, table, self._setting(name, table))
                 self._servers[name] = server
                 self._start(server)
 
     def _start(self, server: McpServer) -> None:
-        self._began[server.name] = asyncio.get_running_loop().time()
+        deadline = asyncio.get_running_loop().time() + self._grace_seconds
+        self._deadlines[server.name] = deadline
+        self._source.patience.begins(server.table, deadline)
         server.start()
 
-    def _setting(self, name: str) -> Setting:
+    def _setting(self, name: str, table: JsonValue) -> Setting:
         thread = self._thread
         return Setting(
             cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
@@ -214,8 +236,16 @@ class McpServers:
             tasks=self._tasks,
             tokens=self.tokens,
             elicit=partial(self._elicit, name),
-            on_change=self._tell,
+            on_change=partial(self._on_change, table),
         )
+
+    def _on_change(self, table: JsonValue, change: Change) -> None:
+        is_in_time = asyncio.get_running_loop().time() <= self._deadlines[change.name]
+        if change.status == "failed":
+            self._source.patience.lose(table)
+        elif change.status == "ready" and is_in_time:
+            self._source.patience.keep(table)
+        self._tell(change)
 
     def _tell(self, change: Change) -> None:
         if self._thread is not None and not self._is_closed:
@@ -238,6 +268,10 @@ class McpServers:
         return await elicit(
             self._thread, server, calls[-1], f"{calls[-1]}/{next(self._ids)}", asked
         )
+
+
+def _fault(server: McpServer) -> str:
+    return f"{server.name}: {(server.error or server.status).removeprefix(STARTUP_PREFIX)}"
 
 
 def instructions(server: str, text: str) -> str:

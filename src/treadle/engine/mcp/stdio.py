@@ -66,7 +66,7 @@ async def over_stdio(
         async with asyncio.TaskGroup() as tasks:
             ours = [
                 tasks.create_task(lines.pass_on(heard)),
-                tasks.create_task(_write(process, said, heard)),
+                tasks.create_task(_write(process, said)),
                 tasks.create_task(_watch(process, lines)),
             ]
             try:
@@ -146,19 +146,17 @@ def _parse(line: bytes) -> Incoming | None:
         return error
 
 
-async def _write(
-    process: Process,
-    said: MemoryObjectReceiveStream[SessionMessage],
-    heard: MemoryObjectSendStream[Incoming],
-) -> None:
-    """Write messages; a server that does not read them any more is as good as gone."""
+async def _write(process: Process, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Write messages; a server that does not read them any more has to go."""
     try:
         async with said:
             async for message in said:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.write(text.encode() + b"\n")
     except OSError:
-        heard.close()
+        # Most likely it has ended; then what it wrote until then is still heard.
+        await _leave(process)
+        process.kill()
 
 
 async def _watch(process: Process, lines: _Lines) -> None:

@@ -7,7 +7,7 @@ are answers to the model, never the end of a turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -54,7 +54,8 @@ class Tool(Protocol):
     """Something the model can call.
 
     A tool may also have `is_exclusive` (it runs alone among the calls of one answer), `namespace`
-    and `namespace_description`, and `is_deferred` (the model has to look for it first).
+    and `namespace_description`, `is_deferred` (the model has to look for it first), and `is_hidden`
+    (the model is not offered it, but understood if it calls it).
     """
 
     @property
@@ -90,7 +91,8 @@ class Finder(Protocol):
 class Toolbox:
     """The tools that one thread has.
 
-    `changing` gives those that come and go; they cannot take the name of one that stays.
+    `changing` gives those that come and go; they cannot take the name of one that stays, unless
+    the model is not offered that one. `arriving` waits for the one of a name if it is on its way.
     """
 
     def __init__(
@@ -98,16 +100,19 @@ class Toolbox:
         tools: Iterable[Tool] = (),
         *,
         changing: Callable[[], Iterable[Tool]] = tuple,
+        arriving: Callable[[str], Awaitable[None]] | None = None,
         finder: Finder | None = None,
     ) -> None:
         self._tools = {name_of(tool): tool for tool in tools}
         self._changing = changing
+        self._arriving = arriving
         self._finder = finder
         self._gate = Gate()
 
     def specs(self) -> Sequence[ModelTool]:
         """How the model is offered them."""
         known = self._known()
+        known = {name: tool for name, tool in known.items() if not is_hidden(tool)}
         deferred = {name for name, tool in known.items() if is_deferred(tool)}
         found = self._finder.found() if deferred and self._finder is not None else ()
         return _offer(tool for name, tool in known.items() if name not in deferred or name in found)
@@ -115,7 +120,9 @@ class Toolbox:
     def _known(self) -> dict[ToolName, Tool]:
         known = dict(self._tools)
         for tool in self._changing():
-            known.setdefault(name_of(tool), tool)
+            name = name_of(tool)
+            if name not in known or is_hidden(known[name]):
+                known[name] = tool
         deferred = [tool for tool in known.values() if is_deferred(tool)]
         if deferred and self._finder is not None:
             search = self._finder.tool(deferred)
@@ -135,6 +142,9 @@ class Toolbox:
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Carry out a call, whatever comes of it."""
         tool = self.find(call)
+        if tool is None and self._arriving is not None:
+            await self._arriving(call.flat_name)
+            tool = self.find(call)
         if tool is None:
             return f"unsupported call: {call.name}"
         try:
@@ -157,6 +167,11 @@ def name_of(tool: Tool) -> ToolName:
 def is_deferred(tool: Tool) -> bool:
     """Whether the model has to look for it before it is offered."""
     return bool(getattr(tool, "is_deferred", False))
+
+
+def is_hidden(tool: Tool) -> bool:
+    """Whether it is carried out but not offered."""
+    return bool(getattr(tool, "is_hidden", False))
 
 
 def _offer(tools: Iterable[Tool]) -> list[ModelTool]:

@@ -51,5 +51,8 @@ def changing_tools_of(thread: Thread) -> list[Tool]:
 def toolbox_of(thread: Thread) -> Toolbox:
     """The tools of a thread, and the way to look for those that are not offered at once."""
     return Toolbox(
-        tools_of(thread), changing=lambda: changing_tools_of(thread), finder=ToolFinder(thread)
+        tools_of(thread),
+        changing=lambda: changing_tools_of(thread),
+        arriving=thread.mcp.arriving,
+        finder=ToolFinder(thread),
     )

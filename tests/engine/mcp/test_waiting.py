@@ -1,0 +1,159 @@
+"""MCP servers that hang, die or dawdle: whom they keep waiting, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.harness.mcp import PLAIN, STATUS, item_of, offered, settled, stdio, table, tools_of
+from tests.harness.model_server import Reply, calls
+from tests.harness.threads import PROLOGUE, Client, Stage, outline, params_of
+from treadle.protocol.base import JsonValue
+
+ASK = "mcpServer/elicitation/request"
+HANGING: JsonValue = {"command": "sleep", "args": ["60"]}
+# Whoever waits for this is not done when a test's time is over.
+FOR_EVER = "mcp_optional_startup_grace_ms = 600000\n"
+
+
+async def all_ended(client: Client, *turns: str) -> None:
+    """Wait until these turns have ended, in whichever order."""
+    left = set(turns)
+
+    def is_last(params: JsonValue) -> bool:
+        left.discard(params["turn"]["id"])
+        return not left
+
+    await client.until("turn/completed", is_last)
+
+
+async def test_while_a_server_hangs_everything_but_the_model_goes_on(stage: Stage) -> None:
+    stage.configure(FOR_EVER + table("bad", **HANGING))
+    client = await stage.client()
+    thread_id = await client.start()
+    turn_id = await client.begin(thread_id)
+    told = await client.until("item/completed")
+    listed = await client.ask("thread/loaded/list", {})
+
+    assert outline(told)[-4:] == PROLOGUE
+    assert (listed["data"], stage.model.requests) == ([thread_id], [])
+    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.end_of(turn_id)
+
+
+async def test_a_server_that_was_waited_for_in_vain_is_not_waited_for_again(stage: Stage) -> None:
+    stage.configure("mcp_optional_startup_grace_ms = 50\n" + table("bad", **HANGING))
+    client = await stage.client()
+    await client.run(await client.start())
+    # From here on, to wait for it would be to wait for ever.
+    stage.configure(FOR_EVER + table("bad", **HANGING))
+    for _thread in range(2):
+        told = await client.run(await client.start())
+        assert told[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_threads_that_begin_together_wait_for_one_server_together(stage: Stage) -> None:
+    stage.configure("mcp_optional_startup_grace_ms = 300\n" + table("bad", **HANGING))
+    client = await stage.client()
+    first = await client.start()
+    stage.configure(FOR_EVER + table("bad", **HANGING))
+    second = await client.start()
+    turns = [await client.begin(thread_id) for thread_id in (first, second)]
+    await all_ended(client, *turns)
+
+    assert len(stage.model.requests) == 2
+
+
+async def test_a_server_that_died_is_not_waited_for_by_the_next_thread(
+    stage: Stage, tmp_path: Path
+) -> None:
+    once = f"test -e {tmp_path}/mark && exec sleep 60; touch {tmp_path}/mark"
+    stage.configure(FOR_EVER + table("bad", command="sh", args=["-c", once]))
+    client = await stage.client()
+    told = await client.run(await client.start())
+    again = await client.run(await client.start())
+
+    assert [params["status"] for params in params_of(told, STATUS)] == ["starting", "failed"]
+    assert [params["status"] for params in params_of(again, STATUS)] == ["starting"]
+    assert len(stage.model.requests) == 2
+
+
+async def test_a_server_that_was_prompt_is_given_its_time_in_the_next_thread_too(
+    stage: Stage,
+) -> None:
+    stage.configure("mcp_optional_startup_grace_ms = 20000\n" + stdio())
+    client = await stage.client()
+    for _thread in range(2):
+        await client.run(await client.start())
+        assert "mcp__mini__echo" in offered(stage)
+
+
+async def test_tools_of_a_slow_server_are_in_the_next_request_of_the_same_turn(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """And so is what it says of its use."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    program = f"read line < {gate}; exec {sys.executable} {PLAIN[0]}"
+    stage.configure(
+        "mcp_optional_startup_grace_ms = 0\n" + table("slow", command="sh", args=["-c", program])
+    )
+    client = await stage.client()
+    thread_id = await client.start(approvalPolicy="never", sandbox="danger-full-access")
+    waiting = asyncio.Event()
+    reply = calls("update_plan", {"plan": []})
+    stage.model.plays(Reply([reply.steps[0], waiting, *reply.steps[1:]]))
+    turn_id = await client.begin(thread_id)
+    await stage.model.asked(1)
+    gate.write_text("go\n")
+    await settled(client, "slow")
+    waiting.set()
+    await client.end_of(turn_id)
+
+    named = ["mcp__slow__echo" in tools_of(request) for request in stage.model.requests]
+    heard = ["Be kind to" in str(request.said("developer")) for request in stage.model.requests]
+    assert (named, heard) == ([False, True], [False, True])
+
+
+async def test_a_call_waits_for_its_own_server_to_start(stage: Stage, tmp_path: Path) -> None:
+    """The model may know a tool from before, and have been asked before the server was there."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    program = f"read line < {gate}; exec {sys.executable} {PLAIN[0]}"
+    stage.configure(
+        "mcp_optional_startup_grace_ms = 0\n"
+        + table("slow", command="sh", args=["-c", program])
+        + table("bad", **HANGING)
+    )
+    client = await stage.client()
+    thread_id = await client.start(
+        approvalPolicy="never", sandbox="danger-full-access", experimentalRawEvents=True
+    )
+    stage.model.plays(calls("mcp__slow__echo", {"text": "there you are"}))
+    turn_id = await client.begin(thread_id)
+    await client.until("rawResponseItem/completed", lambda params: "call_id" in params["item"])
+    gate.write_text("go\n")
+    told = await client.end_of(turn_id)
+
+    assert item_of(told)["status"] == "completed"
+    assert "there you are" in str(stage.model.requests[1].outputs())
+
+
+async def test_a_call_that_was_left_waits_for_its_own_server_alone(stage: Stage) -> None:
+    stage.configure(stdio() + table("bad", **HANGING))
+    client = await stage.client()
+    thread_id = await client.start(approvalPolicy="on-request", sandbox="read-only")
+    await settled(client, "mini")
+    stage.model.plays(calls("mcp__mini__danger", {}))
+    await client.begin(thread_id)
+    await client.until(ASK)
+    await stage.restart()
+    client = await stage.client()
+    await client.ask("thread/resume", {"threadId": thread_id})
+    question = (await client.until(ASK))[-1]
+    await client.peer.send({"id": question["id"], "result": {"action": "accept"}})
+    told = await client.until("turn/completed")
+
+    assert item_of(told)["status"] == "completed"
