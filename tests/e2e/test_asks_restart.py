@@ -206,7 +206,7 @@ async def test_what_the_user_said_while_a_question_was_open_is_not_lost(
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
         thread = await client.read(thread_id)
-    assert words(thread) == [["first", "second", "commandExecution", "done"]]
+    assert words(thread) == [["first", "commandExecution", "second", "done"]]
     assert "second" in [
         part["text"]
         for item in model.requests[-1].input

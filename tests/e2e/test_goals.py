@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
 
 from tests.harness.model_server import Reply, calls, refuses, says
+from tests.harness.processes import spawn_server
+from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of, words
+from treadle.model.script import calls as tool
+from treadle.model.scripted import ScriptedModel
 from treadle.protocol.base import JsonValue
 
 
@@ -120,3 +129,28 @@ async def test_a_message_of_the_user_joins_the_turn_that_pursues_the_goal(stage:
     spoken = [text for turn in words(await client.read(thread_id)) for text in turn]
     assert "how is it going?" in spoken
     assert params_of(told, "turn/started")[0]["turn"]["id"] == turn_id
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+async def test_an_active_goal_is_pursued_again_when_the_thread_is_resumed(
+    home: Path, end: str
+) -> None:
+    """As the reference does, however its server ended."""
+    responses = ["working", [{"type": "waits", "seconds": 600}]]
+    script = write_script(home / "script.json", responses)
+    ended = spawn_server(home, TREADLE_SCRIPT=str(script))
+    async with asyncio.timeout(SECONDS), over(ended) as client:
+        thread_id = await client.start()
+        await set_goal(client, thread_id, objective="ship it")
+        await client.until("turn/completed")
+        await client.until("turn/started")
+        os.kill(ended.pid, signal.SIGKILL if end == "kill" else signal.SIGTERM)
+    model = ScriptedModel([[tool("update_goal", {"status": "complete"})], "reached"])
+    async with playing(home, model) as server, client_of(server) as client:
+        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        told = await client.until("turn/completed")
+        goal = await client.ask("thread/goal/get", {"threadId": thread_id})
+    assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["completed", "interrupted"]
+    assert outline(told)[-2:] == EPILOGUE
+    assert goal["goal"]["status"] == "complete"
+    assert "ship it" in str(model.requests[0].input[-1])

@@ -207,6 +207,22 @@ async def test_a_steer_that_comes_with_an_interrupt_is_kept_for_the_next_turn(
 
 async def test_a_call_without_output_gets_one_when_its_turn_is_interrupted(stage: Stage) -> None:
     """No provider takes a call without its output back."""
+    client = await stage.client()
+    stage.model.plays(calls("exec_command", {"cmd": "sleep 600", "login": False}))
+    thread_id = await client.start(sandbox="danger-full-access")
+    turn_id = await client.begin(thread_id)
+    await client.until("item/started", lambda told: told["item"]["type"] == "commandExecution")
+    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.end_of(turn_id)
+    await client.run(thread_id, "after")
+
+    assert stage.model.requests[1].outputs() == {"call-1": "aborted by user"}
+
+
+async def test_a_call_that_was_done_when_its_turn_is_interrupted_keeps_its_output(
+    stage: Stage,
+) -> None:
+    """The model has not finished speaking then, and has not read it yet."""
     gate, client = asyncio.Event(), await stage.client()
     reply = calls("update_plan", {"plan": []})
     steps = [*reply.steps]
@@ -219,7 +235,7 @@ async def test_a_call_without_output_gets_one_when_its_turn_is_interrupted(stage
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
-    assert stage.model.requests[1].outputs() == {"call-1": "aborted by user"}
+    assert stage.model.requests[1].outputs() == {"call-1": "Plan updated"}
 
 
 async def test_a_turn_can_be_interrupted_while_it_waits_to_try_again(stage: Stage) -> None:

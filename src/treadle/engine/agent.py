@@ -153,27 +153,30 @@ class Agent:
             self._thread.remember(self._turn, message("user", instructions.INTERRUPTED))
 
     async def _converse(self) -> None:
-        await self._wait_for_servers()
+        self._thread.mcp.start()
         if self._left_calls:
             from treadle.engine.recovery import end_orphans
 
+            await self._wait_for_servers()
             end_orphans(self._turn, self._left_calls, self._tools)
             async with self._carrying_out() as carry_out:
                 for call in self._left_calls:
                     carry_out(call)
         else:
             self._thread.tell_context(self._turn)
-        self._thread.mcp.tell_instructions(self._turn)
+            self._thread.mcp.tell_instructions(self._turn)
         needs_more = True
         while needs_more or self._turn.waiting or self._asks_for_repair():
             if self._thread.is_nearly_full():
                 await self._compact()
             self._take_input()
+            await self._wait_for_servers()
             needs_more = await self._ask()
 
     async def _wait_for_servers(self) -> None:
-        """Give MCP servers the time that they may take; a call that waits for one takes more."""
-        reason = await self._thread.mcp.before_turn(is_patient=bool(self._left_calls))
+        """Give MCP servers the time that they may take, once; those that come later are heard."""
+        calls = [call.flat_name for call in self._left_calls]
+        reason = await self._thread.mcp.before_request(self._turn, calls)
         if reason is not None:
             raise TurnFailed(TurnError(reason))
 
@@ -334,9 +337,14 @@ class Agent:
         turn = self._turn
         turn.running_calls.add(call.id)
         try:
-            output = await self._tools.run(call, turn)
-            await has_heard.wait()
-            self._thread.remember(turn, output_item(call, output))
+            output = output_item(call, await self._tools.run(call, turn))
+            try:
+                if not has_heard.is_set():
+                    self._thread.note_output(turn, output)
+                    await has_heard.wait()
+            finally:
+                # Also when the turn is stopped meanwhile: what was done, was done.
+                self._thread.remember(turn, output)
         finally:
             turn.running_calls.discard(call.id)
 

@@ -10,24 +10,29 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from treadle.engine.agent_birth import depth_of, describe_child, settings_for, words_of
 from treadle.engine.agent_roles import ROLES, free_name
+from treadle.engine.agent_states import (
+    PENDING,
+    RUNNING,
+    SHUTDOWN,
+    outcome,
+    state_after,
+    word_for,
+)
 from treadle.engine.input import message, to_model_items
-from treadle.engine.items import text_of
 from treadle.engine.settings import Settings
-from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
-from treadle.protocol.base import JsonValue
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import CollabAgentState
-from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
 from treadle.protocol.status import ThreadStatusChangedNotification
 from treadle.protocol.turn import TurnStartParams
 from treadle.store.journal import StoreError
-from treadle.store.thread import ThreadMeta
+from treadle.store.records import AgentClosed
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -35,13 +40,6 @@ if TYPE_CHECKING:
     from treadle.engine.turn import Turn
 
 logger = logging.getLogger(__name__)
-
-PENDING: Final = CollabAgentState(status="pendingInit")
-RUNNING: Final = CollabAgentState(status="running")
-INTERRUPTED: Final = CollabAgentState(status="interrupted")
-SHUTDOWN: Final = CollabAgentState(status="shutdown")
-NOT_FOUND: Final = CollabAgentState(status="notFound")
-_WORDS: Final = {"pendingInit": "pending_init", "notFound": "not_found"}
 
 
 class AgentRefused(Exception):
@@ -65,21 +63,6 @@ class Child:
     def is_done(self) -> bool:
         """Whether there is nothing to wait for."""
         return self.state.status not in ("pendingInit", "running")
-
-
-def word_for(state: CollabAgentState) -> JsonValue:
-    """A state as the model reads it."""
-    if state.status in ("completed", "errored"):
-        return {state.status: state.message}
-    return _WORDS.get(state.status, state.status)
-
-
-def depth_of(meta: ThreadMeta) -> int:
-    """How many generations a thread is away from one that a client began."""
-    source = meta.source
-    about = source.sub_agent if isinstance(source, SessionSourceDetail) else None
-    spawn = about.thread_spawn if isinstance(about, SubAgentSourceDetail) else None
-    return spawn.depth if spawn is not None else 0
 
 
 class Agents:
@@ -116,15 +99,15 @@ class Agents:
         self._check_room(parent)
         # Refuses what cannot be read before there is anything to let go of again.
         to_model_items(given)
-        settings = _settings(parent.settings_of(turn), role, model, effort)
+        settings = settings_for(parent.settings_of(turn), role, model, effort)
         name = free_name({child.nickname for child in self._family(parent.id)})
         thread = self._threads.start(
             settings,
-            describe=lambda meta: _describe(meta, parent, name, role),
+            describe=lambda meta: describe_child(meta, parent, name, role),
             ephemeral=parent.meta.ephemeral,
         )
         if forks:
-            thread.history.add(*_said(parent.history.items))
+            thread.history.add(*words_of(parent.history.items))
         child = Child(thread.id, parent.id, name, settings)
         self._adopt(parent, thread, child)
         self._give(child, thread, given, turn)
@@ -141,7 +124,7 @@ class Agents:
         thread = self._threads.find(child.id)
         if thread is None:
             # Nobody had listened to it for a while.
-            thread = self._load(parent, child.id, child)
+            thread = self._load(child)
             self._adopt(parent, thread, child)
         return self._give(child, thread, given, turn)
 
@@ -169,6 +152,7 @@ class Agents:
         """Stop a child and its own children, and let go of them; gives how it was before."""
         before = child.state
         self._retire(child)
+        self._note_closed(child, is_closed=True)
         for below in self._below(child.id):
             await self.close(below)
         thread = self._threads.find(child.id)
@@ -184,28 +168,24 @@ class Agents:
         Raises:
             AgentRefused: there is no such child, or no room for it.
         """
-        child = self._children.get(child_id)
-        if child is not None and not self._is_below(child, parent.id):
+        child = self.find(parent, child_id)
+        if child is None:
             raise AgentRefused(f"agent with id {child_id} not found")
-        if child is not None and child.is_open:
+        if child.is_open:
             return child
         self._check_room(parent)
-        thread = self._threads.find(child_id) or self._load(parent, child_id, child)
-        if thread.meta.parent_thread_id is None:
-            raise AgentRefused(f"agent with id {child_id} not found")
-        child = child or Child(
-            child_id,
-            thread.meta.parent_thread_id,
-            thread.meta.agent_nickname or "",
-            thread.settings,
-        )
+        thread = self._threads.find(child_id) or self._load(child)
         child.is_open, child.state = True, RUNNING if thread.turn is not None else PENDING
+        self._note_closed(child, is_closed=False)
         self._adopt(parent, thread, child)
         return child
 
     def find(self, parent: Thread, child_id: str) -> Child | None:
-        """A child, or a child's child, that a thread may talk to."""
-        child = self._children.get(child_id)
+        """A child, or a child's child, that a thread may talk to.
+
+        One that worked for it under an earlier server is loaded, unless it was closed.
+        """
+        child = self._children.get(child_id) or self._recall(parent, child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
     def parent_of(self, thread: Thread) -> Thread | None:
@@ -215,12 +195,20 @@ class Agents:
 
     # -- what threads tell
 
+    def turn_began(self, thread: Thread) -> None:
+        """Note that a child is at work, whoever gave it something to do."""
+        child = self._children.get(thread.id)
+        if child is not None and child.is_open:
+            self._set(child, RUNNING)
+
     def turn_ended(self, thread: Thread, turn: Turn) -> None:
         """Note how a child did; when a parent is interrupted, close its children."""
         child = self._children.get(thread.id)
         if child is not None and child.is_open:
-            self._note(child, _outcome(turn))
-        if turn.state == "interrupted":
+            self._note(child, outcome(turn))
+        if turn.state == "interrupted" and not turn.ends_with_server:
+            for below in self._below(thread.id):
+                self._note_closed(below, is_closed=True)
             self.dismiss(thread.id)
 
     def wake(self) -> None:
@@ -273,21 +261,58 @@ class Agents:
             start()
         return promised.id
 
-    def _load(self, parent: Thread, child_id: str, child: Child | None) -> Thread:
+    def _recall(self, parent: Thread, child_id: str) -> Child | None:
+        """Find a child that nobody has spoken to since the server began."""
         try:
-            journal, stored = self._threads.store.open(child_id)
+            meta = self._threads.store.read(child_id, turns=False).meta
+        except StoreError:
+            return None
+        owner = parent
+        if meta.parent_thread_id != parent.id:
+            # Perhaps a child's child: then whoever is between is a child.
+            above = meta.parent_thread_id and self.find(parent, meta.parent_thread_id)
+            between = self._threads.find(above.id) if above else None
+            if between is None:
+                return None
+            owner = between
+        child = Child(child_id, owner.id, meta.agent_nickname or "", owner.settings)
+        child.settings = settings_for(owner.settings, None, meta.model, meta.reasoning_effort)
+        if child_id in owner.closed_agents:
+            child.is_open, child.state = False, SHUTDOWN
+            self._children[child_id] = child
+            return child
+        try:
+            thread = self._threads.find(child_id) or self._load(child)
+        except AgentRefused:
+            return None
+        is_busy = thread.turn is not None
+        child.state = RUNNING if is_busy else state_after(self._threads.turns(thread))
+        self._adopt(owner, thread, child)
+        return child
+
+    def _load(self, child: Child) -> Thread:
+        try:
+            journal, stored = self._threads.store.open(child.id)
         except StoreError as error:
-            raise AgentRefused(f"agent with id {child_id} not found") from error
-        owner = stored.meta.parent_thread_id
-        is_ours = owner == parent.id or (child is not None and self._is_below(child, parent.id))
-        if not is_ours or stored.meta.archived:
+            raise AgentRefused(f"agent with id {child.id} not found") from error
+        if stored.meta.archived:
             journal.close()
-            raise AgentRefused(f"agent with id {child_id} not found")
-        settings = child.settings if child is not None else parent.settings
+            raise AgentRefused(f"agent with id {child.id} not found")
+        # What it is there for; what it may do is up to its parent.
+        own = stored.meta.developer_instructions
+        settings = replace(child.settings, developer_instructions=own)
         thread = self._threads.load(journal, stored, settings)
         told = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
         self._threads.announce(n.THREAD_STATUS_CHANGED, told)
         return thread
+
+    def _note_closed(self, child: Child, *, is_closed: bool) -> None:
+        """Have a child stay closed, or open, for whoever goes on with its parent."""
+        parent = self._threads.find(child.parent_id)
+        if parent is None or (child.id in parent.closed_agents) == is_closed:
+            return
+        parent.closed_agents ^= {child.id}
+        parent.journal.append([AgentClosed(child.id, is_closed)])
 
     def _note(self, child: Child, state: CollabAgentState) -> None:
         """Note that a child is done, and let its parent know unless it waits for that."""
@@ -333,55 +358,3 @@ class Agents:
                 return True
             above = self._children.get(above.parent_id)
         return False
-
-
-def _settings(
-    inherited: Settings, role: str | None, model: str | None, effort: str | None
-) -> Settings:
-    """A child's settings: its parent's, with what it is there for."""
-    own = (inherited.developer_instructions, ROLES[role].instructions if role else None)
-    return replace(
-        inherited,
-        model=model or inherited.model,
-        effort=effort or inherited.effort,
-        developer_instructions="\n\n".join(text for text in own if text) or None,
-        # Plans are made with the user, and the client's tools were given to the parent.
-        collaboration_mode=None,
-        dynamic_tools=(),
-    )
-
-
-def _describe(meta: ThreadMeta, parent: Thread, name: str, role: str | None) -> ThreadMeta:
-    depth = depth_of(parent.meta) + 1
-    spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)
-    return msgspec.structs.replace(
-        meta,
-        source=SessionSourceDetail(sub_agent=SubAgentSourceDetail(thread_spawn=spawn)),
-        parent_thread_id=parent.id,
-        agent_nickname=name,
-        agent_role=role,
-        originator=parent.meta.originator,
-        cli_version=parent.meta.cli_version,
-        git_info=parent.meta.git_info,
-    )
-
-
-def _said(history: Sequence[ModelItem]) -> list[ModelItem]:
-    """What was said; not what was called, for the call that begins the child has no output yet."""
-    return [
-        {key: value for key, value in item.items() if key != "id"}
-        for item in history
-        if item.get("type") == "message" and text_of(item)
-    ]
-
-
-def _outcome(turn: Turn) -> CollabAgentState:
-    match turn.state:
-        case "completed":
-            said = turn.last_message.text if turn.last_message is not None else None
-            return CollabAgentState(status="completed", message=said)
-        case "failed":
-            why = turn.error.message if turn.error is not None else None
-            return CollabAgentState(status="errored", message=why)
-        case _:
-            return INTERRUPTED

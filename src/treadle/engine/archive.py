@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from treadle.engine.errors import EngineError, TurnNotFound
 from treadle.protocol import notifications as n
+from treadle.protocol.error import TurnError
 from treadle.protocol.thread_manage import ThreadRevertedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
+from treadle.store.journal import StoreError
 from treadle.store.records import RolledBack
 from treadle.store.store import Store
 from treadle.store.thread import StoredThread
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
+
+
+SERVER_ENDED: Final = TurnError(
+    "the server ended while this turn was running", codex_error_info="other"
+)
 
 
 class Archive:
@@ -53,7 +60,7 @@ class Archive:
         """
         thread = self._loaded.get(thread_id)
         if thread is None:
-            return self.store.read(thread_id)
+            return self._left(self.store.read(thread_id))
         if thread.meta.ephemeral:
             from treadle.engine.transcript import times_of, turns_of
 
@@ -65,6 +72,33 @@ class Archive:
         if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
             turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
         return stored
+
+    def _left(self, stored: StoredThread) -> StoredThread:
+        """A thread that is not in memory: nobody goes on with its turn if its server is gone.
+
+        Unless the turn waits for an answer: then it goes on when the thread is loaded.
+        """
+        if stored.running_turn is None or self.store.is_held(stored.meta.id):
+            return stored
+        from treadle.engine.recovery import calls_to_repeat
+
+        if not calls_to_repeat(stored, self.waits):
+            stored.turns[-1] = msgspec.structs.replace(
+                stored.turns[-1], status="interrupted", error=SERVER_ENDED
+            )
+        return stored
+
+    def waits(self, thread_id: str) -> bool:
+        """Whether a thread waits for answers alone, so that its turn outlives its server."""
+        loaded = self._loaded.get(thread_id)
+        if loaded is not None:
+            return loaded.only_waits
+        from treadle.engine.recovery import calls_to_repeat
+
+        try:
+            return bool(calls_to_repeat(self.store.read(thread_id), self.waits))
+        except StoreError:
+            return False
 
     def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
         """A turn that is over, without its items.

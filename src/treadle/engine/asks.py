@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar, cast
 
@@ -184,10 +184,9 @@ class Asks:
             ask.answer.set_exception(ask.refusal)
             self._settle(ask, None)
 
-    def all_waiting(self, calls: Collection[str]) -> bool:
-        """Whether each of these calls waits for an answer that may come after a restart."""
-        waiting = {ask.call_id for ask in self._open.values() if ask.is_resumable}
-        return bool(calls) and set(calls) <= waiting
+    def waiting_calls(self) -> set[str]:
+        """The calls that wait for an answer which may come after a restart."""
+        return {ask.call_id for ask in self._open.values() if ask.is_resumable}
 
     def suspend(self) -> None:
         """Leave the open questions as they are: another server will put them again."""
@@ -254,8 +253,11 @@ class Asks:
         ask.by = "end of turn"
         self._forget(ask)
         self.log.note(AskAnswered(ask.id, ask.by, ask.turn.clock(), None))
-        # Clients hear how the turn ended first.
-        ask.turn.after_end(lambda: self._tell_resolved(ask))
+        if ask.turn.is_over:
+            self._tell_resolved(ask)
+        else:
+            # Clients hear how the turn ended first.
+            ask.turn.after_end(lambda: self._tell_resolved(ask))
 
     def _settle(self, ask: Ask, answer: JsonValue) -> None:
         """Store who settled it and how, tell it, and be active again."""

@@ -32,11 +32,13 @@ def told_by(context: TurnContext) -> Told:
     return Told(context.model, surroundings)
 
 
-def describe(settings: Settings, docs: ProjectDocs, now_ms: int) -> list[ModelItem]:
+def describe(
+    settings: Settings, docs: ProjectDocs, skills: str | None, now_ms: int
+) -> list[ModelItem]:
     """Two messages: what it may do, and where, when and by whose rules it works."""
-    own = (settings.developer_instructions, _about_mode(settings))
+    own = (settings.developer_instructions, _about_mode(settings), skills)
     developer = [
-        instructions.permissions(settings.sandbox, settings.approval_policy),
+        instructions.permissions(settings.sandbox, settings.approval_policy, settings.network),
         *(text for text in own if text),
     ]
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()

@@ -112,7 +112,7 @@ class Goals:
         if used.status == "active" and (is_spent or self._continuations > MAX_CONTINUATIONS):
             used = msgspec.structs.replace(used, status="budgetLimited")
         self._store(used, turn.id)
-        return used.status == "active"
+        return used.status == "active" and not turn.ends_with_server
 
     def _store(self, goal: ThreadGoal, turn_id: str | None) -> None:
         self.current = goal
@@ -123,7 +123,7 @@ class Goals:
 
 def _after(turn: Turn) -> ThreadGoalStatus | None:
     if turn.state == "interrupted":
-        return "paused"
+        return None if turn.ends_with_server else "paused"
     if turn.error is None:
         return None
     return _BY_CAUSE.get(str(turn.error.codex_error_info), "blocked")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.protocol.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
     ExternalSandboxSandboxPolicy,
     GranularAskForApproval,
+    ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from treadle.protocol.skill import SkillMetadata
+    from treadle.sandbox.network.policy import NetworkPolicy
 
 BASE_INSTRUCTIONS: Final = """\
 You are a software engineer at work on the user's machine, reached through a program that shows \
@@ -48,6 +55,9 @@ RESTARTED: Final = (
     "under way may have done part of their work.\n</turn_aborted>"
 )
 
+MAX_SKILLS: Final = 100
+MAX_SKILL_CHARACTERS: Final = 1024
+
 EXTERNAL: Final = "external_"
 """Begins the tag around what a client passes on without vouching for it."""
 
@@ -75,12 +85,26 @@ def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def permissions(sandbox: SandboxPolicy, approvals: AskForApproval) -> str:
+_CHOSEN_HOSTS: Final = (
+    "Other hosts are reached only through a proxy that the environment names; leave its variables "
+    "alone. It lets chosen hosts through, asks the user about others where that is allowed, and "
+    "answers 403 with the reason where a host is refused."
+)
+
+
+def permissions(
+    sandbox: SandboxPolicy, approvals: AskForApproval, network: NetworkPolicy | None = None
+) -> str:
     """What the model may touch, and what happens when it asks for more."""
-    return (
-        f"<permissions instructions>\n{_sandbox(sandbox)}\n{_approvals(approvals)}\n"
-        "</permissions instructions>"
-    )
+    parts = [_sandbox(sandbox)]
+    if (
+        network is not None
+        and isinstance(sandbox, ReadOnlySandboxPolicy | WorkspaceWriteSandboxPolicy)
+        and (network.is_required or sandbox.network_access)
+    ):
+        parts.append(_CHOSEN_HOSTS)
+    parts.append(_approvals(approvals))
+    return "\n".join(["<permissions instructions>", *parts, "</permissions instructions>"])
 
 
 def _sandbox(policy: SandboxPolicy) -> str:
@@ -128,6 +152,37 @@ def environment(cwd: str, shell: str, date: str, timezone: str) -> str:
 def project_docs(cwd: str, text: str) -> str:
     """The project's own instructions to agents."""
     return f"# AGENTS.md instructions for {cwd}\n\n<INSTRUCTIONS>\n{text}\n</INSTRUCTIONS>"
+
+
+_ABOUT_SKILLS: Final = (
+    "A skill is a file of instructions for one kind of task. When a task is what a skill below is "
+    "for, or the user names it as `$name`, read its file first and follow it; paths in it start "
+    "from its folder."
+)
+NO_SKILLS: Final = "<skills_instructions>\nThere are no skills any more.\n</skills_instructions>"
+
+
+def skills(known: Sequence[SkillMetadata]) -> str | None:
+    """The skills that the model may use of its own accord; nothing if there are none."""
+    entries = [
+        f"- {_escape(each.name)}: {_escape(each.description[:MAX_SKILL_CHARACTERS])} "
+        f"(file: {_escape(each.path)})"
+        for each in known
+        if each.enabled
+    ]
+    if not entries:
+        return None
+    more = len(entries) - MAX_SKILLS
+    rest = [f"- and {more} more in the same folders"] if more > 0 else []
+    return "\n".join(
+        [
+            "<skills_instructions>",
+            _ABOUT_SKILLS,
+            *entries[:MAX_SKILLS],
+            *rest,
+            "</skills_instructions>",
+        ]
+    )
 
 
 def skill(name: str, path: str, body: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from treadle.protocol.input import UserInput
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Journal
-from treadle.store.records import ClientMessage
+from treadle.store.records import ClientMessage, InputGiven
 
 
 class ClientMessages:
@@ -36,12 +36,14 @@ class ClientMessages:
             raise MessageConflict(client_id)
         return known.turn_id
 
-    def note(self, said: Message, turn: Turn) -> None:
-        """Remember a message that a turn has taken, for as long as the thread lives."""
-        if said.client_id is not None:
-            record = ClientMessage(said.client_id, _digest(said.content), turn.id, turn.kind)
-            self._known[said.client_id] = record
-            self._journal.append([record], sync=True)
+    def note(self, said: Message, turn: Turn, given: Sequence[InputGiven]) -> None:
+        """Store what a turn is given, and remember its id for as long as the thread lives."""
+        if said.client_id is None:
+            self._journal.append(given)
+            return
+        record = ClientMessage(said.client_id, _digest(said.content), turn.id, turn.kind)
+        self._journal.append([record, *given], sync=True)
+        self._known[said.client_id] = record
 
     def keep(self, turns: Iterable[TurnSnapshot]) -> None:
         """Forget the messages that are in none of these turns, so that they may be sent again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
@@ -26,6 +26,9 @@ from treadle.protocol.settings import ThreadSettings
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.turn import TurnStartParams
 
+if TYPE_CHECKING:
+    from treadle.sandbox.network.policy import NetworkPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
@@ -40,6 +43,7 @@ class Profile(NamedTuple):
 
     active: ActivePermissionProfile
     sandbox: SandboxPolicy
+    network: NetworkPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class Settings:
     sandbox: SandboxPolicy = field(default_factory=ReadOnlySandboxPolicy)
     # Where the sandbox policy comes from, if it has a name.
     permission_profile: ActivePermissionProfile | None = None
+    # Which hosts commands reach where they have the network; null is all of them.
+    network: NetworkPolicy | None = None
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
     verbosity: str | None = None
@@ -105,6 +111,8 @@ class Settings:
             changed["service_tier"] = params.service_tier
         if "sandbox" in changed:
             changed["permission_profile"] = profile.active if profile else None
+        if profile is not None:
+            changed["network"] = profile.network
         if mode is not None:
             changed["effort"] = mode.settings.reasoning_effort
         return replace(self, **changed)

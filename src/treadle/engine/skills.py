@@ -6,6 +6,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,7 +63,7 @@ def find_skills(roots: Sequence[Root], disabled: Disabled) -> Skills:
     for root in roots:
         for path in _files(root.folder):
             try:
-                skill = read_skill(path, root.scope)
+                skill = _read_known(path, root.scope, _stamp(path))
             except ValueError as error:
                 errors[path] = SkillErrorInfo(message=str(error), path=str(path))
             else:
@@ -82,6 +83,25 @@ class Disabled(NamedTuple):
         """Whether this skill is off."""
         folder = str(Path(skill.path).parent)
         return skill.name in self.names or not self.paths.isdisjoint((skill.path, folder))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells two states of a file apart."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@lru_cache(maxsize=512)
+def _read_known(
+    path: Path,
+    scope: SkillScope,
+    stamp: tuple[int, int, int] | None,  # noqa: ARG001 - another state is another answer
+) -> SkillMetadata:
+    # Every turn looks whether skills have changed, and most of them never do.
+    return read_skill(path, scope)
 
 
 def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
@@ -112,17 +132,26 @@ def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Every SKILL.md below a folder, by its real path; links are followed, but none twice."""
+    """Every SKILL.md below a folder, by its real path."""
+    for folder in skill_folders(root):
+        path = folder / NAME
+        if path.exists():
+            yield path.resolve()
+
+
+def skill_folders(root: Path) -> Iterator[Path]:
+    """The folders that may hold a skill, by their real paths; links are followed, none twice."""
+    if not root.is_dir():
+        return
     seen: set[str] = set()
     start = str(root)
-    for folder, below, names in os.walk(start, followlinks=True):
+    for folder, below, _ in os.walk(start, followlinks=True):
         real = os.path.realpath(folder)
         if real in seen or len(seen) == MAX_FOLDERS:
             below.clear()
             continue
         seen.add(real)
-        if NAME in names:
-            yield Path(real, NAME).resolve()
+        yield Path(real)
         is_deepest = folder.removeprefix(start).count(os.sep) == MAX_DEPTH
         below[:] = [] if is_deepest else sorted(name for name in below if name[0] != ".")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from treadle.engine.thread import Thread
     from treadle.engine.tools.registry import Toolbox
     from treadle.engine.turn import Turn
+    from treadle.protocol.skill import SkillMetadata
 
 
 class Models(Protocol):
@@ -49,6 +50,8 @@ class Surroundings(Protocol):
     home: Path
     # Numbers for questions to clients.
     ask_ids: Iterator[int]
+    # The skills that a folder sees.
+    skills: Callable[[str], Sequence[SkillMetadata]]
 
     @property
     def mcp(self) -> McpSource:
@@ -84,6 +87,10 @@ class Surroundings(Protocol):
         """Look after a thread whose turn is over."""
         ...
 
+    def waits(self, thread_id: str) -> bool:
+        """Whether a thread waits for answers alone, so that its turn outlives its server."""
+        ...
+
     def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
         """A turn of the thread that is over, without its items."""
         ...
@@ -104,3 +111,5 @@ class Loaded:
     open_asks: dict[str, AskOpened] = field(default_factory=dict)
     # What the last turn ran under, as far as it is known.
     last: TurnContext | None = None
+    # Agents that worked for it and were closed.
+    closed_agents: set[str] = field(default_factory=set)

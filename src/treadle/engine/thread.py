@@ -55,6 +55,7 @@ from treadle.protocol.turn import (
     TurnSteerParams,
 )
 from treadle.store.journal import Journal
+from treadle.store.records import Granted, TurnAdjusted
 from treadle.store.thread import to_thread
 from treadle.support.ids import uuid7
 
@@ -82,11 +83,12 @@ class Thread(ModelView):
         self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
         self.turn: Turn | None = None
+        self.closed_agents = set(loaded.closed_agents)
         self.goals = Goals(self.id, journal, self.log, around.clock, loaded.goal)
+        self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
         self.tools = around.tools(self)
         self.messages = ClientMessages(journal, loaded.client_messages)
         self.terminals = Terminals(around.tasks)
-        self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
         self._closers: list[Callable[[], None]] = [self.terminals.close, self.mcp.close]
 
     # -- turns
@@ -115,8 +117,14 @@ class Thread(ModelView):
             return self.turn.snapshot(), None
         self.update_settings(self.settings.overridden_by(params, profile))
         turn = self._new_turn("regular", params)
-        turn.waiting = [said] if said.content or said.output else []
-        self.messages.note(said, turn)
+        try:
+            if said.content or said.output:
+                self.expect(turn, said)
+            else:
+                self.messages.note(said, turn, ())
+        except Exception:
+            self.turn = None  # what could not be stored was not promised
+            raise
         return turn.snapshot(), lambda: self._start(turn)
 
     def _known_turn(self, turn_id: str) -> TurnSnapshot:
@@ -164,8 +172,7 @@ class Thread(ModelView):
         return turn.id
 
     def _add_input(self, turn: Turn, said: Message) -> None:
-        turn.waiting.append(said)
-        self.messages.note(said, turn)
+        self.expect(turn, said)
         # Whoever waits for other agents has something better to do now.
         self.around.agents.wake()
 
@@ -182,6 +189,7 @@ class Thread(ModelView):
         )
         if params.service_tier is not UNSET:
             turn.changes["service_tier"] = params.service_tier
+        self.journal.append([TurnAdjusted(turn.id, dict(turn.changes))])
         return True
 
     def interrupt(self, turn_id: str) -> Callable[[], None]:
@@ -223,6 +231,7 @@ class Thread(ModelView):
             self.turn = None  # what was never told to run must not keep others from running
             raise
         self._run(turn, agent)
+        self.around.agents.turn_began(self)
 
     def _run(self, turn: Turn, agent: Agent) -> None:
         self.around.expect_commands()
@@ -233,12 +242,29 @@ class Thread(ModelView):
         if turn.task is not None:
             turn.task.cancel()
 
+    def recall(self, turn: Turn, given: Sequence[Granted]) -> None:
+        """Let a turn that an earlier server left have what the user had allowed it."""
+        self.approvals.grants.recall(turn, given)
+        self.mcp.approved |= {grant.tool for grant in given if grant.tool is not None}
+
     def go_on(self, turn: Turn, calls: Sequence[ToolCall]) -> None:
         """Go on with a turn that an earlier server left waiting for answers to these calls."""
         self.turn = turn
         self.accounts.open_turn(turn.budget)
         self.set_status(ActiveThreadStatus(active_flags=[]))
         self._run(turn, Agent(self, turn, calls))
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether the turn waits for answers alone: to its own questions, or to its agents'."""
+        turn = self.turn
+        if turn is None or turn.is_listening or not turn.running_calls:
+            return False
+        waiting = self.asks.waiting_calls()
+        waiting |= {
+            call_id for call_id, ids in turn.waits.items() if any(map(self.around.waits, ids))
+        }
+        return turn.running_calls <= waiting
 
     def stop_or_suspend(self) -> None:
         """Stop the turn that runs because the server ends.
@@ -248,10 +274,8 @@ class Thread(ModelView):
         turn = self.turn
         if turn is None:
             return
-        if not turn.is_listening and self.asks.all_waiting(turn.running_calls):
-            waiting, turn.waiting = turn.waiting, []
-            for said in waiting:
-                self.hear(turn, said)
+        turn.ends_with_server = True
+        if self.only_waits:
             turn.is_suspended = True
             self.asks.suspend()
         self._stop(turn)

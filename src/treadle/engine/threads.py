@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from treadle.engine.thread import Thread
     from treadle.engine.tools.registry import Toolbox
     from treadle.engine.turn import Turn
+    from treadle.protocol.skill import SkillMetadata
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -70,7 +71,8 @@ class Threads(Archive):
         self.on_spawn: Callable[[Thread, Thread], None] = lambda _parent, _child: None
         # Where a folder's project keeps rules that may be heeded, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
-        self._expects_commands = False
+        self.skills: Callable[[str], Sequence[SkillMetadata]] = lambda _cwd: ()
+        self.expects_commands = False
         self._mcp: McpSource | None = None
         self._models = models
         self._listeners: dict[str, int] = {}
@@ -146,17 +148,9 @@ class Threads(Archive):
         A turn that its server left behind is ended, unless it waits for an answer: then it goes on
         waiting.
         """
-        from treadle.engine.recovery import (
-            end_left_behind,
-            end_left_items,
-            find_waiting,
-            heard_messages,
-        )
+        from treadle.engine.recovery import heard_messages, recover
 
-        left = find_waiting(journal, stored)
-        end_left_items(journal, stored, self.clock(), left)
-        if left is None:
-            end_left_behind(journal, stored, self.clock())
+        left = recover(journal, stored, self.clock(), self.waits)
         usage = stored.usage
         ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
         ledger.know(stored.response_ids)
@@ -172,10 +166,13 @@ class Threads(Archive):
                 goal=stored.goal,
                 open_asks=left.asks if left else {},
                 last=stored.settings,
+                closed_agents=stored.closed_agents,
             ),
         )
         if left is not None:
-            thread.go_on(left.turn_in(thread), left.calls)
+            turn = left.turn_in(thread)
+            thread.recall(turn, stored.grants)
+            thread.go_on(turn, left.calls)
         return thread
 
     def fork(
@@ -341,11 +338,11 @@ class Threads(Archive):
 
     def expect_commands(self) -> None:
         """Make ready for commands, once."""
-        if not self._expects_commands and not self.tasks.is_closed:
-            self._expects_commands = True
-            from treadle.sandbox.backend import prepare
+        if not self.expects_commands and not self.tasks.is_closed:
+            self.expects_commands = True
+            from treadle.engine.confining import make_ready
 
-            self.tasks.spawn(prepare(), "prepare the sandbox")
+            self.tasks.spawn(make_ready(self), "prepare the sandbox")
 
     def rules(self, cwd: str) -> Rules:
         """The rules about commands: the user's own, and those of a project that is trusted."""

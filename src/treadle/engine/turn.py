@@ -32,7 +32,7 @@ from treadle.protocol.turn import (
     TurnStartedNotification,
     TurnStatus,
 )
-from treadle.store.records import AnyRecord
+from treadle.store.records import AnyRecord, InputGiven, InputTaken
 from treadle.support.clock import NowMs
 
 if TYPE_CHECKING:
@@ -71,6 +71,18 @@ class Message:
     client_id: str | None = None
     # What a tool of the client's says, in place of the user.
     output: FunctionCallOutputThreadItem | None = None
+    # What it is stored under until it is taken up; null if it is not stored.
+    id: str | None = None
+
+    @classmethod
+    def left(cls, given: InputGiven) -> Message:
+        """Input that an earlier server was given."""
+        return cls(given.content, given.items, given.client_id, given.output, given.id)
+
+    @property
+    def taken(self) -> list[InputTaken]:
+        """What is stored when it is taken up."""
+        return [] if self.id is None else [InputTaken(self.id)]
 
 
 @dataclass(slots=True)
@@ -111,6 +123,10 @@ class Turn:
     # Calls of the model that are being carried out; none of them while it still speaks.
     running_calls: set[str] = field(default_factory=set)
     is_listening: bool = False
+    # Those of them that do nothing but wait for agents, with the agents' ids.
+    waits: dict[str, Sequence[str]] = field(default_factory=dict)
+    # Stopped, if it is stopped, because the server ends: nobody wanted it to.
+    ends_with_server: bool = False
     # Left as it is for the next server, which goes on with it.
     is_suspended: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)

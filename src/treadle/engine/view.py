@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from treadle.engine import instructions
 from treadle.engine.compaction import compacted
@@ -27,11 +28,13 @@ from treadle.protocol.input import AdditionalContextEntry, TextUserInput
 from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.response_item import RawResponseItemCompletedNotification
 from treadle.protocol.turn import TurnStartParams, TurnSteerParams
+from treadle.store.records import CallDone, InputGiven, InputTaken
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.accounts import Accounts
     from treadle.engine.log import EventLog
+    from treadle.engine.messages import ClientMessages
     from treadle.engine.settings import Settings
     from treadle.engine.surroundings import Loaded, Surroundings
     from treadle.store.journal import Journal
@@ -48,14 +51,17 @@ class ModelView:
     log: EventLog
     around: Surroundings
     accounts: Accounts
+    messages: ClientMessages
     turn: Turn | None
 
     def __init__(self, journal: Journal, loaded: Loaded) -> None:
         self.history = History(journal, loaded.history)
-        self._notes: list[ModelItem] = []
+        self._notes: list[InputGiven] = []
         self._told: Told | None = told_by(loaded.last) if loaded.last else None
         self._has_context = bool(loaded.history)
         self._warned_of: str | None = None
+        # What the model was told of skills; not set where an earlier server told it.
+        self._skills: str | UnsetType | None = UNSET
         self._added: dict[str, AdditionalContextEntry] = {}
 
     def settings_of(self, turn: Turn) -> Settings:
@@ -94,7 +100,8 @@ class ModelView:
 
     def compact(self, notes: str) -> None:
         """Go on from the model's own notes."""
-        items = compacted(self.history.items, self.context_items(), notes)
+        self._skills = self._skills_now()
+        items = compacted(self.history.items, self._describe(self._skills), notes)
         self.history.replace(items, notes)
         self._added.clear()
         self.accounts.fill = 0
@@ -104,14 +111,24 @@ class ModelView:
 
     def tell_model(self, *items: ModelItem) -> None:
         """Let the model know something, as soon as that tears none of its answers apart."""
-        self._notes.extend(items)
         if self.turn is None:
-            self.pass_notes()
+            self.history.add(*items)
+            return
+        note = InputGiven(uuid7(), list(items))
+        self.journal.append([note])
+        self._notes.append(note)
 
     def pass_notes(self) -> None:
         """Add to the model's view what has waited for a good moment."""
         notes, self._notes = self._notes, []
-        self.history.add(*notes)
+        for note in notes:
+            self.journal.append([*self.history.take(*note.items), InputTaken(note.id)])
+
+    def expect(self, turn: Turn, said: Message) -> None:
+        """Let a turn take up input when it can; stored first, for the server may die before."""
+        given = InputGiven(uuid7(), said.items, turn.id, said.content, said.client_id, said.output)
+        self.messages.note(said, turn, [given])
+        turn.waiting.append(replace(said, id=given.id))
 
     def history_of(self, turn: Turn) -> History:
         """What the model sees in a turn: the thread's history, unless the turn has its own."""
@@ -121,6 +138,11 @@ class ModelView:
         """Add to the model's view; clients that asked for it are shown the raw items."""
         self.history_of(turn).add(*items)
         self._tell_raw(turn, items)
+
+    def note_output(self, turn: Turn, output: ModelItem) -> None:
+        """Store the output of a call that the model can only be given later."""
+        if turn.aside is None:
+            self.journal.append([CallDone(output)])
 
     def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
         """Take a finished item of the model: its view and the client's are stored as one."""
@@ -139,13 +161,14 @@ class ModelView:
             item = said.output
         elif said.content:
             item = UserMessageThreadItem(said.content, id=uuid7(), client_id=said.client_id)
-        else:
-            self.remember(turn, *said.items)  # only for the model
+        else:  # only for the model
+            self.journal.append([*self.history_of(turn).take(*said.items), *said.taken])
+            self._tell_raw(turn, said.items)
             return
         self._tell_raw(turn, said.items)
         self._note_preview(said)
         turn.start_item(item)
-        turn.complete_item(item, self.history_of(turn).take(*said.items))
+        turn.complete_item(item, [*self.history_of(turn).take(*said.items), *said.taken])
 
     def _tell_raw(self, turn: Turn, items: Sequence[ModelItem]) -> None:
         if self.settings.tells_raw_events:
@@ -174,7 +197,10 @@ class ModelView:
         is_known = before is None or before.surroundings == told.surroundings
         if not (self._has_context and is_known):
             self._has_context = True
-            self.remember(turn, *self.context_items())
+            self._skills = self._skills_now()
+            self.remember(turn, *self._describe(self._skills))
+        else:
+            self._tell_skills(turn)
 
     def warn_of_model(self) -> None:
         """Say once that a model is not known here: its limits are a guess."""
@@ -186,7 +212,20 @@ class ModelView:
 
     def context_items(self) -> list[ModelItem]:
         """The messages that describe the surroundings."""
-        return describe(self.settings, self.project_docs(), self.around.clock())
+        return self._describe(self._skills_now())
+
+    def _describe(self, skills: str | None) -> list[ModelItem]:
+        return describe(self.settings, self.project_docs(), skills, self.around.clock())
+
+    def _skills_now(self) -> str | None:
+        return instructions.skills(self.around.skills(self.settings.cwd))
+
+    def _tell_skills(self, turn: Turn) -> None:
+        """Tell the model which skills there are, if it was told of others before."""
+        known = self._skills_now()
+        if known != self._skills and self._skills is not UNSET:
+            self.remember(turn, message("developer", known or instructions.NO_SKILLS))
+        self._skills = known
 
     def project_docs(self) -> ProjectDocs:
         """The AGENTS.md files that apply here."""

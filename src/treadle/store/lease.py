@@ -69,6 +69,22 @@ class Lease:
         os.pwrite(descriptor, msgspec.json.encode(owner), 0)
         return cls(path, descriptor)
 
+    @classmethod
+    def is_held(cls, home: Path, thread_id: str) -> bool:
+        """Tell whether somebody has the lease, and lives."""
+        try:
+            descriptor = os.open(home / FOLDER / f"{thread_id}.lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared: whoever else looks at the same time must not take us for an owner.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def release(self) -> None:
         """Let others write the thread; idempotent."""
         descriptor, self._descriptor = self._descriptor, None

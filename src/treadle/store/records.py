@@ -10,7 +10,10 @@ from treadle.protocol.base import GitInfo, JsonValue
 from treadle.protocol.collaboration import CollaborationMode
 from treadle.protocol.extension import Budget
 from treadle.protocol.goal import ThreadGoal
+from treadle.protocol.input import UserInput
+from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
+from treadle.protocol.permission import AdditionalPermissionProfile, PermissionGrantScope
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.usage import TokenUsageBreakdown
@@ -58,6 +61,13 @@ class TurnContext(Record, tag="turnContext", frozen=True):
     permissions: str | None = None
     output_schema: JsonValue = None
     budget: Budget | None = None
+
+
+class TurnAdjusted(Record, tag="turnAdjusted", frozen=True):
+    """What a running turn does otherwise than its thread, as it stands now."""
+
+    turn_id: str
+    changes: dict[str, JsonValue]
 
 
 class UsageRecord(Record, tag="usage", frozen=True):
@@ -136,6 +146,24 @@ class Decided(Record, tag="decided", frozen=True):
     at_ms: int
 
 
+class Granted(Record, tag="granted", frozen=True):
+    """The user allowed something for more than once: for the turn, or for the session."""
+
+    turn_id: str
+    scope: PermissionGrantScope
+    # Its words, its folder, whether it leaves the sandbox, and the permissions that it wants.
+    command: tuple[tuple[str, ...], str, bool, bytes] | None = None
+    files: list[str] = []
+    permissions: AdditionalPermissionProfile | None = None
+    reviews_all: bool = False
+    # An MCP server and its tool.
+    tool: tuple[str, str] | None = None
+
+
+class GrantsDropped(Record, tag="grantsDropped", frozen=True):
+    """Another session has begun: nothing that was granted before holds any more."""
+
+
 class ClientMessage(Record, tag="clientMessage", frozen=True):
     """An id that a client gave its message: the same id and digest mean the same turn."""
 
@@ -145,10 +173,43 @@ class ClientMessage(Record, tag="clientMessage", frozen=True):
     kind: str
 
 
+class InputGiven(Record, tag="input", frozen=True):
+    """Input that waits to be taken up: by the turn that it was given to, or by the next request."""
+
+    id: str
+    # As the model is to read it.
+    items: list[ModelItem]
+    turn_id: str | None = None
+    # As clients are to see it; empty if it is for the model alone.
+    content: list[UserInput] = []
+    client_id: str | None = None
+    output: FunctionCallOutputThreadItem | None = None
+
+
+class InputTaken(Record, tag="inputTaken", frozen=True):
+    """Input is in the model's view now, and waits no more."""
+
+    id: str
+
+
+class CallDone(Record, tag="callDone", frozen=True):
+    """The output of a call that has ended while the model still spoke: it reads it afterwards."""
+
+    item: ModelItem
+
+
+class AgentClosed(Record, tag="agentClosed", frozen=True):
+    """An agent that works for the thread was closed, or opened again."""
+
+    id: str
+    is_closed: bool
+
+
 AnyRecord: TypeAlias = (
     HistoryItem
     | Compacted
     | TurnContext
+    | TurnAdjusted
     | UsageRecord
     | RolledBack
     | Named
@@ -159,4 +220,10 @@ AnyRecord: TypeAlias = (
     | AskAnswered
     | Decided
     | ClientMessage
+    | InputGiven
+    | InputTaken
+    | CallDone
+    | AgentClosed
+    | Granted
+    | GrantsDropped
 )

@@ -24,17 +24,24 @@ from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotifica
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.foreign import ForeignReader
 from treadle.store.records import (
+    AgentClosed,
     AskAnswered,
     AskOpened,
+    CallDone,
     ClientMessage,
     Compacted,
     Decided,
     GoalChanged,
+    Granted,
+    GrantsDropped,
     HistoryItem,
+    InputGiven,
+    InputTaken,
     MetadataChanged,
     Named,
     RolledBack,
     ToolsGiven,
+    TurnAdjusted,
     TurnContext,
     UsageRecord,
 )
@@ -177,12 +184,16 @@ class Replay:
         turn.completed_at = ended.completed_at
         turn.duration_ms = ended.duration_ms
         turn.root_turn_id = ended.root_turn_id
+        self._stored.outputs.clear()
+        self._stored.answers.clear()
 
-    def _record(self, mark: Mark) -> None:  # noqa: C901, PLR0912  one line for each kind
+    def _record(self, mark: Mark) -> None:  # noqa: C901, PLR0912, PLR0915  one line for each kind
         stored, foreign = self._stored, self._foreign
         match mark:
             case TurnContext():
                 foreign.settings = mark
+            case TurnAdjusted():
+                stored.adjusted = mark
             case UsageRecord():
                 foreign.usage = ThreadTokenUsage(mark.usage, mark.total, mark.context_window)
                 foreign.response_ids.add(mark.response_id)
@@ -200,11 +211,26 @@ class Replay:
             case AskOpened():
                 stored.open_asks[mark.id] = mark
             case AskAnswered():
-                stored.open_asks.pop(mark.id, None)
+                asked = stored.open_asks.pop(mark.id, None)
+                if asked is not None and asked.call_id is not None and mark.answer is not None:
+                    stored.answers[asked.call_id] = (asked.method, mark.answer)
             case Decided():
                 pass  # there to be read by people
             case ClientMessage():
                 stored.client_messages[mark.client_id] = mark
+            case InputGiven():
+                stored.inputs[mark.id] = mark
+            case InputTaken():
+                stored.inputs.pop(mark.id, None)
+            case Granted():
+                stored.grants.append(mark)
+            case GrantsDropped():
+                stored.grants.clear()
+            case AgentClosed():
+                closed = stored.closed_agents
+                (closed.add if mark.is_closed else closed.discard)(mark.id)
+            case CallDone():
+                stored.outputs[str(mark.item.get("call_id"))] = mark.item
             case HistoryItem():
                 self._timeline.history.append(mark.item)
             case Compacted():

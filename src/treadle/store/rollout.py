@@ -10,6 +10,9 @@ that another program wrote):
 - "Paginated" lines (`history_mode`, `ordinal`, `item_completed`) are not listed by 0.118.0, and
   0.163.0 shows their turns only once it has resumed them. There every line must have an
   `ordinal`, or 0.163.0 refuses to resume. We write these only behind lines of 0.163.0.
+- Of commands 0.163.0 shows only those in paginated lines, so none of a legacy file, not even of
+  0.118.0's own. Both kinds of lines in one file would show all items in both, but in 0.163.0 no
+  turn at all before it has resumed them, and 0.118.0 going on would end that.
 - `response_item`, `compacted` and `thread_rolled_back` make up the model's view in both.
 - A turn without an end reads as interrupted; `task_complete` with `error` as failed.
 """

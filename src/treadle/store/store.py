@@ -179,6 +179,10 @@ class Store:
         stored = self._load(self._existing(path)).stored
         return stored if turns else StoredThread(stored.meta)
 
+    def is_held(self, thread_id: str) -> bool:
+        """Tell whether anybody is the writer of a thread now."""
+        return Lease.is_held(self.home, thread_id)
+
     def _load(
         self, path: Path, *, last_turn_id: str | None = None, before_turn_id: str | None = None
     ) -> Loaded:

@@ -17,7 +17,15 @@ from treadle.protocol.thread import Thread, ThreadHistoryMode
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import ThreadTokenUsage
-from treadle.store.records import AskOpened, ClientMessage, ModelItem, TurnContext
+from treadle.store.records import (
+    AskOpened,
+    ClientMessage,
+    Granted,
+    InputGiven,
+    ModelItem,
+    TurnAdjusted,
+    TurnContext,
+)
 
 
 class ThreadMeta(Struct, frozen=True, kw_only=True):
@@ -108,13 +116,25 @@ class StoredThread:
     views: list[tuple[list[ModelItem], int]] = field(default_factory=list)
     item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
+    # What a turn was told to do otherwise while it ran.
+    adjusted: TurnAdjusted | None = None
     usage: ThreadTokenUsage | None = None
     # Responses that the usage counts already.
     response_ids: set[str] = field(default_factory=set)
     last_seq: int = 0
     # Questions without an answer, by id, oldest first.
     open_asks: dict[str, AskOpened] = field(default_factory=dict)
+    # What the running turn was answered, and to which method, by call.
+    answers: dict[str, tuple[str, JsonValue]] = field(default_factory=dict)
     client_messages: dict[str, ClientMessage] = field(default_factory=dict)
+    # Input that nobody has taken up, by id, oldest first.
+    inputs: dict[str, InputGiven] = field(default_factory=dict)
+    # Outputs of calls of the running turn that the model's view may not have yet, by call.
+    outputs: dict[str, ModelItem] = field(default_factory=dict)
+    # What the user allowed for more than once, as far as it may still hold.
+    grants: list[Granted] = field(default_factory=list)
+    # Agents that worked for the thread and were closed.
+    closed_agents: set[str] = field(default_factory=set)
     goal: ThreadGoal | None = None
     # A turn without a terminal event: its server died, or it is running in another one.
     running_turn: str | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Coroutine
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,20 @@ class Nursery:
         if self._is_closed:
             work.close()
             raise RuntimeError("closed")
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        return self._own(asyncio.get_running_loop().create_task(work, name=name))
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Start a task that runs at once up to its first wait, where the interpreter allows it.
+
+        Raises:
+            RuntimeError: the parent is closed.
+        """
+        if sys.version_info >= (3, 12) and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            return self._own(asyncio.Task(work, loop=loop, name=name, eager_start=True))
+        return self.spawn(work, name)
+
+    def _own(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task

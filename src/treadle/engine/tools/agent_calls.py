@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,8 @@ from treadle.protocol.item import (
     CollabAgentToolCallStatus,
     CollabAgentToolCallThreadItem,
 )
+
+WAIT: Final = "wait_agent"
 
 
 class Part(Struct):

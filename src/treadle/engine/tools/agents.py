@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
 
+from treadle.engine.agent_birth import depth_of
 from treadle.engine.agent_roles import ROLES
-from treadle.engine.agents import (
-    NOT_FOUND,
-    PENDING,
-    AgentRefused,
-    Agents,
-    Child,
-    depth_of,
-    word_for,
-)
+from treadle.engine.agent_states import NOT_FOUND, PENDING, word_for
+from treadle.engine.agents import AgentRefused, Agents, Child
 from treadle.engine.errors import EngineError
 from treadle.engine.tools.agent_calls import (
+    WAIT,
     CloseArguments,
     Deed,
     ResumeArguments,
@@ -179,7 +174,7 @@ class SendInput(_AgentTool):
 class WaitAgent(_AgentTool):
     """Waits for agents."""
 
-    name = "wait_agent"
+    name = WAIT
     description = (
         "Wait until one of these agents has finished, and learn what it said last. Waiting long "
         "is better than asking often: when the user says something meanwhile, the wait is over."
@@ -204,6 +199,7 @@ class WaitAgent(_AgentTool):
             found = {target: self._agents.find(self._thread, target) for target in asked.targets}
             children = [child for child in found.values() if child is not None]
             if len(children) == len(found):
+                turn.waits[call.id] = asked.targets
                 await self._agents.wait(turn, children, limit / 1000)
             states = {id_: child.state if child else NOT_FOUND for id_, child in found.items()}
             is_bad = any(state.status in ("errored", "notFound") for state in states.values())
