@@ -13,20 +13,23 @@ import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from codex_cli_bin import bundled_codex_path
 
 from tests.harness.processes import environment
-from tests.harness.scripted import playing
+from tests.harness.scripted import client_of, playing
 from treadle.model.base import ModelRequest
-from treadle.model.script import Response
+from treadle.model.script import Response, ScriptLike
 from treadle.model.scripted import calls, says
+from treadle.server.server import Server
 from treadle.transport.websocket import WebSocketListener
 
 SECONDS = 40
 CONFIG = """
 approval_policy = "on-request"
 sandbox_mode = "workspace-write"
+disable_paste_burst = true
 [tui]
 screen_reader_detection_done = true
 """
@@ -70,14 +73,36 @@ class Screen:
             await self._news.wait()
 
     async def press(self, key: str, until: str) -> None:
-        """Press a key, and again whenever something is drawn, until a word has been drawn.
-
-        A question that has just come up is deaf for a moment, lest somebody answer it by accident.
-        """
+        """Press a key again and again until a word has been drawn."""
         while until not in self.text:
-            os.write(self._fd, key.encode())
-            self._news.clear()
-            await self._news.wait()
+            await self.press_once(key)
+
+    async def press_once(self, key: str) -> bool:
+        """Press a key, and say whether words are drawn then; frames without words always are.
+
+        A question that has just come up is deaf for a moment, lest somebody answer it by accident,
+        and does not show it.
+        """
+        before = self.text.split()
+        self.type(key)
+        return await self._changes(before)
+
+    async def rests(self) -> None:
+        """Wait until no more words are drawn: keys that come too early end the program."""
+        while await self._changes(self.text.split()):
+            pass
+
+    async def _changes(self, before: list[str]) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while self.text.split() == before:
+                    self._news.clear()
+                    await self._news.wait()
+        return self.text.split() != before
+
+    def type(self, text: str) -> None:
+        """Type something, and do not wait."""
+        os.write(self._fd, text.encode())
 
     def close(self) -> None:
         """Look no longer."""
@@ -107,9 +132,15 @@ async def terminal_ui(url: str, folder: Path, prompt: str) -> AsyncIterator[Scre
     try:
         yield screen
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         screen.close()
+
+
+def greeting(request: ModelRequest) -> Response:
+    """Say hello."""
+    return says("Hello-there" if request.output_schema is None else json.dumps({"title": "A"}))
 
 
 def script(request: ModelRequest) -> Response:
@@ -122,14 +153,21 @@ def script(request: ModelRequest) -> Response:
     return calls("exec_command", asked)
 
 
+class Listening(NamedTuple):
+    """A server in this process, and where clients in others find it."""
+
+    server: Server
+    url: str
+
+
 @asynccontextmanager
-async def listening(home: Path) -> AsyncIterator[str]:
+async def listening(home: Path, script: ScriptLike = script) -> AsyncIterator[Listening]:
     """A server in this process, for clients in others."""
     listener = WebSocketListener("127.0.0.1", 0)
     await listener.start()
     async with playing(home, script) as server, asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.serve(listener))
-        yield "ws://{}:{}".format(*listener.address)
+        yield Listening(server, "ws://{}:{}".format(*listener.address))
         serving.cancel()
 
 
@@ -141,7 +179,7 @@ async def test_a_command_is_approved_on_the_screen_and_the_answer_shown(
     (home / "config.toml").write_text(TRUST.format(workspace=workspace), "utf-8")
     async with (
         asyncio.timeout(SECONDS),
-        listening(home) as url,
+        listening(home) as (_, url),
         terminal_ui(url, tmp_path, "write it") as screen,
     ):
         await screen.shows("differently")
@@ -150,4 +188,51 @@ async def test_a_command_is_approved_on_the_screen_and_the_answer_shown(
 
     assert (workspace / "made").exists()
     # It marks what went wrong with a red square.
+    assert "■" not in screen.text
+
+
+async def test_a_folder_is_trusted_on_the_screen_and_stays_so(home: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    config = home / "config.toml"
+    config.write_text("# mine\n", "utf-8")
+    async with (
+        asyncio.timeout(SECONDS),
+        listening(home) as (_, url),
+        terminal_ui(url, tmp_path, "write it") as screen,
+    ):
+        await screen.shows("back")
+        await screen.rests()
+        before = config.read_text("utf-8")
+        while not await screen.press_once("\r"):
+            pass
+        await screen.shows("differently")
+
+    assert before == "# mine\n"
+    assert config.read_text("utf-8") == "# mine\n\n" + TRUST.format(workspace=workspace)
+    assert "■" not in screen.text
+
+
+async def test_a_model_and_effort_are_chosen_on_the_screen_and_saved(
+    home: Path, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    text = TRUST.format(workspace=workspace)
+    (home / "config.toml").write_text(text, "utf-8")
+    async with (
+        asyncio.timeout(SECONDS),
+        listening(home, greeting) as (server, url),
+        client_of(server) as client,
+        terminal_ui(url, tmp_path, "hello") as screen,
+    ):
+        await screen.shows("Hello-there")
+        screen.type("/model")
+        # The model that is shown first, then the effort that is.
+        while not (await client.ask("config/read", {}))["config"]["model_reasoning_effort"]:
+            await screen.press_once("\r")
+
+    assert (home / "config.toml").read_text("utf-8") == (
+        f'model = "scripted"\nmodel_reasoning_effort = "medium"\n\n{text}'
+    )
     assert "■" not in screen.text

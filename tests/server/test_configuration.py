@@ -303,7 +303,7 @@ class TestBadValues:
             ('model_context_window = "x"', "model_context_window", "expected `int"),
             ("model = 5", "model", "expected `str"),
             ('model_verbosity = "x"', "model_verbosity", "`low`, `medium`, `high`"),
-            ('[projects."/x"]\ntrust_level = "x"', "projects[...].trust_level", "`trusted`"),
+            ('[projects."/x"]\ntrust_level = "x"', "projects./x.trust_level", "`trusted`"),
         ],
     )
     def test_a_bad_value_is_named_with_its_place_and_what_was_expected(

@@ -18,14 +18,16 @@ BUILT = set(
     account/bedrock/checkGovCloudRequirements account/login/cancel account/login/start
     account/logout account/rateLimits/read account/read account/usage/read
     account/workspaceMessages/read collaborationMode/list command/exec command/exec/resize
-    command/exec/terminate command/exec/write config/mcpServer/reload config/read
-    configRequirements/read experimentalFeature/enablement/set experimentalFeature/list
+    command/exec/terminate command/exec/write config/batchWrite config/mcpServer/reload config/read
+    config/value/write configRequirements/read experimentalFeature/enablement/set
+    experimentalFeature/list
     fs/copy fs/createDirectory fs/getMetadata fs/readDirectory fs/readFile fs/remove fs/unwatch
     fs/watch fs/writeFile getAuthStatus hooks/list initialize mcpServer/event/stream/start
     mcpServer/event/stream/stop mcpServer/oauth/login mcpServer/resource/read
     mcpServer/tool/call mcpServerStatus/list mock/experimentalMethod model/list
-    permissionProfile/list review/start skills/list thread/approveGuardianDeniedAction
-    thread/archive thread/backgroundTerminals/clean thread/backgroundTerminals/list
+    permissionProfile/list review/start skills/config/write skills/list
+    thread/approveGuardianDeniedAction thread/archive
+    thread/backgroundTerminals/clean thread/backgroundTerminals/list
     thread/backgroundTerminals/terminate
     thread/compact/start thread/delete thread/fork
     thread/goal/clear thread/goal/get thread/goal/set thread/inject_items thread/items/list

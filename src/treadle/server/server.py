@@ -18,6 +18,7 @@ from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
+from treadle.protocol.source import SessionSource
 from treadle.rpc import envelope
 from treadle.rpc.params import decode_params
 from treadle.server import handlers
@@ -34,6 +35,8 @@ from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
+    from treadle.protocol.skill import SkillMetadata
+    from treadle.server.skills_watch import SkillsWatch
     from treadle.server.watching import Watcher
 
 logger = logging.getLogger(__name__)
@@ -48,8 +51,11 @@ class Server:
         configuration: Configuration | None = None,
         models: Models | None = None,
         clock: NowMs = now_ms,
+        source: SessionSource = "vscode",
     ) -> None:
         self._clock = clock
+        # What threads that begin here say of where they come from.
+        self.source = source
         self.configuration = configuration or Configuration(Path(home_folder()))
         self.credentials = self.configuration.credentials
         home = self.configuration.home
@@ -61,6 +67,7 @@ class Server:
         )
         self.threads.mcp = ConfiguredMcp(self.configuration)
         self.threads.rule_folders = self._rule_folders
+        self.threads.skills = self._skills
         self._router: Router[ClientSession] = Router(
             {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=translate
         )
@@ -77,13 +84,35 @@ class Server:
 
         return Watcher()
 
+    @cached_property
+    def skills_watch(self) -> SkillsWatch:
+        """Notices changes of skills, and tells all clients."""
+        from treadle.protocol.notifications import SKILLS_CHANGED
+        from treadle.protocol.skill import SkillsChangedNotification
+        from treadle.server.skills_watch import SkillsWatch
+
+        def tell() -> None:
+            self.threads.announce(SKILLS_CHANGED, SkillsChangedNotification())
+
+        return SkillsWatch(self.watcher, self.threads.tasks, tell)
+
     def warnings(self) -> Sequence[ConfigWarningNotification]:
-        """What every client should know: that the configuration cannot be used, if so."""
+        """What every client should know: that the configuration or the sandbox is not all right."""
+        found: list[ConfigWarningNotification] = []
         try:
-            self.configuration.effective()
+            sandbox = self.configuration.effective().sandbox
         except ConfigError:
-            return self.configuration.lenient().warnings
-        return ()
+            sandbox, found = None, list(self.configuration.lenient().warnings)
+        # Both cost an import that most servers can do without at their start.
+        if sandbox is not None:
+            from treadle.sandbox.backend import wish
+
+            wish(landlock_protects=sandbox.landlock_protects)
+        if self.threads.expects_commands:
+            from treadle.engine.confining import sandbox_warning
+
+            found += filter(None, [sandbox_warning()])
+        return found
 
     def _introduce(self, parent: Thread, child: Thread) -> None:
         """Let those who hear an agent meet one that works for it."""
@@ -101,6 +130,12 @@ class Server:
             for layer in layers
             if isinstance(layer.source, ProjectConfigLayerSource) and layer.disabled_reason is None
         ]
+
+    def _skills(self, cwd: str) -> Sequence[SkillMetadata]:
+        """The skills that a folder sees."""
+        from treadle.server.skills import configured_skills
+
+        return configured_skills(self.configuration, cwd).found
 
     def unbuilt_methods(self) -> list[str]:
         """The methods of the protocol that this server knows and cannot do yet."""

@@ -17,7 +17,6 @@ from treadle.engine.terminal_shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import WebSearchToolConfig
-from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
@@ -133,6 +132,7 @@ def _configured(
         approvals_reviewer=effective.approvals_reviewer,
         sandbox=effective.sandbox_policy(),
         permission_profile=profile and profile.active,
+        network=effective.network(),
         effort=effective.model_reasoning_effort,
         summary=effective.model_reasoning_summary,
         verbosity=effective.model_verbosity,
@@ -175,12 +175,14 @@ def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
 
 
 def _as_before(effective: EffectiveConfig, settings: Settings, last: TurnContext) -> Settings:
+    profile = _still_active(effective, last)
     return replace(
         settings,
         approval_policy=last.approval_policy,
         approvals_reviewer=last.approvals_reviewer,
         sandbox=last.sandbox_policy,
-        permission_profile=_still_active(effective, last),
+        permission_profile=profile and profile.active,
+        network=profile.network if profile else settings.network,
         summary=last.summary,
         personality=last.personality,
         service_tier=last.service_tier,
@@ -189,13 +191,13 @@ def _as_before(effective: EffectiveConfig, settings: Settings, last: TurnContext
     )
 
 
-def _still_active(effective: EffectiveConfig, last: TurnContext) -> ActivePermissionProfile | None:
+def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | None:
     """The profile of the last turn, if its name still means what the turn ran under."""
     try:
         profile = effective.permission_profile(last.permissions) if last.permissions else None
     except ConfigError:
         return None
-    return profile.active if profile and profile.sandbox == last.sandbox_policy else None
+    return profile if profile and profile.sandbox == last.sandbox_policy else None
 
 
 def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Settings:
@@ -223,7 +225,11 @@ def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Set
     if params.sandbox is not None:
         changed |= {"sandbox": effective.sandbox_policy(params.sandbox), "permission_profile": None}
     if params.permissions and (profile := effective.permission_profile(params.permissions)):
-        changed |= {"sandbox": profile.sandbox, "permission_profile": profile.active}
+        changed |= {
+            "sandbox": profile.sandbox,
+            "permission_profile": profile.active,
+            "network": profile.network,
+        }
     if params.service_tier is not UNSET:
         changed["service_tier"] = params.service_tier or "default"
     tools = getattr(params, "dynamic_tools", None)

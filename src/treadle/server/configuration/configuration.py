@@ -121,12 +121,38 @@ class Configuration:
         """
         return read_requirements(self._read(self.system / "requirements.toml"))
 
+    @property
+    def user_file(self) -> Path:
+        """The file that clients may have written to."""
+        return self.home / "config.toml"
+
+    def user_layer(self, table: Mapping[str, JsonValue]) -> Layer:
+        """The user's layer if the file says this."""
+        source = UserConfigLayerSource(file=str(self.user_file))
+        return Layer(source, absolute_paths(table, self.home))
+
+    def everywhere(self, table: Mapping[str, JsonValue]) -> list[Layer]:
+        """The layers that hold in every folder if the user's file says this.
+
+        Raises:
+            ConfigError: a file cannot be read, or a value does not fit.
+        """
+        base = [self._system_layer(), self.user_layer(table)]
+        outer = _check(merge([*base, *self._flags]))
+        return [*base, *self._profile(outer), *self._flags]
+
+    def forget(self) -> None:
+        """Read the files again: two changes at one moment can look like one."""
+        self._tables.clear()
+        self._kept.clear()
+
+    def _system_layer(self) -> Layer:
+        path = self.system / "config.toml"
+        return Layer(SystemConfigLayerSource(file=str(path)), self._read(path))
+
     def _base(self) -> Sequence[Layer]:
-        system, user = self.system / "config.toml", self.home / "config.toml"
-        return (
-            Layer(SystemConfigLayerSource(file=str(system)), self._read(system)),
-            Layer(UserConfigLayerSource(file=str(user)), self._read(user)),
-        )
+        source = UserConfigLayerSource(file=str(self.user_file))
+        return self._system_layer(), Layer(source, self._read(self.user_file))
 
     def _asked(self, request: Mapping[str, JsonValue] | None) -> list[Layer]:
         given = {key: value for key, value in (request or {}).items() if value is not None}
@@ -151,7 +177,7 @@ class Configuration:
         if name not in outer.profiles:
             message = f"config profile `{name}` not found"
             raise ConfigError(message, key="profile")
-        source = UserConfigLayerSource(file=str(self.home / "config.toml"), profile=name)
+        source = UserConfigLayerSource(file=str(self.user_file), profile=name)
         return [Layer(source, absolute_paths(outer.profiles[name], self.home))]
 
     def _build(
@@ -219,7 +245,7 @@ def _check(merged: Merged) -> Settings:
     try:
         return check(merged.table)
     except ConfigError as error:
-        # Below a free name the path is told as `projects[...].trust_level`.
+        # An element of a list is told as `notify[0]`.
         key = (error.key or "").split("[")[0]
         layer = merged.origin(key)
         where = "" if layer is None else f" in {layer.label}"

@@ -44,8 +44,9 @@ def describe(effective: EffectiveConfig, *, with_layers: bool) -> ConfigReadResp
 
 def _fill(effective: EffectiveConfig) -> JsonValue:
     table: Table = msgspec.to_builtins(effective.as_set)
-    if effective.asks is None:
-        del table["asks"]  # our own: clients that list all settings need not know it
+    for key in ("asks", "sandbox"):
+        if table[key] is None:
+            del table[key]  # our own: clients that list all settings need not know it
     table["features"] = effective.features
     table["shell_environment_policy"] = {**_SHELL_ENVIRONMENT, **table["shell_environment_policy"]}
     for key, defaults in (("model_providers", _PROVIDER), ("mcp_servers", _MCP_SERVER)):

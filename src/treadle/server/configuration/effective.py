@@ -26,6 +26,7 @@ from treadle.server.configuration.settings import Settings, Table
 
 if TYPE_CHECKING:
     from treadle.engine.settings import Profile
+    from treadle.sandbox.network.policy import NetworkPolicy
 
 
 class EffectiveConfig(Settings, frozen=True, kw_only=True):
@@ -90,7 +91,19 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
         chosen = name or (None if self._names_mode_last() else self.default_permissions)
         if chosen is None:
             return None
-        return read_profile(chosen, self.permissions, self.requirements)
+        return read_profile(chosen, self.permissions, self.requirements, self.features)
+
+    def network(self) -> NetworkPolicy | None:
+        """The managed network in force, if there is one.
+
+        Raises:
+            ConfigError: it cannot be enforced.
+        """
+        if profile := self.permission_profile():
+            return profile.network
+        from treadle.server.configuration.permissions import managed_network
+
+        return managed_network(self.features, {}, self.requirements)
 
     def _names_mode_last(self) -> bool:
         """Whether a sandbox mode was set over the profile, by something that counts more."""

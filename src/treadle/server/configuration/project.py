@@ -22,7 +22,7 @@ _NOT_FOR_PROJECTS: Final = frozenset(
     """
     apps_mcp_product_sku chatgpt_base_url experimental_realtime_webrtc_call_base_url
     experimental_realtime_ws_base_url model_provider model_providers notify openai_base_url otel
-    profile profiles projects responses_api_metadata
+    profile profiles projects responses_api_metadata sandbox
     """.split()
 )
 

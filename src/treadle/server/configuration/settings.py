@@ -38,6 +38,13 @@ class ProjectTable(msgspec.Struct, frozen=True):
     trust_level: Literal["trusted", "untrusted"] | None = None
 
 
+class SandboxTable(msgspec.Struct, frozen=True):
+    """How commands are confined where there is a choice; ours, read when a client comes."""
+
+    # Keeps .git and the like read-only where only Landlock works; nothing new beside them then.
+    landlock_protects: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings as the layers give them; null is what nobody has set."""
 
@@ -50,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_provider: str | None = None
     approval_policy: AskForApproval | None = None
     approvals_reviewer: ApprovalsReviewer | None = None
+    sandbox: SandboxTable | None = None
     sandbox_mode: SandboxMode | None = None
     sandbox_workspace_write: SandboxWorkspaceWrite | None = None
     forced_chatgpt_workspace_id: ForcedChatgptWorkspaceIds | None = None
@@ -200,4 +208,19 @@ def check(table: Mapping[str, JsonValue]) -> Settings:
         return msgspec.convert(table, Settings)
     except msgspec.ValidationError as error:
         fault = explain(error, Settings)
-        raise ConfigError(fault.message, key=fault.path) from error
+        path = _named(table, fault.path)
+        raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
+
+
+def _named(table: Mapping[str, JsonValue], path: str) -> str:
+    """A path with the name below which a value does not fit; the decoder leaves it open."""
+    key, dots, rest = path.partition("[...]")
+    inner = table.get(key)
+    if not dots or not isinstance(inner, dict):
+        return path
+    for name, value in inner.items():
+        try:
+            msgspec.convert({key: {name: value}}, Settings)
+        except msgspec.ValidationError:
+            return f"{key}.{name}{rest}"
+    return path

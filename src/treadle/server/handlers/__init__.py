@@ -22,6 +22,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "command": "command/exec command/exec/resize command/exec/terminate command/exec/write",
     "config": "config/read configRequirements/read experimentalFeature/enablement/set "
     "experimentalFeature/list hooks/list permissionProfile/list",
+    "config_write": "config/batchWrite config/value/write",
     "feature": "mock/experimentalMethod",
     "fs": "fs/copy fs/createDirectory fs/getMetadata fs/readDirectory fs/readFile fs/remove "
     "fs/unwatch fs/watch fs/writeFile",
@@ -35,7 +36,7 @@ RESOURCES: Final[Mapping[str, str]] = {
     "model": "model/list",
     "review": "review/start thread/approveGuardianDeniedAction",
     "settings": "thread/revert thread/rollback thread/settings/update",
-    "skill": "skills/list",
+    "skill": "skills/config/write skills/list",
     "terminal": "thread/backgroundTerminals/clean thread/backgroundTerminals/list "
     "thread/backgroundTerminals/terminate thread/shellCommand",
     "thread": "thread/fork thread/resume thread/start",

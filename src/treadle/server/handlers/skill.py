@@ -1,4 +1,4 @@
-"""Skills that a working directory sees."""
+"""Skills that a working directory sees, and whether they are on."""
 
 from __future__ import annotations
 
@@ -9,26 +9,39 @@ from pathlib import Path
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
-from treadle.engine.skills import Disabled, find_skills, skill_roots
-from treadle.protocol.base import JsonValue
-from treadle.protocol.client_requests import CLIENT_REQUESTS, SKILLS_LIST
-from treadle.protocol.skill import SkillsListEntry, SkillsListParams, SkillsListResponse
-from treadle.server.config_file import ConfigError
+from treadle.protocol.client_requests import CLIENT_REQUESTS, SKILLS_CONFIG_WRITE, SKILLS_LIST
+from treadle.protocol.skill import (
+    SkillsConfigWriteParams,
+    SkillsConfigWriteResponse,
+    SkillsListEntry,
+    SkillsListParams,
+    SkillsListResponse,
+)
+from treadle.rpc.errors import InvalidOptions
 from treadle.server.configuration.configuration import Configuration
+from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
+from treadle.server.skills import configured_roots, configured_skills, switch_skill
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 
 @router.request(SKILLS_LIST)
 async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> SkillsListResponse:
-    """List them as they are on disk now; nothing is kept, so `forceReload` has nothing to do."""
+    """List them as they are on disk now, and tell from now on when that changes.
+
+    Nothing is kept, so `forceReload` has nothing to do.
+    """
     configuration = ctx.session.server.configuration
     extra = _extra_roots(params)
     cwds = params.cwds or [str(Path.cwd())]
     for at, cwd in enumerate(cwds):
         if "\0" in cwd:
             raise InvalidInput(f"cwds[{at}]", f"cwd {cwd!r} is not a path")
+    # First of all: what changes while we look is told.
+    for cwd in cwds:
+        roots = configured_roots(configuration, cwd, extra.get(cwd, []))
+        await ctx.session.server.skills_watch.cover(root.folder for root in roots)
     # Off the loop: a folder of skills can be large, or on a slow disk.
     found = [
         await asyncio.to_thread(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds
@@ -51,36 +64,25 @@ def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
 
 
 def _entry(configuration: Configuration, cwd: str, extra: Sequence[Path]) -> SkillsListEntry:
-    home = configuration.environ.get("HOME")
-    roots = skill_roots(
-        Path.cwd() / cwd,
-        home=configuration.home,
-        user_home=Path(home) if home else None,
-        extra=extra,
-    )
-    skills = find_skills(roots, _disabled(configuration, cwd))
+    skills = configured_skills(configuration, cwd, extra)
     return SkillsListEntry(cwd=cwd, skills=skills.found, errors=skills.errors)
 
 
-def _disabled(configuration: Configuration, cwd: str) -> Disabled:
-    """What `[[skills.config]]` switches off; of two entries for one skill the later one holds."""
-    try:
-        table = configuration.effective(cwd).skills or {}
-    except ConfigError:
-        table = configuration.lenient().skills or {}
-    rules = table.get("config")
-    by_path: dict[str, JsonValue] = {}
-    by_name: dict[str, JsonValue] = {}
-    for rule in rules if isinstance(rules, list) else []:
-        if not isinstance(rule, dict):
-            continue
-        path, name = rule.get("path"), rule.get("name")
-        if isinstance(path, str):
-            by_path[str(Path(path).resolve())] = rule.get("enabled")
-        elif isinstance(name, str):
-            by_name[name] = rule.get("enabled")
-    return Disabled(_off(by_path), _off(by_name))
-
-
-def _off(rules: dict[str, JsonValue]) -> frozenset[str]:
-    return frozenset(key for key, is_on in rules.items() if is_on is False)
+@router.request(SKILLS_CONFIG_WRITE)
+async def skills_config_write(
+    ctx: Context[ClientSession], params: SkillsConfigWriteParams
+) -> SkillsConfigWriteResponse:
+    """Switch a skill on or off for good; whether it is on disk now makes no difference."""
+    if (params.path is None) == (not params.name):
+        raise InvalidOptions("skills/config/write requires exactly one of path or name")
+    if params.path is not None and not Path(params.path).is_absolute():
+        raise InvalidInput("path", f"path must be absolute: {params.path!r}")
+    with answering_faults():
+        await asyncio.to_thread(
+            switch_skill,
+            ctx.session.server.configuration,
+            path=params.path,
+            name=params.name or None,
+            enabled=params.enabled,
+        )
+    return SkillsConfigWriteResponse(effective_enabled=params.enabled)

@@ -180,6 +180,7 @@ def _describe(
         meta,
         originator=client.client_info.name if client else None,
         cli_version=PROTOCOL_VERSION,
+        source=session.server.source,
         thread_source=params.thread_source,
         git_info=read_git_info(meta.cwd),
     )
@@ -222,6 +223,9 @@ def _join(session: ClientSession, thread: Thread, after: int | None) -> None:
     if goal is not None:
         params = ThreadGoalUpdatedNotification(goal=goal, thread_id=thread.id)
         session.tell(n.THREAD_GOAL_UPDATED, params)
+        if thread.goals.is_active:
+            # Its server ended while it was at work, for a goal that nobody has given up.
+            thread.pursue_goal()
     else:
         session.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(thread.id))
 

@@ -73,7 +73,10 @@ def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> Thread
         turns = threads.turns(loaded) if params.include_turns else []
         return ThreadReadResponse(loaded.snapshot(turns))
     try:
-        stored = threads.store.read(params.thread_id, turns=params.include_turns)
+        if params.include_turns:
+            stored = threads.as_it_stands(params.thread_id)
+        else:
+            stored = threads.store.read(params.thread_id, turns=False)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", params.thread_id) from error
     return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))

@@ -1,0 +1,93 @@
+"""Writes to the configuration: all of them to the user's own file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from treadle.connection.context import Context
+from treadle.connection.router import Router
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    CONFIG_BATCH_WRITE,
+    CONFIG_VALUE_WRITE,
+)
+from treadle.protocol.config import (
+    ConfigBatchWriteParams,
+    ConfigEdit,
+    ConfigValueWriteParams,
+    ConfigWriteResponse,
+)
+from treadle.rpc.errors import InternalError, InvalidRequest
+from treadle.server.config_file import ConfigError
+from treadle.server.configuration.restyle import Unfaithful
+from treadle.server.configuration.writing import WriteRefused, write_config
+from treadle.server.session import ClientSession
+
+if TYPE_CHECKING:
+    from treadle.server.server import Server
+
+router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+
+@router.request(CONFIG_VALUE_WRITE)
+async def config_value_write(
+    ctx: Context[ClientSession], params: ConfigValueWriteParams
+) -> ConfigWriteResponse:
+    """Set one key of the user's file, or remove it."""
+    edit = ConfigEdit(params.key_path, params.merge_strategy, params.value)
+    return await _write(ctx, [edit], params)
+
+
+@router.request(CONFIG_BATCH_WRITE)
+async def config_batch_write(
+    ctx: Context[ClientSession], params: ConfigBatchWriteParams
+) -> ConfigWriteResponse:
+    """Make several changes to the user's file, all of them or none."""
+    written = await _write(ctx, params.edits, params)
+    if params.reload_user_config:
+        ctx.after_reply(partial(_reload, ctx.session.server))
+    return written
+
+
+async def _write(
+    ctx: Context[ClientSession],
+    edits: Sequence[ConfigEdit],
+    params: ConfigValueWriteParams | ConfigBatchWriteParams,
+) -> ConfigWriteResponse:
+    with answering_faults():
+        # Off the loop: another program may be writing, and disks can be slow.
+        return await asyncio.to_thread(
+            write_config,
+            ctx.session.server.configuration,
+            edits,
+            file_path=params.file_path,
+            expected_version=params.expected_version,
+        )
+
+
+@contextmanager
+def answering_faults() -> Iterator[None]:
+    """Turn what keeps a write from being done into answers."""
+    try:
+        yield
+    except WriteRefused as error:
+        # Upstream's own name for the kind, beside ours.
+        raise InvalidRequest(
+            str(error), kind=error.code, config_write_error_code=error.code, path=error.key
+        ) from error
+    except ConfigError as error:
+        message = f"failed to load configuration: {error}"
+        raise InternalError(message, kind="invalidConfig", path=error.key) from error
+    except Unfaithful as error:
+        message = f"the file is too unusual to be edited and stays as it is: {error}"
+        raise InternalError(message, kind="invalidConfig") from error
+
+
+def _reload(server: Server) -> None:
+    """Let loaded threads follow: what else they run under was settled when they began."""
+    for thread_id in server.threads.loaded_ids():
+        server.threads.get(thread_id).mcp.reload()

@@ -1,0 +1,73 @@
+"""`skills/changed`, for clients of a server where skills were asked for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.threads import Client, staged
+from treadle.protocol.base import JsonValue
+
+CHANGED = "skills/changed"
+
+
+def write(folder: Path, description: str = "Does it") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"---\nname: {folder.name}\ndescription: {description}\n---\n"
+    (folder / "SKILL.md").write_text(text, "utf-8")
+
+
+async def names(client: Client, cwd: Path) -> dict[str, JsonValue]:
+    (entry,) = (await client.ask("skills/list", {"cwds": [str(cwd)]}))["data"]
+    return {skill["name"]: skill["description"] for skill in entry["skills"]}
+
+
+async def until(client: Client, cwd: Path, wanted: dict[str, JsonValue]) -> None:
+    """Look whenever it is told that there is something to see, until it is this."""
+    while True:
+        await client.until(CHANGED)
+        if await names(client, cwd) == wanted:
+            return
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        pytest.param(
+            lambda root: write(root / "two"), {"one": "Does it", "two": "Does it"}, id="+"
+        ),
+        pytest.param(lambda root: write(root / "one", "Other"), {"one": "Other"}, id="="),
+        pytest.param(lambda root: shutil.rmtree(root / "one"), {}, id="-"),
+        pytest.param(shutil.rmtree, {}, id="all"),
+    ],
+)
+async def test_clients_are_told_when_skills_come_change_and_go(
+    home: Path, change: Callable[[Path], object], wanted: dict[str, JsonValue]
+) -> None:
+    root = home / "skills"
+    write(root / "one")
+    async with staged(home) as stage:
+        client, other = await stage.client(), await stage.client()
+        assert await names(client, stage.workspace) == {"one": "Does it"}
+        change(root)
+        await until(client, stage.workspace, wanted)
+        (told, *_) = (await other.until(CHANGED))[-1:]
+
+    assert (told["method"], told["params"]) == (CHANGED, {})
+
+
+async def test_a_folder_that_is_made_later_and_filled_later_still_is_noticed(home: Path) -> None:
+    async with staged(home) as stage:
+        client = await stage.client()
+        cwd = stage.workspace
+        assert await names(client, cwd) == {}
+        folder = cwd / ".agents" / "skills" / "late"
+        folder.mkdir(parents=True)
+        await client.until(CHANGED)
+        write(folder)
+        await until(client, cwd, {"late": "Does it"})
+        write(folder, "Again")
+        await until(client, cwd, {"late": "Again"})
