@@ -198,3 +198,21 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
     assert len(Heard(home.parent / "heard").calls("turn/interrupt")) == 1
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--url", "http://127.0.0.1:1"], "is no way to a server: use ws://, wss:// or unix://"),
+        (["--stall-seconds", "-5"], "--stall-seconds is below zero"),
+        (["--command", ""], "[] names no server"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_done(
+    home: Path, arguments: list[str], words: str
+) -> None:
+    done = run(home, *arguments, "hello")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert words in done.stderr

@@ -15,8 +15,14 @@ def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
     if early is not None:
         # The arguments were found plain before: no need for a parser, which is not small.
         return _serve(ServerOptions(config=early.assignments), early)
+    from treadle.cli.exec_arguments import exec_arguments
     from treadle.cli.parser import parser
 
+    if (given_to_exec := exec_arguments(arguments)) is not None:
+        from treadle.cli.exec import run as exec_
+
+        _keep_imports()
+        return exec_(given_to_exec)
     given = parser().parse_args(arguments)
     if given.command == "app-server" and given.subcommand is not None:
         from treadle.cli.schema import generate

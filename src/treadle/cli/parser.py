@@ -15,6 +15,8 @@ def parser() -> argparse.ArgumentParser:
     _add_config(treadle_)
     commands = treadle_.add_subparsers(dest="command", metavar="COMMAND")
     _add_app_server(commands)
+    # Has a parser of its own: see exec_arguments.py.
+    commands.add_parser("exec", help="do one piece of work, as `codex exec` does")
     commands.add_parser("demo", help="watch a server and a client talk, on every transport")
     doctor = commands.add_parser("doctor", help="find out what works here", allow_abbrev=False)
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")

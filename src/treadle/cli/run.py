@@ -15,7 +15,7 @@ from typing import Final
 
 from treadle.cli.run_output import Output
 from treadle.client.approvals import Terminal, terminal_policy
-from treadle.client.connectors import Where
+from treadle.client.connectors import Where, connector_of
 from treadle.client.find import find_command
 from treadle.client.reconnect import Backoff
 from treadle.client.unattended import Plan, SessionError, SessionOptions, TurnReport, run_unattended
@@ -34,7 +34,22 @@ def run(given: Namespace) -> int:
     if not prompt.strip():
         print("Error: the prompt is empty", file=sys.stderr)
         return 2
+    if fault := _fault(given):
+        print(f"Error: {fault}", file=sys.stderr)
+        return 2
     return asyncio.run(_run(given, prompt))
+
+
+def _fault(given: Namespace) -> str | None:
+    """What is wrong with the arguments beyond their form."""
+    for name in ("stall_seconds", "turn_seconds", "read_seconds", "retry_seconds", "max_failures"):
+        if getattr(given, name) < 0:
+            return f"--{name.replace('_', '-')} is below zero"
+    try:
+        connector_of(_server(given))
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 async def _run(given: Namespace, prompt: str) -> int:

@@ -146,7 +146,7 @@ PlainStep: TypeAlias = (
     | Ends
 )
 AnyStep: TypeAlias = PlainStep | WaitsFor
-Response: TypeAlias = AnyStep | str | Sequence[AnyStep | str]
+Response: TypeAlias = Step | str | Sequence[Step | str]
 Afterwards: TypeAlias = Literal["fail", "repeat", "demonstrate"]
 """What happens when the script is at its end."""
 

@@ -10,7 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -308,9 +308,9 @@ def _as_script(script: Script | Sequence[Response]) -> Script:
 def _as_steps(response: Response) -> list[AnyStep]:
     if isinstance(response, str):
         return [says(response)]
-    if isinstance(response, Step):
-        return [response]
-    return [says(step) if isinstance(step, str) else step for step in response]
+    given = [response] if isinstance(response, Step) else response
+    steps = [says(step) if isinstance(step, str) else step for step in given]
+    return cast("list[AnyStep]", steps)  # a step is made by a function of `script`, all known here
 
 
 def _as_json(arguments: object) -> str:
