@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, Unpack
 
-from tests.harness.peer import HungUp, Peer
 from treadle.client.async_client import AsyncClient
+from treadle.client.connectors import Where
 from treadle.client.options import ClientOptions
 from treadle.protocol.base import JsonValue
-from treadle.transport.base import Listener, Transport
-from treadle.transport.unix import UnixListener
-from treadle.transport.websocket import WebSocketListener
+from treadle.testing import FakeAppServer, FakeConnection
 
 TRANSPORTS = ("subprocess", "websocket", "unix", "memory")
 SECONDS = 30
@@ -28,73 +26,60 @@ Play: TypeAlias = Callable[["Actor", JsonValue], Awaitable[None]]
 Scenario: TypeAlias = Mapping[str, Play]
 
 
-class Actor(Peer):
-    """One client at the other end."""
+class Actor:
+    """One client at the other end, and how often it has asked for what."""
 
-    def __init__(self, transport: Transport, heard: Path) -> None:
-        super().__init__(transport)
-        self._heard = heard
-        self.answers: dict[JsonValue, asyncio.Future[JsonValue]] = {}
+    def __init__(self, connection: FakeConnection) -> None:
+        self._connection = connection
         self.counts: Counter[str] = Counter()
-
-    async def hear(self) -> JsonValue:
-        """The next message; whatever it is, it is written down."""
-        message = await self.receive()
-        with self._heard.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(message) + "\n")
-        return message
+        self.send = connection.send
+        self.send_raw = connection.send_raw
+        self.refuse = connection.refuse
+        self.hang_up = connection.hang_up
+        self.exit = connection.exit
 
     async def answer(self, request: JsonValue, result: JsonValue) -> None:
         """Answer a request."""
         await self.send({"id": request["id"], "result": result})
-
-    async def refuse(self, request: JsonValue, code: int, message: str) -> None:
-        """Answer a request with an error."""
-        await self.send({"id": request["id"], "error": {"code": code, "message": message}})
 
     async def tell(self, method: str, **params: JsonValue) -> None:
         """Send a notification about the turn."""
         ids = {"threadId": THREAD, "turnId": TURN}
         await self.send({"method": method, "params": {**ids, **params}})
 
-    async def put(self, id_: JsonValue, method: str, **params: JsonValue) -> JsonValue:
+    async def put(self, id_: str | int, method: str, **params: JsonValue) -> JsonValue:
         """Ask the client something, and wait for its answer."""
-        self.answers[id_] = asyncio.get_running_loop().create_future()
         ids = {"threadId": THREAD, "turnId": TURN, "itemId": "item-1", "startedAtMs": 1}
-        await self.send({"id": id_, "method": method, "params": {**ids, **params}})
-        return await self.answers[id_]
+        return await self._connection.ask(method, {**ids, **params}, id_=id_)
 
 
-class Fake:
+class Fake(FakeAppServer):
     """Answers as an app-server would, except where the scenario has it otherwise."""
 
     def __init__(self, scenario: Scenario, heard: Path) -> None:
-        self._plays = {**USUAL, **scenario}
-        self._heard = heard
-        heard.touch()
+        super().__init__()
+        self.messages = _Written(heard)
+        self._actors: dict[int, Actor] = {}
+        for method, play in {**USUAL, **scenario}.items():
+            self.on(method, partial(self._act, play))
 
-    async def attach(self, transport: Transport) -> None:
-        """Serve one client until it hangs up."""
-        actor = Actor(transport, self._heard)
-        async with asyncio.TaskGroup() as tasks:
-            playing: set[asyncio.Task[None]] = set()
-            try:
-                while True:
-                    message = await actor.hear()
-                    if "method" not in message:
-                        if (waiter := actor.answers.get(message["id"])) is not None:
-                            waiter.set_result(message)
-                    elif (play := self._plays.get(message["method"])) is not None:
-                        playing.add(tasks.create_task(_run(play, actor, message)))
-            except HungUp:
-                for task in playing:
-                    task.cancel()
-            finally:
-                await transport.close()
+    async def _act(self, play: Play, connection: FakeConnection, message: JsonValue) -> None:
+        actor = self._actors.setdefault(connection.number, Actor(connection))
+        await play(actor, message)
 
 
-async def _run(play: Play, actor: Actor, message: JsonValue) -> None:
-    await play(actor, message)
+class _Written(list[JsonValue]):
+    """Messages that are written to a file too, for those in another process."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        path.touch()
+
+    def append(self, message: JsonValue) -> None:
+        super().append(message)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(message) + "\n")
 
 
 # -- what every scenario has unless it says otherwise
@@ -218,39 +203,26 @@ async def reach(
 ) -> AsyncIterator[tuple[AsyncClient, Heard]]:
     """A client that is not connected yet, of a server that plays a scenario."""
     path = folder / "heard"
-    heard = Heard(path)
-    async with asyncio.timeout(SECONDS):
-        if kind == "subprocess":
-            command = [sys.executable, "-m", "tests.client.scenarios", name, str(path)]
-            options.setdefault("cwd", ROOT)
-            yield AsyncClient(command, **options), heard
-            return
-        fake = Fake(SCENARIOS[name], path)
-        if kind == "memory":
-            yield AsyncClient.in_process(fake, **options), heard
-            return
-        async with listening(kind, folder, fake) as url:
-            yield AsyncClient(url, **options), heard
+    fake = Fake(SCENARIOS[name], path)
+    async with asyncio.timeout(SECONDS), serving(kind, fake) as where:
+        yield AsyncClient(where, **options), Heard(path)
 
 
 @asynccontextmanager
-async def listening(kind: str, folder: Path, fake: Fake) -> AsyncIterator[str]:
-    """Serve on a socket until the block ends."""
-    listener: Listener
-    if kind == "websocket":
-        websocket = WebSocketListener("127.0.0.1", 0)
-        await websocket.start()
-        listener, url = websocket, "ws://{}:{}".format(*websocket.address)
-    else:
-        unix = UnixListener(folder / "s")
-        await unix.start()
-        listener, url = unix, f"unix://{folder / 's'}"
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(listener.serve(fake.attach))
-        try:
-            yield url
-        finally:
-            serving.cancel()
+async def serving(kind: str, fake: Fake) -> AsyncIterator[Where]:
+    """What a client needs to reach it, for as long as the block lasts."""
+    match kind:
+        case "memory":
+            yield fake
+        case "subprocess":
+            async with fake.command() as command:
+                yield command
+        case "websocket":
+            async with fake.websocket() as url:
+                yield url
+        case _:
+            async with fake.unix() as path:
+                yield path
 
 
 SCENARIOS: dict[str, Scenario] = {"usual": {}}

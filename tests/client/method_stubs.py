@@ -57,7 +57,8 @@ def _annotation(request: Request[Any, Any], name: str) -> str:
     for kind in getmro(cast("type", request.params)):
         words = get_annotations(kind)
         if name in words:
-            return str(words[name])
+            # A path may be given as one.
+            return re.sub(r"^AbsolutePathBuf", "Path | AbsolutePathBuf", str(words[name]))
     raise LookupError(name)
 
 
@@ -98,6 +99,7 @@ def render() -> str:
     lines = [f"from {module} import {', '.join(imports[module])}" for module in sorted(imports)]
     head = [
         "from inspect import Parameter",
+        "from pathlib import Path",
         "from typing import Any",
         "",
         *lines,

@@ -28,11 +28,11 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay one line."""
-        if self._is_cut:
-            writer.transport.abort()
-            return
+        self._writers.add(writer)
         there, away = await asyncio.open_connection(*self._target)
-        self._writers |= {writer, away}
+        self._writers.add(away)
+        if self._is_cut:
+            self.cut()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pass_on(reader, away))
@@ -54,8 +54,13 @@ async def relay(url: str) -> AsyncIterator[Relay]:
     """Listen on a free port until the block ends."""
     host, _, port = url.removeprefix("ws://").rpartition(":")
     made = Relay(host, int(port))
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
-        yield made
-        made.cut()
+    async with asyncio.TaskGroup() as lines:
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            lines.create_task(made.serve(reader, writer))
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        made.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            yield made
+            made.cut()

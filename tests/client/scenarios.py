@@ -1,12 +1,8 @@
-"""What the servers in the tests of the client do; as a program, one of them on its own pipes."""
+"""What the servers in the tests of the client do."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from pathlib import Path
 
 from tests.client.fake import (
     SCENARIOS,
@@ -15,7 +11,6 @@ from tests.client.fake import (
     THREAD_INFO,
     TURN,
     Actor,
-    Fake,
     answers,
     message_item,
     scenario,
@@ -38,11 +33,7 @@ SCENARIOS["refuses"] = {"model/list": refuse_models}
 
 async def hang_up(actor: Actor, request: JsonValue) -> None:
     """Say something on stderr and go away without an answer."""
-    if os.environ.get("TREADLE_FAKE_PROCESS"):
-        sys.stderr.write("first words\nlast words\n")
-        sys.stderr.flush()
-        os._exit(7)
-    await actor.transport.close()
+    await actor.exit(7, "first words\nlast words\n")
 
 
 SCENARIOS["hangs up"] = {"model/list": hang_up, "turn/start": hang_up}
@@ -75,9 +66,9 @@ async def events_before_the_answer(actor: Actor, request: JsonValue) -> None:
     async def hold(*documents: JsonValue) -> None:
         held.extend(documents)
 
-    send, actor.send = actor.send, hold  # type: ignore[method-assign]  # for this turn
+    send, actor.send = actor.send, hold
     await start_turn(actor, request)
-    actor.send = send  # type: ignore[method-assign]
+    actor.send = send
     await actor.send(*held[1:], held[0])
 
 
@@ -266,7 +257,7 @@ class Broken:
         await actor.answer(request, {"turn": turn()})
         for number, event in enumerate(self._events()[:3], 1):
             await actor.send(event | ({"seq": number} if self._counts else {}))
-        await actor.transport.close()
+        await actor.hang_up()
 
     async def resume(self, actor: Actor, request: JsonValue) -> None:
         """Tell what was missed, and one event that was not."""
@@ -319,14 +310,3 @@ SCENARIOS["broken, unsure"] = {
     "thread/resume": resume_unsure,
     "thread/read": read_unsure_first,
 }
-
-
-async def _serve_pipes(name: str, heard: Path) -> None:
-    from treadle.transport.stdio import stdio
-
-    await Fake(SCENARIOS[name], heard).attach(stdio())
-
-
-if __name__ == "__main__":
-    os.environ["TREADLE_FAKE_PROCESS"] = "1"
-    asyncio.run(_serve_pipes(sys.argv[1], Path(sys.argv[2])))

@@ -36,6 +36,7 @@ from treadle.protocol.item import AddPatchChangeKind, FileUpdateChange
 from treadle.protocol.permission import AdditionalNetworkPermissions, GrantedPermissionProfile
 from treadle.protocol.server_requests import CURRENT_TIME_READ
 from treadle.protocol.tool import CurrentTimeReadResponse
+from treadle.testing import VirtualClock
 
 COMMAND = "item/commandExecution/requestApproval"
 FILES = "item/fileChange/requestApproval"
@@ -224,18 +225,22 @@ async def test_a_handler_may_use_the_client_and_block_without_stopping_it(in_mem
     assert threads == [False]
 
 
-async def test_a_question_stops_the_clock_of_the_turn(in_memory: Reach) -> None:
+async def test_a_question_stops_the_clock_of_the_turn(
+    in_memory: Reach, virtual_clock: VirtualClock
+) -> None:
     """Users, 16: somebody who thinks is no silence."""
-    async with in_memory("asks", turn_silence=0.02) as (client, _), client:
+    async with in_memory("asks", turn_silence=2.0) as (client, _), client:
 
         @client.on_command_approval
         async def decide(_ask: CommandApproval) -> bool:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(20)
             return True
 
         thread = await client.start_thread()
-        result = await thread.run(asking((COMMAND, SAFE)))
+        with virtual_clock:
+            result = await thread.run(asking((COMMAND, SAFE)))
     assert result.turn.status == "completed"
+    assert virtual_clock.elapsed >= 20
 
 
 async def test_a_question_that_somebody_else_answered_is_withdrawn(in_memory: Reach) -> None:

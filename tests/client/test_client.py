@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
 from tests.client.conftest import Reach
 from tests.client.fake import INFO, THREAD, TURN
-from treadle import AsyncClient, Disconnected, RequestRefused, RequestTimeout, ServerExited
+from treadle import (
+    AsyncClient,
+    Connector,
+    Disconnected,
+    RequestRefused,
+    RequestTimeout,
+    ServerExited,
+)
 from treadle.client.errors import ServerUnavailable
 from treadle.client.events import (
     AgentMessageDelta,
@@ -21,12 +29,17 @@ from treadle.client.events import (
     TurnStarted,
 )
 from treadle.client.result import TurnResult
+from treadle.protocol.base import JsonValue
 from treadle.protocol.client_requests import MODEL_LIST
 from treadle.protocol.initialize import InitializeResponse
 from treadle.protocol.item import AgentMessageThreadItem
 from treadle.protocol.model import ModelListParams
 from treadle.protocol.turn import Turn, TurnPlanStep
 from treadle.protocol.usage import ThreadTokenUsage, TokenUsageBreakdown
+from treadle.support.tasks import Nursery
+from treadle.testing import FakeAppServer, fake
+from treadle.transport.base import Transport
+from treadle.transport.memory import memory_pair
 
 
 async def test_connect_sends_initialize_as_id_0_then_initialized(server: Reach) -> None:
@@ -231,3 +244,75 @@ async def test_a_program_that_ends_at_once_is_told_with_its_last_words() -> None
 async def test_nobody_listens_at_the_address() -> None:
     with pytest.raises(ServerUnavailable):
         await AsyncClient("ws://127.0.0.1:1").connect()
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        (5, TypeError),
+        (b"codex", TypeError),
+        ("", ValueError),
+        ([], ValueError),
+        ("http://127.0.0.1:1", ValueError),
+    ],
+    ids=repr,
+)
+def test_what_leads_to_no_server_is_refused_where_it_is_given(
+    where: JsonValue, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="server"):
+        AsyncClient(where)
+
+
+def test_a_misspelt_option_is_refused() -> None:
+    options: JsonValue = {"modle": "m"}
+    with pytest.raises(TypeError, match="'modle'"):
+        AsyncClient(**options)
+
+
+async def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(ServerUnavailable, match="no folder '/does/not/exist'"):
+        await AsyncClient(["true"], cwd="/does/not/exist").connect()
+
+
+@pytest.mark.parametrize("given", [5, None, b"hi", {"type": "text"}, [["nested"]]], ids=repr)
+async def test_what_is_no_input_starts_no_turn(given: JsonValue) -> None:
+    server = FakeAppServer()
+    async with AsyncClient(server) as client:
+        thread = await client.start_thread()
+        with pytest.raises(TypeError, match="a turn takes text"):
+            await thread.run(given)
+    assert server.received("turn/start") == []
+
+
+async def test_params_that_json_cannot_carry_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncClient(FakeAppServer()) as client:
+        with pytest.raises(TypeError):
+            await client.write_config({"model": object()})
+        assert (await client.list_models()).data == []
+    gc.collect()  # a future whose exception nobody took complains when it goes
+    assert caplog.text == ""
+
+
+async def test_a_way_of_ones_own_leads_to_a_server() -> None:
+    server, dialled = FakeAppServer(), 0
+    server.on("turn/start", fake.hangs_up(), fake.turn("Hello again"))
+
+    async def dial(tasks: Nursery) -> Transport:
+        nonlocal dialled
+        dialled += 1
+        ours, theirs = memory_pair()
+        tasks.spawn(server.attach(theirs), "server side")
+        return ours
+
+    async with AsyncClient(Connector(dial, can_return=True)) as client:
+        result = await (await client.start_thread()).run("hi")
+    assert (result.agent_message, dialled) == ("Hello again", 2)
+
+
+async def test_a_program_that_prints_without_end_is_not_repeated_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(RequestTimeout):
+        await AsyncClient(["yes"], request_timeout=0.3).connect()
+    assert 0 < len(caplog.records) <= 10

@@ -14,8 +14,9 @@ import pytest
 import treadle
 from tests.client.method_stubs import STUB, render
 from treadle.client import options
+from treadle.client.accounts import AsyncLogin
 from treadle.client.async_client import AsyncClient
-from treadle.client.blocking import Command, Thread, Turn
+from treadle.client.blocking import Command, Login, Thread, Turn
 from treadle.client.client import Client
 from treadle.client.commands import AsyncCommand
 from treadle.client.names import NAMES
@@ -45,7 +46,13 @@ def public(kind: type) -> dict[str, object]:
     }
 
 
-PAIRS = [(AsyncClient, Client), (AsyncThread, Thread), (AsyncTurn, Turn), (AsyncCommand, Command)]
+PAIRS = [
+    (AsyncClient, Client),
+    (AsyncThread, Thread),
+    (AsyncTurn, Turn),
+    (AsyncCommand, Command),
+    (AsyncLogin, Login),
+]
 # What the blocking form is made with.
 ONLY_ASYNC = {AsyncThread: {"join"}, AsyncCommand: {"start"}, AsyncTurn: {"tap", "check"}}
 # What is set in __init__ there is a property here.

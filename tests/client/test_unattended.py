@@ -18,7 +18,6 @@ from tests.client.fake import (
     TRANSPORTS,
     TURN,
     Fake,
-    listening,
     message_item,
     turn,
 )
@@ -41,6 +40,7 @@ from treadle.client.unattended import (
     Usage,
 )
 from treadle.protocol.base import JsonValue
+from treadle.testing import VirtualClock
 
 Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
@@ -178,6 +178,23 @@ async def test_silence_ends_the_turn_and_the_session(stage: Staged) -> None:
         assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
 
+async def test_a_tool_of_ours_that_takes_its_time_is_no_silence(
+    in_memory: Staged, virtual_clock: VirtualClock
+) -> None:
+    async def think() -> str:
+        """Take longer than the server may."""
+        await asyncio.sleep(20)
+        return "thought"
+
+    called = {"callId": "c", "tool": "think", "arguments": {}}
+    steps = [["ask", 1, "item/tool/call", called], END]
+    async with in_memory(tools=[think], stall_seconds=5.0) as play, play.session as session:
+        with virtual_clock:
+            report = await session.run(begun(*steps))
+    assert report.result.turn.status == "completed"
+    assert virtual_clock.elapsed >= 20
+
+
 async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stalled(
     stage: Staged,
 ) -> None:
@@ -225,9 +242,11 @@ async def test_a_session_that_cannot_begin_says_why(
     assert play.told() == ["startup_failed", "session_ended"]
 
 
-async def test_a_thread_that_is_never_started_is_given_up(in_memory: Staged) -> None:
-    async with in_memory("no thread", read_seconds=0.1) as play:
-        with pytest.raises(ResponseTimeout) as caught:
+async def test_a_thread_that_is_never_started_is_given_up(
+    in_memory: Staged, virtual_clock: VirtualClock
+) -> None:
+    async with in_memory("no thread", read_seconds=10.0) as play:
+        with virtual_clock, pytest.raises(ResponseTimeout) as caught:
             await play.session.start()
     assert caught.value.method == "thread/start"
 
@@ -336,7 +355,7 @@ async def test_a_line_that_breaks_in_a_turn_is_mended_and_the_turn_goes_on(
     fake = Fake(SCENARIOS[scenario], short_folder / "heard")
     async with (
         asyncio.timeout(SECONDS),
-        listening("websocket", short_folder, fake) as url,
+        fake.websocket() as url,
         Session(SessionOptions(cwd=short_folder, server=url)) as session,
     ):
         report = await session.run("go")

@@ -44,6 +44,7 @@ from treadle.client.unattended import (
 from treadle.client.unattended_usage import Window
 from treadle.protocol.base import JsonValue
 from treadle.protocol.server_requests import SERVER_REQUESTS
+from treadle.testing import VirtualClock
 
 Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
@@ -68,7 +69,7 @@ async def test_1_a_completed_turn_that_failed_is_no_success(
 ) -> None:
     """And so it is not followed by twenty more."""
     heard = tmp_path / "heard"
-    async with asyncio.timeout(SECONDS), reached("memory", tmp_path, "steps", heard) as where:
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where)
         with pytest.raises(TurnFailed) as caught:
             await run_unattended(begun(failed("unauthorized")), options, Plan(max_turns=20))
@@ -189,7 +190,7 @@ async def test_8_a_check_that_blocks_does_not_keep_other_sessions_from_being_wat
 
     async with (
         asyncio.timeout(SECONDS),
-        reached("memory", short_folder, "steps", short_folder / "other") as where,
+        reached("memory", "steps", short_folder / "other") as where,
         staged("memory", short_folder, stall_seconds=0.1) as play,
         asyncio.TaskGroup() as tasks,
     ):
@@ -207,7 +208,7 @@ async def test_8_a_check_that_blocks_does_not_keep_other_sessions_from_being_wat
 
 async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None:
     heard, events = tmp_path / "heard", list[SessionEvent]()
-    async with asyncio.timeout(SECONDS), reached("memory", tmp_path, "steps", heard) as where:
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where, on_event=events.append)
         prompt = begun(failed("serverOverloaded"))
         plan = Plan(retry=QUICK, continuation=prompt)
@@ -223,15 +224,15 @@ async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None
 
 
 async def test_10_a_restart_goes_on_with_the_thread_the_counts_and_the_budget(
-    workspace: Path, tmp_path: Path
+    workspace: Path, tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
     """And does not send the prompt again: the thread has it already."""
     heard, state = tmp_path / "heard", tmp_path / "state.json"
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(15, 5), END)
     once = Plan(retry=Backoff(attempts=0), continuation=more, state=state)
-    async with asyncio.timeout(SECONDS), reached("memory", tmp_path, "steps", heard) as where:
-        options = SessionOptions(cwd=workspace, server=where, stall_seconds=0.1)
-        with pytest.raises(SessionError):
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
+        options = SessionOptions(cwd=workspace, server=where, stall_seconds=10.0)
+        with virtual_clock, pytest.raises(SessionError):
             await run_unattended(prompt, options, once)
         report = await run_unattended(prompt, options, once)
         again = await run_unattended(prompt, options, once)
@@ -269,7 +270,7 @@ async def test_12_turns_that_end_well_and_change_nothing_are_no_progress(
     workspace: Path, tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"
-    async with asyncio.timeout(SECONDS), reached("memory", tmp_path, "steps", heard) as where:
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where)
         plan = Plan(is_done=lambda _report: False, max_idle_turns=3, continuation=begun(END))
         with pytest.raises(NoProgress):
@@ -278,13 +279,14 @@ async def test_12_turns_that_end_well_and_change_nothing_are_no_progress(
 
 
 async def test_13_steps_of_the_wall_clock_neither_stall_a_turn_nor_hide_a_stall(
-    in_memory: Staged, monkeypatch: pytest.MonkeyPatch
+    in_memory: Staged, monkeypatch: pytest.MonkeyPatch, virtual_clock: VirtualClock
 ) -> None:
     hours = count(0, 3600)
     monkeypatch.setattr(time, "time", lambda: float(next(hours)))
     monkeypatch.setattr(time, "time_ns", lambda: -next(hours) * 10**9)
     talk = [["tell", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]] * 20
-    async with in_memory(stall_seconds=0.5) as play, play.session as session:
+    async with in_memory(stall_seconds=10.0) as play, play.session as session:
         await session.run(begun(*talk, END))
-        with pytest.raises(Stalled):
+        with virtual_clock, pytest.raises(Stalled):
             await session.run(begun())
+    assert virtual_clock.elapsed == 10

@@ -15,6 +15,7 @@ from tests.client.unattended_fake import END, Stage, begun, staged
 from treadle.client.approvals import ApprovalPolicy, CannotDecide, CommandApproval, fail_on_ask
 from treadle.client.unattended import ApprovalRequired, EventKind, TurnInputRequired
 from treadle.protocol.base import JsonValue
+from treadle.testing import VirtualClock
 
 Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
@@ -255,14 +256,17 @@ async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
     ]
 
 
-async def test_a_tool_that_takes_too_long_fails_and_the_turn_goes_on(in_memory: Staged) -> None:
+async def test_a_tool_that_takes_too_long_fails_and_the_turn_goes_on(
+    in_memory: Staged, virtual_clock: VirtualClock
+) -> None:
     async def wait() -> None:
         """Wait for ever."""
         await asyncio.Event().wait()
 
-    async with in_memory(tools=[wait], tool_seconds=0.05) as play, play.session as session:
-        await session.run(begun(call(1, "wait"), END))
-    words = "the tool 'wait' did not answer within 0.05 s"
+    async with in_memory(tools=[wait], tool_seconds=10.0) as play, play.session as session:
+        with virtual_clock:
+            await session.run(begun(call(1, "wait"), END))
+    words = "the tool 'wait' did not answer within 10 s"
     assert play.heard.answers() == {1: text(words, success=False)}
 
 

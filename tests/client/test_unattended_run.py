@@ -36,7 +36,7 @@ async def work(
     """Options for a server in this process, and what it hears."""
     heard, workspace = folder / "heard", folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    async with asyncio.timeout(SECONDS), reached("memory", folder, scenario, heard) as where:
+    async with asyncio.timeout(SECONDS), reached("memory", scenario, heard) as where:
         yield SessionOptions(**{"cwd": workspace, "server": where, **options}), Heard(heard)
 
 
@@ -109,6 +109,16 @@ async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prom
     assert (report.failures, report.ending) == (1, "idle")
 
 
+async def test_a_turn_that_fails_is_not_one_of_the_turns_that_may_be_taken(tmp_path: Path) -> None:
+    """Or a run of one turn that failed would end well, with nothing done."""
+    async with work(tmp_path) as (options, heard):
+        prompt = begun(failed("serverOverloaded"))
+        plan = Plan(max_turns=1, retry=QUICK, continuation=begun(END))
+        report = await run_unattended(prompt, options, plan)
+    assert inputs(heard) == [prompt, begun(END)]
+    assert (report.ending, len(report.turns), report.failures) == ("idle", 1, 1)
+
+
 async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     """In a new process; nothing that was counted before counts again."""
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(14, 4), END)
@@ -116,7 +126,7 @@ async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     workspace.mkdir()
     async with (
         asyncio.timeout(SECONDS),
-        reached("subprocess", short_folder, "steps", heard) as where,
+        reached("subprocess", "steps", heard) as where,
     ):
         env = {"PYTHONPATH": str(Path(__file__).parents[2])}
         options = SessionOptions(cwd=workspace, server=where, env=env)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.client.unattended_fake import is_alive
 from tests.harness.model_server import ModelServer, calls, model_server, refuses, says
+from tests.harness.releases import OFFLINE, PROGRAMS, fetched
 from tests.harness.repositories import repository
-from tests.harness.side_by_side import SERVERS
 from tests.harness.threads import configure
 from treadle.client.unattended import (
     Plan,
@@ -44,17 +44,17 @@ async def model() -> AsyncIterator[ModelServer]:
         yield model
 
 
-@pytest.fixture(params=list(SERVERS))
+@pytest.fixture(params=fetched(*PROGRAMS))
 def options(request: pytest.FixtureRequest, folder: Path, model: ModelServer) -> SessionOptions:
     """A session with a server of each kind, in a repository, with a model on the loopback."""
     home = folder / "home"
     home.mkdir()
-    configure(home, model)
+    configure(home, model, OFFLINE.get(request.param, ""))
     env = {"HOME": str(home), "CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
     return SessionOptions(
         cwd=repository(folder / "workspace"),
         workspace_root=folder,
-        server=[SERVERS[request.param], "app-server"],
+        server=Path(PROGRAMS[request.param]),
         env=env,
     )
 
@@ -148,5 +148,7 @@ async def test_a_later_run_goes_on_with_the_thread(
     assert [each.agent_message for each in report.turns] == ["two"]
     assert report.usage == Usage(30, 0, 11, 0, 41)
     said = model.requests[1].talk()
-    assert said[-3:-1] == [("user", "hello"), ("assistant", "one")]
+    # Without what the oldest release says about the surroundings, in between.
+    heard = [("user", "hello"), ("assistant", "one")]
+    assert [each for each in said[:-1] if each in heard] == heard
     assert said[-1][1].startswith("Continue")

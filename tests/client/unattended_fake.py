@@ -27,7 +27,7 @@ from tests.client.fake import (
     Heard,
     Scenario,
     answers,
-    listening,
+    serving,
     turn,
 )
 from treadle.client.connectors import Where
@@ -37,6 +37,7 @@ from treadle.protocol.base import JsonValue
 
 Step = list[JsonValue]
 
+ORPHANS = "leaves a child"
 QUICK = Backoff(attempts=2, first_s=0.0, longest_s=0.0)
 END: Step = ["tell", "turn/completed", {"turn": turn("completed")}]
 
@@ -72,7 +73,7 @@ async def leave(actor: Actor, code: int) -> None:
         sys.stderr.write("last words\n")
         sys.stderr.flush()
         os._exit(code)
-    await actor.transport.close()
+    await actor.exit(code, "last words\n")
 
 
 async def say_nothing(actor: Actor, request: JsonValue) -> None:
@@ -165,7 +166,7 @@ async def staged(
         if event.event == "session_started":
             is_begun.set()
 
-    async with asyncio.timeout(SECONDS), reached(kind, folder, scenario, heard) as where:
+    async with asyncio.timeout(SECONDS), reached(kind, scenario, heard) as where:
         given = {"cwd": workspace, "server": where, "on_event": listen, "uses_git": False}
         env = {"PYTHONPATH": str(ROOT)}
         session = Session(SessionOptions(**{**given, "env": env, **options}))
@@ -176,28 +177,24 @@ async def staged(
 
 
 @asynccontextmanager
-async def reached(kind: str, folder: Path, scenario: str, heard: Path) -> AsyncIterator[Where]:
+async def reached(kind: str, scenario: str, heard: Path) -> AsyncIterator[Where]:
     """Where the server is, for as long as the block lasts."""
-    if kind == "subprocess":
+    if scenario == ORPHANS:
         yield command(scenario, heard)
         return
-    fake = Fake(SCENARIOS[scenario], heard)
-    if kind == "memory":
-        yield fake
-        return
-    async with listening(kind, folder, fake) as url:
-        yield url
+    async with serving(kind, Fake(SCENARIOS[scenario], heard)) as where:
+        yield where
 
 
 def command(scenario: str, heard: Path) -> list[str]:
-    """The command that plays a scenario."""
+    """The command of a process that plays a scenario by itself."""
     return [sys.executable, "-m", "tests.client.unattended_fake", scenario, str(heard)]
 
 
 async def _serve_pipes(name: str, heard: Path) -> None:
     from treadle.transport.stdio import stdio
 
-    if name == "leaves a child":
+    if name == ORPHANS:
         # A helper of the server's own, and neither of them minds being asked to stop.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL)  # noqa: ASYNC220

@@ -141,6 +141,17 @@ def test_a_lone_surrogate_is_refused_by_name() -> None:
     )
 
 
+def test_of_an_older_spelling_what_is_told_is_what_is_wrong_with_it() -> None:
+    tool = b'{"name":"a","description":"d"}'
+    assert refusal("thread/start", b'{"dynamicTools":[' + tool + b"]}") == (
+        (
+            "Invalid request: missing field `inputSchema` at `dynamicTools[0]` in the params of "
+            "thread/start"
+        ),
+        "dynamicTools[0].inputSchema",
+    )
+
+
 def test_deep_nesting_in_params_is_refused() -> None:
     raw = b'{"threadId":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert refusal("thread/read", raw)[0].startswith("Invalid request: ")

@@ -13,7 +13,17 @@ import pytest
 from treadle import AsyncClient, Client, TurnFailed, TurnTimeout
 from treadle.client.connectors import Where
 from treadle.protocol.status import ActiveThreadStatus
-from treadle.testing import Script, VirtualClock, calls, fails, says, waits, waits_for
+from treadle.testing import (
+    Response,
+    Script,
+    Step,
+    VirtualClock,
+    calls,
+    fails,
+    says,
+    waits,
+    waits_for,
+)
 from treadle.testing.plugin import ClientFactory, ProcessFactory, ServerFactory
 from treadle.testing.process import ProcessFailed
 
@@ -37,6 +47,21 @@ async def test_a_server_in_this_process_plays_a_script_and_keeps_what_it_was_ask
     first, second = server.requests
     assert first.input[-1]["content"] == [{"type": "input_text", "text": "plan it"}]
     assert [item["call_id"] for item in second.input[-2:]] == ["c-1", "c-1"]
+
+
+async def test_scripts_in_lists_of_their_own_type_are_scripts(
+    treadle_client: ClientFactory,
+) -> None:
+    """A type checker reads this file too."""
+    steps: list[Step] = [says("one"), says("two")]
+    responses: list[list[Step]] = [[waits(0), says("three")]]
+    mixed: list[Response] = [*steps, *responses, "four"]
+    said = []
+    for script in (steps, responses, mixed):
+        async with asyncio.timeout(SECONDS), treadle_client(script) as client:
+            thread = await client.start_thread()
+            said += [(await thread.run("go")).agent_message for _ in script]
+    assert said == ["one", "two", "three", "one", "two", "three", "four"]
 
 
 async def test_a_script_can_wait_for_the_test(treadle_client: ClientFactory) -> None:

@@ -109,7 +109,8 @@ class Asks:
         self, method: Request[Any, Any], context: Context[None], raw: msgspec.Raw
     ) -> msgspec.Struct:
         params = decode(method.params_decoder, method.params, raw)
-        state = self._hub.turns.get(getattr(params, "turn_id", None) or "")
+        key = getattr(params, "thread_id", None), getattr(params, "turn_id", None) or ""
+        state = self._hub.turns.get(key)
         with self._noted(context.answered_id, state):
             if isinstance(params, DynamicToolCallParams):
                 return await self._tools.call(params)

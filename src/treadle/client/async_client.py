@@ -9,9 +9,11 @@ from typing import Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from treadle.client.accounts import AsyncAccounts
 from treadle.client.commands import AsyncCommand, patience
 from treadle.client.connectors import Attachable, Where, connector_of
 from treadle.client.core import Core
+from treadle.client.files import AsyncFiles
 from treadle.client.handlers import Handlers
 from treadle.client.hub import EventStream
 from treadle.client.methods import AsyncMethods
@@ -23,6 +25,7 @@ from treadle.client.options import (
     ResumeOptions,
     ThreadOptions,
     TurnOptions,
+    check_names,
     inputs_of,
     spelled,
 )
@@ -78,15 +81,16 @@ REQUEST_SECONDS: Final = 30.0
 SILENCE_SECONDS: Final = 300.0
 
 
-class AsyncClient(Handlers, AsyncMethods):
+class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     """A client of one app-server: Treadle's, Codex's, or another one.
 
     `server` says where it is: nothing starts one that is found on this machine; a program's name
     (`codex`) or a command starts that one; a `ws://` or `unix://` URL or the path of a socket goes
-    to one that runs. Use it as `async with AsyncClient() as client`.
+    to one that runs; a `Connector` is a way of your own. Use it as `async with AsyncClient()`.
     """
 
     def __init__(self, server: Where | None = None, **options: Unpack[ClientOptions]) -> None:
+        check_names(options, ClientOptions.__optional_keys__)
         cwd = options.get("cwd")
         folder = None if cwd is None else str(cwd)
         connector = connector_of(

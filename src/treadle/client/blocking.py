@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
+from treadle.client.accounts import AsyncLogin
 from treadle.client.commands import AsyncCommand, Output
 from treadle.client.errors import EventsLost
 from treadle.client.events import AgentMessageDelta, Event
@@ -279,3 +280,34 @@ class Command:
 
     def __iter__(self) -> Iterator[Output]:
         return self._portal.iterate(self._command)
+
+
+class Login:
+    """`AsyncLogin`, waiting."""
+
+    def __init__(self, portal: Portal, login: AsyncLogin) -> None:
+        self._portal = portal
+        self._login = login
+
+    @property
+    def id(self) -> str:
+        """What the server calls the sign-in."""
+        return self._login.id
+
+    @property
+    def url(self) -> str:
+        """The page to open."""
+        return self._login.url
+
+    @property
+    def code(self) -> str | None:
+        """What to type there."""
+        return self._login.code
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until somebody has signed in; see `AsyncLogin.wait`."""
+        self._portal.run(self._login.wait(timeout=timeout))
+
+    def cancel(self) -> None:
+        """Give the sign-in up; whoever waits for it is told."""
+        self._portal.run(self._login.cancel())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
 from treadle.client.async_client import AsyncClient
-from treadle.client.blocking import Command, Thread
+from treadle.client.blocking import Command, Login, Thread
 from treadle.client.connectors import Attachable, Where
 from treadle.client.core import Core
 from treadle.client.events import Event
+from treadle.client.files import AnyPath
 from treadle.client.handlers import Handlers
 from treadle.client.methods import Methods
 from treadle.client.options import (
@@ -27,6 +28,7 @@ from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.tools import ToolLike
 from treadle.protocol.base import JsonValue
 from treadle.protocol.command import CommandExecResponse
+from treadle.protocol.config import ConfigWriteResponse, MergeStrategy
 from treadle.protocol.initialize import InitializeResponse
 from treadle.protocol.method import Request
 from treadle.protocol.review import ReviewDelivery, ReviewStartResponse, ReviewTarget
@@ -237,6 +239,52 @@ class Client(Handlers, Methods):
         """Run a program and stream its output; with a size (rows, columns) on a terminal."""
         work = self._client.spawn_command(command, size=size, **options)
         return Command(self._portal, self._portal.run(work))
+
+    # -- files and configuration
+
+    def read_file(self, path: AnyPath) -> bytes:
+        """All that a file holds."""
+        return self._portal.run(self._client.read_file(path))
+
+    def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
+        """All that a file holds, as text."""
+        return self._portal.run(self._client.read_text(path, encoding=encoding))
+
+    def write_file(self, path: AnyPath, data: bytes | str) -> None:
+        """Create a file or replace all it holds; text is written as UTF-8."""
+        self._portal.run(self._client.write_file(path, data))
+
+    def write_config(
+        self,
+        values: Mapping[str, JsonValue],
+        *,
+        merge_strategy: MergeStrategy = "replace",
+        expected_version: str | None = None,
+        file_path: AnyPath | None = None,
+        reload_user_config: bool = False,
+    ) -> ConfigWriteResponse:
+        """Set keys of the user's configuration; see `AsyncClient.write_config`."""
+        work = self._client.write_config(
+            values,
+            merge_strategy=merge_strategy,
+            expected_version=expected_version,
+            file_path=file_path,
+            reload_user_config=reload_user_config,
+        )
+        return self._portal.run(work)
+
+    # -- accounts
+
+    def login_api_key(self, api_key: str) -> None:
+        """Let the server use an API key, and store it."""
+        self._portal.run(self._client.login_api_key(api_key))
+
+    def login_chatgpt(self, *, device_code: bool = False) -> Login:
+        """Begin to sign in with ChatGPT; with a code if the browser is on another machine."""
+        work = self._client.login_chatgpt(device_code=device_code)
+        return Login(self._portal, self._portal.run(work))
+
+    # --
 
     def _thread(self, thread: JsonValue) -> Thread:
         return Thread(self._portal, thread)

@@ -23,18 +23,18 @@ class Attachable(Protocol):
 
 
 Dial: TypeAlias = Callable[[Nursery], Awaitable[Transport]]
-Where: TypeAlias = str | Path | Sequence[str] | Attachable
-"""A ws:// or unix:// URL, the name or path of a program, the path of a socket, a command, or a
-server in this process."""
+"""Opens a line; the tasks that it needs besides are the client's, and end with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """How to reach one server, and whether another try may reach the same one again."""
+    """A way to one server: those of `connector_of`, or one of your own."""
 
     dial: Dial
     can_return: bool
+    """Whether another try may reach the same server again: then a broken line is mended."""
     is_local: bool = True
+    """Whether the server sees the files of this machine."""
 
     async def connect(self, tasks: Nursery) -> Transport:
         """Open a line.
@@ -50,6 +50,10 @@ class Connector:
             raise ServerUnavailable(str(error), is_final=is_final) from error
 
 
+Where: TypeAlias = str | Path | Sequence[str] | Attachable | Connector
+"""A ws:// or unix:// URL, the name or path of a program, the path of a socket, a command, a server
+in this process, or a way of one's own; a `Path` is a program if it leads to a file."""
+
 _WEBSOCKET: Final = ("ws://", "wss://")
 _UNIX: Final = "unix://"
 
@@ -61,18 +65,38 @@ def connector_of(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Connector:
-    """The way to what the caller names; `None` is a server found on this machine."""
+    """The way to what the caller names; `None` is a server found on this machine.
+
+    Raises:
+        TypeError: nothing of this kind leads to a server.
+        ValueError: it names none.
+    """
+    if isinstance(where, Connector):
+        return where
+    _check(where)
     if isinstance(where, str) and where.startswith(_WEBSOCKET):
         return websocket(where, token)
     if isinstance(where, str) and where.startswith(_UNIX):
         return unix(Path(where.removeprefix(_UNIX)))
     if isinstance(where, Path):
-        return unix(where)
+        is_program = where.is_file()
+        return spawned(None, str(where.absolute()), cwd, env) if is_program else unix(where)
     if where is None or isinstance(where, str):
         return spawned(None, where, cwd, env)
     if isinstance(where, Sequence):
         return spawned(where, None, cwd, env)
     return in_process(where)
+
+
+def _check(where: object) -> None:
+    # Each of the bytes would be a word of a command.
+    is_sequence = isinstance(where, Sequence) and not isinstance(where, bytes)
+    if not (is_sequence or isinstance(where, Path | None) or hasattr(where, "attach")):
+        raise TypeError(f"{where!r} is no way to a server")
+    if is_sequence and not where:
+        raise ValueError(f"{where!r} names no server")
+    if isinstance(where, str) and "://" in where and not where.startswith((*_WEBSOCKET, _UNIX)):
+        raise ValueError(f"{where!r} is no way to a server: use ws://, wss:// or unix://")
 
 
 def spawned(
@@ -87,9 +111,16 @@ def spawned(
     async def dial(_tasks: Nursery) -> Transport:
         from treadle.transport.subprocess import spawn
 
+        _check_folder(cwd)
         return spawn(command or find_command(name, environ), cwd=cwd, env=environ)
 
     return Connector(dial, can_return=False)
+
+
+def _check_folder(cwd: str | None) -> None:
+    """Find out by ourselves: the system only says that something was not found."""
+    if cwd is not None and not Path(cwd).is_dir():
+        raise ServerUnavailable(f"there is no folder {cwd!r} to start a server in")
 
 
 def websocket(url: str, token: str | None) -> Connector:

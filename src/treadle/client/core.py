@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.asks import Asks
@@ -17,23 +18,62 @@ from treadle.client.hub import Hub
 from treadle.client.line import Line
 from treadle.client.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
 from treadle.client.tools import Toolbox
-from treadle.client.turn import interrupt
+from treadle.client.turn import Watch, interrupt
 from treadle.client.turn_state import TurnState
 from treadle.protocol.client_requests import THREAD_READ
 from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Request
 from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn
+from treadle.support.alarms import Alarms
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
 
 P = TypeVar("P")
 R = TypeVar("R")
 
+Ask: TypeAlias = Callable[[], Awaitable[tuple[str, Turn]]]
+"""Makes the request that opens a turn; gives the thread that it runs in, and the turn."""
+
 _FAREWELL_SECONDS: Final = 2.0
 _LOOKS: Final = Backoff(attempts=6, first_s=0.05, longest_s=0.8)
 
 logger = logging.getLogger(__name__)
+
+
+class _Start:
+    """A turn that is being opened, for one who waits for its start, or watches it to its end."""
+
+    __slots__ = ("ask", "outcome", "state", "watch")
+
+    def __init__(self, ask: Ask, watch: Callable[[TurnState], object] | None) -> None:
+        self.ask = ask
+        self.watch = watch
+        self.state: TurnState | None = None
+        self.outcome: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
+
+    def go_on(self, state: TurnState) -> None:
+        """The turn is open."""
+        self.state = state
+        if self.watch is None:
+            self.outcome.set_result(state)
+        else:
+            self.watch(state)
+            state.at_end(self._end)
+
+    def fail(self, error: Exception) -> None:
+        """Tell what went wrong."""
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+            self.outcome.exception()  # whoever waited may be gone
+
+    def _end(self) -> None:
+        if self.state is None or self.outcome.done():
+            return
+        if self.state.failure is not None:
+            self.fail(self.state.failure)
+        else:
+            self.outcome.set_result(self.state)
 
 
 class Core:
@@ -50,7 +90,9 @@ class Core:
         silence: float | None,
     ) -> None:
         self.tasks = Nursery()
+        self.alarms = Alarms()
         self.hub = Hub(self.tasks)
+        self.hub.can_return = backoff is not None
         self.tools = Toolbox()
         self.asks = Asks(self.hub, self.tools, policy)
         self.silence = silence
@@ -67,6 +109,7 @@ class Core:
             connector,
             self.asks.router(),
             self.tasks,
+            self.alarms,
             on_notice=self.hub.on_notice,
             on_return=self._return,
             on_end=self._end,
@@ -91,59 +134,64 @@ class Core:
             await asyncio.wait(self._farewells, timeout=_FAREWELL_SECONDS)
         await self.line.close()
         await self.tasks.close()
+        self.alarms.close()
 
-    async def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
+    def request(
+        self, method: Request[P, R], params: P, *, timeout: float | None = None
+    ) -> Coroutine[None, None, R]:
         """Ask the server."""
-        return await self.line.request(method, params, timeout=timeout)
+        return self.line.request(method, params, timeout=timeout)
 
     def message_id(self) -> str:
         """An id by which a server knows a message that it was sent twice."""
         return f"{self._name}-{next(self._numbers)}"
 
-    async def begin_turn(
-        self, ask: Callable[[], Awaitable[tuple[str, Turn]]], *, keeps_events: bool
-    ) -> TurnState:
+    async def begin_turn(self, ask: Ask) -> TurnState:
         """Make the request that opens a turn, and follow it from its first event on.
 
         A caller that is cancelled meanwhile has the turn interrupted as soon as it is known.
         """
-        answer: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
-        self.tasks.spawn(self._open_turn(ask, answer, keeps_events=keeps_events), "turn start")
+        return await self._wait_for(_Start(ask, None))
+
+    async def run_turn(
+        self, ask: Ask, *, silence: float | None, timeout: float | None
+    ) -> TurnState:
+        """Open a turn and wait for its end, in one: the caller wakes once, when it is over.
+
+        Raises:
+            ClientError: the turn was given up.
+        """
+        watch = partial(Watch, self, silence=silence, timeout=timeout)
+        return await self._wait_for(_Start(ask, watch))
+
+    async def _wait_for(self, start: _Start) -> TurnState:
+        # A task of its own: the request goes on when the caller is cancelled.
+        self.tasks.start(self._open_turn(start), "turn start")
         try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            answer.add_done_callback(self._give_up_opened)
+            return await start.outcome
+        except BaseException:
+            if start.state is not None:
+                self.give_up(start.state)
             raise
 
-    async def _open_turn(
-        self,
-        ask: Callable[[], Awaitable[tuple[str, Turn]]],
-        answer: asyncio.Future[TurnState],
-        *,
-        keeps_events: bool,
-    ) -> None:
+    async def _open_turn(self, start: _Start) -> None:
         try:
-            with self.hub.opening():
-                thread_id, turn = await ask()
-                state = TurnState(thread_id, turn, keeps_events=keeps_events)
-                self.hub.follow(state)
+            with self.hub.opening() as opening:
+                thread_id, turn = await start.ask()
+                state = TurnState(thread_id, turn, keeps_events=start.watch is None)
+                self.hub.follow(state, opening)
                 if turn.items or turn.status != "inProgress":
                     self.reconcile(state, turn)  # it is not new: its start was asked for twice
-        except (ClientError, asyncio.CancelledError) as error:
-            is_ours = isinstance(error, asyncio.CancelledError)
-            answer.set_exception(Disconnected("the client is closed") if is_ours else error)
-            answer.exception()  # whoever asked may be gone
-            if is_ours:
-                raise
+        except asyncio.CancelledError:
+            start.fail(Disconnected("the client is closed"))
+            raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
-            answer.set_exception(error)
-            answer.exception()
+            start.fail(error)
         else:
-            answer.set_result(state)
-
-    def _give_up_opened(self, answer: asyncio.Future[TurnState]) -> None:
-        if not answer.cancelled() and answer.exception() is None:
-            self.give_up(answer.result())
+            if start.outcome.cancelled():
+                self.give_up(state)
+            else:
+                start.go_on(state)
 
     def give_up(self, state: TurnState) -> None:
         """Interrupt a turn that nobody waits for any more, without waiting for it either."""

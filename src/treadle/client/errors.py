@@ -13,6 +13,7 @@
     │   ├── TurnTimeout          it was silent for too long, or took too long in all
     │   ├── ApprovalRequired     somebody would have had to decide: `ask`
     │   └── InputRequired        somebody would have had to answer: `ask`
+    ├── LoginFailed              somebody could not sign in, or gave it up: `reason`
     ├── OutputInvalid            the model's last word does not fit the type: `text`, `reason`
     └── EventsLost               whoever reads a stream fell too far behind
 
@@ -63,16 +64,26 @@ class RequestRefused(ClientError):
     """The server answered a request with an error."""
 
     def __init__(self, method: str, code: int, message: str, data: JsonValue = None) -> None:
-        super().__init__(f"{method}: {message}")
         self.method = method
         self.code = code
         self.message = message
         self.data = data
+        # The reference lists all that it has instead: two screens of names.
+        said = "the server has no such method" if self._is_unknown_variant else message
+        super().__init__(f"{method}: {said}")
 
     @property
     def kind(self) -> str | None:
-        """The precise kind of error, where the server names one."""
-        return self.data.get("kind") if isinstance(self.data, dict) else None
+        """The precise kind of error, where the server names one; `methodNotFound` from any."""
+        if isinstance(self.data, dict) and "kind" in self.data:
+            kind: str = self.data["kind"]
+            return kind
+        is_missing = self.code == NO_METHOD or self._is_unknown_variant
+        return "methodNotFound" if is_missing else None
+
+    @property
+    def _is_unknown_variant(self) -> bool:
+        return f"unknown variant `{self.method}`" in self.message
 
     @classmethod
     def of(cls, method: str, error: RpcError) -> RequestRefused:
@@ -86,6 +97,7 @@ class ServerBusy(RequestRefused):
 
 
 OVERLOADED = -32001
+NO_METHOD = -32601
 
 
 class RequestTimeout(ClientError):
@@ -160,6 +172,14 @@ class InputRequired(TurnUnsuccessful):
     def __init__(self, result: TurnResult[None], ask: object) -> None:
         super().__init__("the turn needs the user's answer", result)
         self.ask = ask
+
+
+class LoginFailed(ClientError):
+    """Nobody signed in: it was refused, or given up."""
+
+    def __init__(self, reason: str | None) -> None:
+        super().__init__(f"nobody signed in: {reason}" if reason else "nobody signed in")
+        self.reason = reason
 
 
 class OutputInvalid(ClientError):

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.client.lenient import decode
+from treadle.client.lenient import read_anyhow
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import (
     AgentMessageDeltaNotification as AgentMessageDelta,
@@ -100,19 +100,29 @@ class OutputDelta(msgspec.Struct, frozen=True):
 class Reader:
     """Reads one kind of notification, and finds the thread and the turn it belongs to."""
 
-    __slots__ = ("_decoder", "_kind", "method", "thread_of", "turn_of")
+    __slots__ = ("_decode", "_kind", "is_news", "method", "thread_of", "turn_of")
 
     def __init__(self, notification: Notification[msgspec.Struct]) -> None:
         self.method = notification.method
         self._kind = notification.params
-        self._decoder = notification.params_decoder
+        self._decode = notification.params_decoder.decode
         self.thread_of = _finder(notification.params, "thread_id", "thread")
         self.turn_of = _finder(notification.params, "turn_id", "turn")
+        # Of no thread and no command: of use only to those who listen.
+        names = getattr(notification.params, "__struct_fields__", ())
+        self.is_news = not {"thread_id", "thread", "turn_id", "turn", "process_id"} & {*names}
 
     def read(self, raw: msgspec.Raw | None) -> Event:
         """Read the params; what cannot be read at all is an unknown notification."""
+        given = b"{}" if raw is None else raw
         try:
-            event: object = decode(self._decoder, self._kind, b"{}" if raw is None else raw)
+            return self._decode(given)
+        except (msgspec.MsgspecError, ValueError):
+            return self._read_anyhow(given)
+
+    def _read_anyhow(self, raw: msgspec.Raw | bytes) -> Event:
+        try:
+            event = read_anyhow(self._kind, raw)
         except ValueError:
             return UnknownNotification(self.method, None)
         return event if isinstance(event, msgspec.Struct) else unknown(self.method, raw)
@@ -145,7 +155,7 @@ def reader_of(method: str) -> Reader | None:
     return reader
 
 
-def unknown(method: str, raw: msgspec.Raw | None) -> UnknownNotification:
+def unknown(method: str, raw: msgspec.Raw | bytes | None) -> UnknownNotification:
     """Keep a notification that no table knows, with its ids if it has any."""
     try:
         params = None if raw is None else msgspec.json.decode(raw)

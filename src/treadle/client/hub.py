@@ -27,6 +27,7 @@ from treadle.client.events import (
     unknown,
     view_of,
 )
+from treadle.client.open_text import OpenText
 from treadle.client.turn_state import OLD_ENDS, TurnState
 from treadle.protocol.command import CommandExecOutputDeltaNotification
 from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange
@@ -45,6 +46,17 @@ MAX_UNREAD: Final = 10_000
 T = TypeVar("T")
 
 Listener: TypeAlias = Callable[..., Awaitable[None] | object]
+TurnKey: TypeAlias = tuple[str | None, str]
+"""A turn by its thread and its id: servers of 0.98 count turns anew in each thread."""
+
+JOIN_SECONDS: Final = 2.0
+"""How long a turn may show nothing after another one of its thread has ended.
+
+Up to 0.118 a server puts input for a busy thread into the turn that runs, but answers with the id
+of a turn that never begins.
+"""
+TWICE_TOLD: Final = "codex/event/"
+"""How servers of 0.98 begin the names of events that they tell a second time, in old words."""
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +116,9 @@ class Opening:
         self._hub = hub
         self._serial = 0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> int:
         self._serial = self._hub.begin_opening()
+        return self._serial
 
     def __exit__(self, *_: object) -> None:
         self._hub.end_opening(self._serial)
@@ -116,16 +129,18 @@ class Hub:
 
     def __init__(self, tasks: Nursery) -> None:
         self._tasks = tasks
-        self.turns: dict[str, TurnState] = {}
+        self.turns: dict[TurnKey, TurnState] = {}
         self.seqs: dict[str, int] = {}
+        self.counts = False  # whether the server numbers its events
+        self.can_return = False  # whether a broken line is mended
         self.waiting: set[str] = set()
         """Threads that wait for somebody's answer."""
-        self._edits: dict[str, tuple[str, Sequence[FileUpdateChange]]] = {}
+        self._edits: dict[str, tuple[TurnKey, Sequence[FileUpdateChange]]] = {}
         self.on_closed: Callable[[str], None] = _ignore
         self.commands: dict[str, Callable[[CommandExecOutputDeltaNotification], None]] = {}
         self.on_resolved: Callable[[AskResolved], None] = _ignore
-        self._early: dict[str, tuple[int, list[Event]]] = {}
-        self._ended: dict[str, tuple[int, TurnState]] = {}
+        self._early: dict[TurnKey, tuple[int, list[Event]]] = {}
+        self._ended: dict[TurnKey, tuple[int, TurnState]] = {}
         self._early_ends: list[tuple[Event, str | None]] = []
         self._opening: list[int] = []
         self._serial = 0
@@ -136,37 +151,37 @@ class Hub:
 
     def on_notice(self, notice: Notice) -> None:
         """Take one notification off the line."""
+        event: Event
         try:
-            self._take(notice)
+            reader = reader_of(notice.method)
+            if reader is None:
+                event = other = unknown(notice.method, notice.params)
+                thread_id, turn_id = other.thread_id, other.turn_id
+            elif reader.is_news and not self._listeners and not self._streams:
+                return
+            else:
+                event = reader.read(notice.params)
+                thread_id, turn_id = reader.thread_of(event), reader.turn_of(event)
+            if notice.seq is not None and thread_id is not None:
+                if notice.seq <= self.seqs.get(thread_id, 0):
+                    return  # told before the line broke
+                self.seqs[thread_id] = notice.seq
+            self.tell(notice.method, event, thread_id, turn_id)
         except Exception:
             logger.exception("notification lost")  # the line lives on
-
-    def _take(self, notice: Notice) -> None:
-        event: Event
-        reader = reader_of(notice.method)
-        if reader is None:
-            event = other = unknown(notice.method, notice.params)
-            thread_id, turn_id = other.thread_id, other.turn_id
-        else:
-            event = reader.read(notice.params)
-            thread_id, turn_id = reader.thread_of(event), reader.turn_of(event)
-        if notice.seq is not None and thread_id is not None:
-            if notice.seq <= self.seqs.get(thread_id, 0):
-                return  # told before the line broke
-            self.seqs[thread_id] = notice.seq
-        self.tell(notice.method, event, thread_id, turn_id)
 
     def tell(self, method: str, event: Event, thread_id: str | None, turn_id: str | None) -> None:
         """Hand an event to its turn and to those who listen."""
         if turn_id:
             if type(event) in _ITEMS:
                 self._note_edits(event)
-            state = self.turns.get(turn_id)
+            key = thread_id or self._thread_of(turn_id), turn_id
+            state = self.turns.get(key)
             if state is not None:
                 state.feed(event)
             elif self._opening:
-                self._early.setdefault(turn_id, (self._serial, []))[1].append(event)
-        else:
+                self._early.setdefault(key, (self._serial, []))[1].append(event)
+        elif not method.startswith(TWICE_TOLD):
             self._tell_outside(method, event, thread_id)
         if self._listeners:
             self._tell_listeners(method, event)
@@ -212,28 +227,46 @@ class Hub:
         _drop_before(self._opening[0], self._early)
         _drop_before(self._opening[0], self._ended)
 
-    def follow(self, state: TurnState) -> None:
-        """Give a turn its events, from the first that was told since its request was made."""
-        turn_id = state.id
-        _, ended = self._ended.get(turn_id, (0, None))
-        known = self.turns.get(turn_id) or ended
+    def follow(self, state: TurnState, opening: int | None = None) -> None:
+        """Give a turn its events, from the first that was told since its opening began."""
+        key = state.thread_id, state.id
+        _, ended = self._ended.get(key, (0, None))
+        known = self.turns.get(key) or ended
         if known is not None:
             # A server may put new input into the turn that runs, and answer with that one.
             known.share_with(state)
             return
-        self.turns[turn_id] = state
+        self.turns[key] = state
+        if self.can_return and not self.counts:
+            state.text = OpenText()
         state.at_end(partial(self._on_end, state))
-        _, events = self._early.pop(turn_id, (0, []))
+        _, events = self._early.pop(key, (0, []))
         for event in events:
             state.feed(event)
         ends, self._early_ends = self._early_ends, []
         for event, thread_id in ends:
             self._end_only_turn(event, thread_id)
+        for ended_in, other in self._ended.values():
+            if opening is not None and ended_in >= opening:
+                self._expect(state, other)
 
     def _on_end(self, state: TurnState) -> None:
-        self.turns.pop(state.id, None)
+        key = state.thread_id, state.id
+        self.turns.pop(key, None)
         if self._opening:
-            self._ended[state.id] = self._serial, state
+            self._ended[key] = self._serial, state
+        for other in self.turns.values():
+            self._expect(other, state)
+
+    def _expect(self, state: TurnState, ended: TurnState) -> None:
+        """Let a turn begin soon, now that another one is over; else that one took its input."""
+        if state.thread_id == ended.thread_id and not (state.has_items or ended.failure):
+            join = partial(_join, state, ended, state.heard_at)
+            asyncio.get_running_loop().call_later(JOIN_SECONDS, join)
+
+    def _thread_of(self, turn_id: str) -> str | None:
+        """The thread of a turn that is followed, for events that do not say it."""
+        return next((state.thread_id for state in self.turns.values() if state.id == turn_id), None)
 
     def _end_only_turn(self, event: Event, thread_id: str | None) -> None:
         """End the turn that an ending without an id can only mean."""
@@ -250,15 +283,17 @@ class Hub:
 
     def edits(self, item_id: str) -> Sequence[FileUpdateChange]:
         """The edits of an item that are not made yet."""
-        return self._edits.get(item_id, ("", ()))[1]
+        return self._edits.get(item_id, (None, ()))[1]
 
     def _note_edits(self, event: Event) -> None:
         if isinstance(event, ItemStarted) and isinstance(event.item, FileChangeThreadItem):
-            self._edits[event.item.id] = event.turn_id, event.item.changes
+            key = event.thread_id, event.turn_id
+            self._edits[event.item.id] = key, event.item.changes
         elif isinstance(event, ItemCompleted):
             self._edits.pop(event.item.id, None)
         elif isinstance(event, TurnCompleted) and self._edits:
-            ended = [id_ for id_, (turn_id, _) in self._edits.items() if turn_id == event.turn.id]
+            over = event.thread_id, event.turn.id
+            ended = [id_ for id_, (key, _) in self._edits.items() if key == over]
             for item_id in ended:
                 del self._edits[item_id]
 
@@ -343,7 +378,12 @@ def _ignore(_event: object) -> None:
     pass
 
 
-def _drop_before(serial: int, kept: dict[str, tuple[int, T]]) -> None:
+def _join(state: TurnState, ended: TurnState, heard_at: float) -> None:
+    if not state.is_over and state.heard_at == heard_at:
+        ended.share_with(state)
+
+
+def _drop_before(serial: int, kept: dict[TurnKey, tuple[int, T]]) -> None:
     for key in [key for key, (made, _) in kept.items() if made < serial]:
         del kept[key]
 

@@ -45,8 +45,16 @@ def decode(decoder: msgspec.json.Decoder[T], kind: object, raw: bytes | msgspec.
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError):
-        document = json.loads(bytes(raw).decode("utf-8", "replace"))
-        return read(document, kind)  # type: ignore[return-value]  # as near to it as can be
+        return read_anyhow(kind, raw)  # type: ignore[return-value]  # as near to it as can be
+
+
+def read_anyhow(kind: object, raw: bytes | msgspec.Raw) -> object:
+    """Read a document that the strict decoder has refused.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return read(json.loads(bytes(raw).decode("utf-8", "replace")), kind)
 
 
 def read(value: JsonValue, kind: object) -> object:

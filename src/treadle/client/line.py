@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from math import inf
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
-
-import msgspec
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from treadle.client.connectors import Connector
 from treadle.client.errors import (
@@ -35,6 +33,7 @@ from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Notification, Request
 from treadle.rpc.envelope import Notice
 from treadle.rpc.errors import RpcError
+from treadle.support.alarms import Alarms
 from treadle.support.tasks import Nursery
 from treadle.transport.base import Transport
 
@@ -80,6 +79,7 @@ class Line:
         connector: Connector,
         router: Router[None],
         tasks: Nursery,
+        alarms: Alarms,
         *,
         on_notice: Callable[[Notice], None],
         on_return: Callable[[Asker], Awaitable[None]],
@@ -91,6 +91,7 @@ class Line:
         self._connector = connector
         self._router = router
         self._tasks = tasks
+        self._alarms = alarms
         self._on_notice = on_notice
         self._on_return = on_return
         self._on_end = on_end
@@ -149,7 +150,7 @@ class Line:
         """
         seconds = self._timeout if timeout is None else timeout
         try:
-            async with asyncio.timeout(None if seconds == inf else seconds):
+            with self._alarms.limit(None if seconds == inf else seconds):
                 return await self._persist(method, params)
         except TimeoutError:
             raise RequestTimeout(method.method, seconds or 0) from None
@@ -157,7 +158,9 @@ class Line:
     async def _persist(self, method: Request[P, R], params: P) -> R:
         delays = _BUSY.delays()
         while True:
-            link = await self._living()
+            link = self._link if self._is_up.is_set() else None
+            if link is None:
+                link = await self._living()
             try:
                 return await _ask(link.connection, method, params)
             except RequestRefused as refused:
@@ -252,16 +255,10 @@ class Line:
 
 async def _ask(connection: Connection[None], method: Request[P, R], params: P) -> R:
     try:
-        raw = await connection.request(_raw(method), params)
+        raw = await connection.request_raw(method.method, params)
     except RpcError as error:
         raise RequestRefused.of(method.method, error) from None
     return decode(method.result_decoder, method.result, raw)
-
-
-@cache
-def _raw(method: Request[P, Any]) -> Request[P, msgspec.Raw]:
-    """The same method, whose result is left for a reader that forgives."""
-    return Request(method.method, method.params, msgspec.Raw)
 
 
 def _copy(failure: Disconnected) -> Disconnected:

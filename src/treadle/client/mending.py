@@ -16,6 +16,8 @@ _ESCAPE: Final = re.compile(
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 
+_BACKSLASH: Final = ord("\\")
+
 
 class MendedTransport:
     """Passes frames on; half a character becomes the sign for one that is missing.
@@ -65,8 +67,8 @@ def mended(transport: Transport) -> Transport:
 
 
 def _mend(frame: Frame) -> Frame:
-    # Almost no message has an escape of this kind, and looking for two bytes costs nothing.
-    if isinstance(frame, bytes) and b"\\u" in frame:
+    # Few messages have an escape at all, and looking for one number costs next to nothing.
+    if isinstance(frame, bytes) and _BACKSLASH in frame and b"\\u" in frame:
         return _ESCAPE.sub(_replace, frame)
     return frame
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -63,6 +64,7 @@ def _make(name: str, request: Request[Any, Any]) -> Callable[..., object]:
         if len(args) > len(names):
             raise TypeError(f"{name}() takes {len(names)} positional arguments, got {len(args)}")
         given.update(zip(names, args, strict=False))
+        given = {key: str(each) if isinstance(each, Path) else each for key, each in given.items()}
         return self.request(request, kind(**given) if is_struct else given["params"])
 
     method.__name__ = name

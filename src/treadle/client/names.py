@@ -149,7 +149,7 @@ NAMES: Final = {
     "account/bedrock/setup": "set_up_bedrock",
     "account/bedrock/checkGovCloudRequirements": "check_bedrock_gov_cloud",
     "account/login/cancel": "cancel_login",
-    "account/logout": "log_out",
+    "account/logout": "logout",
     "account/rateLimits/read": "read_rate_limits",
     "account/rateLimitResetCredit/consume": "consume_rate_limit_reset_credit",
     "account/usage/read": "read_account_usage",
@@ -192,6 +192,8 @@ OWN: Final = frozenset(
         "turn/steer",
         "review/start",
         "command/exec",
+        "fs/readFile",
+        "fs/writeFile",
     }
 )
 """Methods that the client has its own form of, with more comfort than the table gives."""

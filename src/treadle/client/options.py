@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, TypedDict
 
@@ -187,15 +187,36 @@ _ALIASES: Final = {"approval_policy": "approvalPolicy", "sandbox": "sandbox"}
 
 
 def inputs_of(given: Input) -> list[UserInput]:
-    """What a turn is given, in the protocol's words."""
-    parts = [given] if isinstance(given, str | Path | msgspec.Struct) else given
-    return [_input(part) for part in parts]
+    """What a turn is given, in the protocol's words.
+
+    Raises:
+        TypeError: it is nothing that a turn can be given.
+    """
+    parts: JsonValue = given
+    is_many = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    return [_input(part) for part in (parts if is_many else [parts])]
 
 
-def _input(part: str | Path | UserInput) -> UserInput:
+def _input(part: JsonValue) -> UserInput:
     if isinstance(part, str):
         return TextUserInput(text=part)
-    return LocalImageUserInput(path=str(part)) if isinstance(part, Path) else part
+    if isinstance(part, Path):
+        return LocalImageUserInput(path=str(part))
+    is_input = isinstance(part, msgspec.Struct)
+    if not is_input:
+        raise TypeError(f"a turn takes text, the Path of a picture or an input, not {part!r}")
+    known: UserInput = part
+    return known
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that nobody knows, which may be a known one misspelt.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if unknown := sorted(set(given) - set(known)):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
 
 
 def spelled(options: JsonValue) -> dict[str, JsonValue]:

@@ -85,34 +85,59 @@ class Portal:
 class _Call(Generic[T]):
     """One coroutine that a thread waits for; a bare lock wakes it at the least cost."""
 
-    __slots__ = ("_done", "_task", "_work")
+    __slots__ = ("_error", "_is_over", "_outcome", "_over", "_task", "_work")
 
     def __init__(self, work: Coroutine[None, None, T]) -> None:
         self._work = work
-        self._task: asyncio.Task[T] | None = None
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._task: asyncio.Task[None] | None = None
+        self._outcome: tuple[T] | None = None
+        self._error: BaseException | None = None
+        self._is_over = False
+        self._over = threading.Lock()
+        self._over.acquire()
 
     def start(self) -> None:
         """Begin, in the loop's thread."""
         loop = asyncio.get_running_loop()
         if sys.version_info >= (3, 12):
             # Begins now, and not in the loop's next round.
-            self._task = asyncio.Task(self._work, loop=loop, eager_start=True)
+            self._task = asyncio.Task(self._carry_out(), loop=loop, eager_start=True)
         else:
-            self._task = loop.create_task(self._work)
-        self._task.add_done_callback(lambda _task: self._done.release())
+            self._task = loop.create_task(self._carry_out())
+            # It may be cancelled before it has begun.
+            self._task.add_done_callback(lambda _task: self._end())
 
     def wait(self, loop: asyncio.AbstractEventLoop) -> T:
         """Wait for the outcome, in the caller's thread."""
         try:
-            self._done.acquire()
+            self._over.acquire()
         except KeyboardInterrupt:
             loop.call_soon_threadsafe(self._cancel)
             raise
-        if self._task is None:
+        try:
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._error = None  # it holds this frame, which holds it
+        if self._outcome is None:
             raise RuntimeError("the loop never ran it")
-        return self._task.result()
+        return self._outcome[0]
+
+    async def _carry_out(self) -> None:
+        try:
+            self._outcome = (await self._work,)
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            # Here, and not when the task is done, which the loop tells in its next round.
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._over.release()
 
     def _cancel(self) -> None:
         if self._task is not None:

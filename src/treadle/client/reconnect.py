@@ -57,6 +57,9 @@ class Backoff:
 
 async def catch_up(ask: Asker, hub: Hub, thread_id: str, reconcile: Reconcile) -> bool:
     """Subscribe to a thread again and tell its turns what they missed; false if that is refused."""
+    for state in hub.turns.values():
+        if state.thread_id == thread_id and state.text is not None and not hub.counts:
+            state.text.break_off()
     try:
         thread = await _resume(ask, thread_id, hub.seqs.get(thread_id))
     except RequestRefused as refused:
@@ -65,7 +68,7 @@ async def catch_up(ask: Asker, hub: Hub, thread_id: str, reconcile: Reconcile) -
     hub.note_status(thread_id, thread.status)
     turns = {turn.id: turn for turn in thread.turns}
     for state in list(hub.turns.values()):
-        if state.id in turns:
+        if state.thread_id == thread_id and state.id in turns:
             reconcile(state, turns[state.id])
     return True
 
@@ -104,8 +107,9 @@ def tell_missed(state: TurnState, turn: Turn) -> None:
         if gist in known:
             known.remove(gist)  # stored under another id than it was told with
             continue
+        told = item if state.text is None else state.text.named(item)
         state.feed(
-            ItemCompleted(item=item, thread_id=state.thread_id, turn_id=turn.id, completed_at_ms=0)
+            ItemCompleted(item=told, thread_id=state.thread_id, turn_id=turn.id, completed_at_ms=0)
         )
     if turn.status != "inProgress":
         # Its items were told above, some of them under other ids.

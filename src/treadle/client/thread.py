@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, Unpack, overload
 
 from treadle.client.errors import Disconnected, OutputInvalid
@@ -10,7 +11,7 @@ from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, s
 from treadle.client.output import REPAIR, output_schema, read_output
 from treadle.client.result import ReviewResult, TurnResult, review_of
 from treadle.client.tools import ToolLike
-from treadle.client.turn import AsyncTurn
+from treadle.client.turn import AsyncTurn, outcome_of
 from treadle.client.turn_state import TurnState
 from treadle.protocol.client_requests import (
     REVIEW_START,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from treadle.client.async_client import AsyncClient
-    from treadle.client.core import Core
+    from treadle.client.core import Ask, Core
 
 T = TypeVar("T")
 
@@ -125,16 +126,14 @@ class AsyncThread:
         """
         if output_type is not None:
             options["output_schema"] = output_schema(output_type)
-        turn = self._turn(given, options, silence=silence, timeout=timeout, keeps_events=False)
-        result = await turn.result()
+        result = await self._run(given, options, silence=silence, timeout=timeout)
         if output_type is None:
             return result
         try:
             output = read_output(output_type, result.agent_message)
         except OutputInvalid as invalid:
             words = REPAIR.format(reason=invalid.reason)
-            turn = self._turn(words, options, silence=silence, timeout=timeout, keeps_events=False)
-            second = await turn.result()
+            second = await self._run(words, options, silence=silence, timeout=timeout)
             output = read_output(output_type, second.agent_message)
             result = replace(second, items=[*result.items, *second.items])
         return TurnResult(
@@ -156,7 +155,7 @@ class AsyncThread:
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
         """A turn to iterate over: it starts with the first step."""
-        return self._turn(given, options, silence=silence, timeout=timeout, keeps_events=True)
+        return self._turn(given, options, silence=silence, timeout=timeout)
 
     async def start_turn(
         self,
@@ -167,7 +166,7 @@ class AsyncThread:
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
         """Start a turn, and give it as soon as the server has announced it."""
-        turn = self._turn(given, options, silence=silence, timeout=timeout, keeps_events=True)
+        turn = self._turn(given, options, silence=silence, timeout=timeout)
         await turn.start()
         return turn
 
@@ -229,12 +228,13 @@ class AsyncThread:
         )
 
         async def ask() -> tuple[str, Turn]:
-            await self._subscribe()
+            if self.id not in self._core.subscribed:
+                await self._subscribe()
             answer = await self._core.request(REVIEW_START, params)
             return answer.review_thread_id or self.id, answer.turn
 
         async def begin() -> TurnState:
-            return await self._core.begin_turn(ask, keeps_events=True)
+            return await self._core.begin_turn(ask)
 
         return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
 
@@ -271,40 +271,44 @@ class AsyncThread:
 
     # --
 
-    def _turn(
-        self,
-        given: Input,
-        options: TurnOptions,
-        *,
-        silence: float | None,
-        timeout: float | None,
-        keeps_events: bool,
-    ) -> AsyncTurn:
-        inputs = inputs_of(given)
-        fields = spelled(options)
-        fields.setdefault("client_user_message_id", self._core.message_id())
-        params = TurnStartParams(input=inputs, thread_id=self.id, **fields)
+    async def _run(
+        self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
+    ) -> TurnResult[None]:
+        ask = self._starter(given, options)
+        silence = self._silence(silence)
+        state = await self._core.run_turn(ask, silence=silence, timeout=timeout)
+        return outcome_of(state)
 
-        async def ask() -> tuple[str, Turn]:
-            return self.id, await self._start(params)
+    def _turn(
+        self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
+    ) -> AsyncTurn:
+        ask = self._starter(given, options)
 
         async def begin() -> TurnState:
-            return await self._core.begin_turn(ask, keeps_events=keeps_events)
+            return await self._core.begin_turn(ask)
 
         return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
 
-    async def _start(self, params: TurnStartParams) -> Turn:
+    def _starter(self, given: Input, options: TurnOptions) -> Ask:
+        """What asks for the turn, however often: its message is known by its id."""
+        fields = spelled(options)
+        fields.setdefault("client_user_message_id", self._core.message_id())
+        params = TurnStartParams(input=inputs_of(given), thread_id=self.id, **fields)
+        return partial(self._start, params)
+
+    async def _start(self, params: TurnStartParams) -> tuple[str, Turn]:
         """Start a turn once, however often the line breaks meanwhile."""
         while True:
             try:
-                await self._subscribe()
-                return (await self._core.request(TURN_START, params)).turn
+                if self.id not in self._core.subscribed:
+                    await self._subscribe()
+                return self.id, (await self._core.request(TURN_START, params)).turn
             except Disconnected:
                 if not self._core.line.can_return:
                     raise
             turn = await self._find_turn(params.client_user_message_id)
             if turn is not None:
-                return turn
+                return self.id, turn
 
     async def _find_turn(self, message_id: str | None) -> Turn | None:
         """The turn that a message has begun, if the server has had the message."""
@@ -318,8 +322,7 @@ class AsyncThread:
         return self._core.silence if given == DEFAULT else given
 
     async def _subscribe(self) -> None:
-        """Make sure that the thread's events come to this client."""
-        if self.id not in self._core.subscribed:
-            params = ThreadResumeParams(thread_id=self.id, exclude_turns=True)
-            await self._core.request(THREAD_RESUME, params)
-            self._core.subscribed.add(self.id)
+        """Have the thread's events come to this client."""
+        params = ThreadResumeParams(thread_id=self.id, exclude_turns=True)
+        await self._core.request(THREAD_RESUME, params)
+        self._core.subscribed.add(self.id)

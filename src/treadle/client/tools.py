@@ -141,6 +141,8 @@ def make_tool(
     """
     if isinstance(function, Tool):
         return function
+    if not callable(function):
+        raise TypeError(f"a tool is a function, not {function!r}")
     about, words = _read_docstring(inspect.getdoc(function) or "")
     called: str = name or getattr(function, "__name__", None) or type(function).__name__
     fields, context_name = _fields(function, called, words)
@@ -223,6 +225,10 @@ class Toolbox:
     def bind(self, thread_id: str, tools: Iterable[Tool]) -> None:
         """Let these serve one thread."""
         self._by_thread.setdefault(thread_id, {}).update(_by_name(tools))
+
+    def unbind(self, thread_id: str) -> None:
+        """Let nothing but the shared tools serve a thread any more."""
+        self._by_thread.pop(thread_id, None)
 
     async def call(self, params: DynamicToolCallParams) -> DynamicToolCallResponse:
         """Serve a call; whatever goes wrong is told to the model."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -89,7 +90,7 @@ class AsyncTurn:
         except BaseException:
             self._core.give_up(state)
             raise
-        return _outcome(state.result())
+        return outcome_of(state)
 
     async def steer(self, given: Input) -> str:
         """Give the running turn more input; gives the id of the turn that took it."""
@@ -165,7 +166,14 @@ class AsyncTurn:
             return self._state
 
 
-def _outcome(result: TurnResult[None]) -> TurnResult[None]:
+def outcome_of(state: TurnState) -> TurnResult[None]:
+    """What came of a turn that is over.
+
+    Raises:
+        TurnFailed: it ended with an error.
+        TurnInterrupted: somebody stopped it.
+    """
+    result = state.result()
     match result.turn.status:
         case "failed":
             raise TurnFailed(result)
@@ -210,12 +218,11 @@ class Watch:
         self._core = core
         self._state = state
         self._silence = silence
-        loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        if silence is not None:
-            self._timers["silence"] = loop.call_later(silence, self._check)
-        if timeout is not None:
-            self._timers["total"] = loop.call_later(timeout, self._expire, timeout)
+        alarms = core.alarms
+        self._silent = None if silence is None else alarms.set(silence, self._check)
+        self._late = (
+            None if timeout is None else alarms.set(timeout, partial(self._expire, timeout))
+        )
         state.at_end(self._stop)
 
     def _check(self) -> None:
@@ -224,12 +231,12 @@ class Watch:
         if self._silence is None or state.is_over:
             return
         hub = self._core.hub
-        if hub.turns.get(state.id, state).open_asks or state.thread_id in hub.waiting:
+        followed = hub.turns.get((state.thread_id, state.id), state)
+        if followed.open_asks or state.thread_id in hub.waiting:
             state.heard_at = now
         left = state.heard_at + self._silence - now
         if left > 0:
-            loop = asyncio.get_running_loop()
-            self._timers["silence"] = loop.call_later(left, self._check)
+            self._silent = self._core.alarms.set(left, self._check)
         else:
             self._core.tasks.spawn(self._look(self._silence), f"look after {state.id}")
 
@@ -251,5 +258,6 @@ class Watch:
         self._core.give_up(self._state)
 
     def _stop(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        for alarm in (self._silent, self._late):
+            if alarm is not None:
+                alarm.cancel()

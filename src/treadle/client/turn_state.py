@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.client.errors import ClientError, EventsLost
 from treadle.client.events import (
+    AgentMessageDelta,
     Event,
     ItemCompleted,
     ItemStarted,
@@ -24,6 +25,7 @@ from treadle.client.events import (
     UnknownNotification,
 )
 from treadle.client.lenient import Item
+from treadle.client.open_text import HELD, OpenText
 from treadle.client.result import TurnResult, last_word
 from treadle.protocol.error import TurnError
 from treadle.protocol.turn import Turn, TurnPlanStep
@@ -43,6 +45,9 @@ class TurnState:
         self.thread_id = thread_id
         self.turn = turn
         self.items: dict[str, Item] = {}
+        # How items began, and which of them were begun anew after an end.
+        self._starts: dict[str, ItemStarted] = {}
+        self._reopened: set[str] = set()
         self.diff: str | None = None
         self.plan: list[TurnPlanStep] = []
         self.usage: ThreadTokenUsage | None = None
@@ -51,6 +56,9 @@ class TurnState:
         self.now = asyncio.get_running_loop().time
         self.heard_at = self.now()
         self.is_running = False
+        self.has_items = False
+        self.text: OpenText | None = None
+        """The words told so far, if the line may break and nobody else would know."""
         self.is_over = False
         self.is_given_up = False
         self._is_ending = False
@@ -84,6 +92,8 @@ class TurnState:
         """Take the next event of the turn."""
         if self.is_over:
             return
+        if self.text is not None and not self._admit(event, self.text):
+            return
         for twin in self._twins:
             twin.feed(event)
         self.heard_at = self.now()
@@ -96,6 +106,24 @@ class TurnState:
             self._end()
         elif self._waiters:
             self._wake()
+
+    def _admit(self, event: Event, text: OpenText) -> bool:
+        """Tell first what is missing before an event; false if it is not to be told itself."""
+        if isinstance(event, TurnCompleted):
+            for item in text.unheard(event.turn.items, self.items):
+                self.feed(
+                    ItemCompleted(
+                        item=item, thread_id=self.thread_id, turn_id=self.id, completed_at_ms=0
+                    )
+                )
+        rest = text.take(event, self.items)
+        if rest is HELD:
+            self.heard_at = self.now()
+        elif isinstance(rest, AgentMessageDelta):
+            for twin in self._twins:
+                twin.feed(rest)
+            self._hand_over(rest)
+        return rest is not HELD
 
     def _hand_over(self, event: Event) -> None:
         if self._tap is not None:
@@ -125,6 +153,8 @@ class TurnState:
     def share_with(self, twin: TurnState) -> None:
         """Let somebody else follow the same turn from here on, with what is known of it."""
         twin.items.update(self.items)
+        twin._starts.update(self._starts)
+        twin._reopened.update(self._reopened)
         twin.diff, twin.plan, twin.usage = self.diff, self.plan, self.usage
         twin.is_running = self.is_running
         if not self.is_over:
@@ -213,11 +243,10 @@ class TurnState:
                 self.turn = event.turn
                 self._is_ending = True
             case ItemStarted():
-                return event.item.id not in self.items
+                self.has_items = True
+                return self._note_start(event)
             case ItemCompleted():
-                if event.item.id in self.items:
-                    return False
-                self.items[event.item.id] = event.item
+                return self._note_item(event.item)
             case TurnDiffUpdated():
                 self.diff = event.diff
             case TurnPlanUpdated():
@@ -228,6 +257,31 @@ class TurnState:
                 self._error = event.error
             case _:
                 self._note_old_end(event)
+        return True
+
+    def _note_start(self, event: ItemStarted) -> bool:
+        """Keep how an item began; false if it is known to have ended since.
+
+        A server whose model broke off may begin it anew under the same id.
+        """
+        id_ = event.item.id
+        before = self._starts.get(id_)
+        if id_ in self.items:
+            if before is None or before == event:
+                return False
+            self._reopened.add(id_)
+        self._starts[id_] = event
+        return True
+
+    def _note_item(self, item: Item) -> bool:
+        """Keep a finished item; false if it was finished before."""
+        if item.id in self.items:
+            if item.id not in self._reopened:
+                return False
+            self._reopened.discard(item.id)
+            # What took its place came later than all the others.
+            del self.items[item.id]
+        self.items[item.id] = item
         return True
 
     def _note_old_end(self, event: Event) -> None:

@@ -12,19 +12,16 @@ from typing import Final
 from treadle.client.approvals import ApprovalPolicy, OnElicitation, OnUserInput
 from treadle.client.async_client import AsyncClient
 from treadle.client.connectors import Connector, Where, connector_of
-from treadle.client.core import Core
 from treadle.client.errors import RequestTimeout
 from treadle.client.find import find_command
 from treadle.client.handlers import OnTokenRefresh
 from treadle.client.options import ThreadOptions, TurnOptions
-from treadle.client.reconnect import Backoff
 from treadle.client.tools import Tool, ToolError, ToolLike, make_tool
 from treadle.client.unattended_answers import Questions
 from treadle.client.unattended_events import OnEvent
 from treadle.client.unattended_tap import Tap
 from treadle.client.unattended_usage import Usage
 from treadle.client.worker import call
-from treadle.protocol.initialize import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.policy import AskForApproval, SandboxMode
 from treadle.support.tasks import Nursery
 from treadle.transport.base import Transport
@@ -93,7 +90,9 @@ class SessionOptions:
         where = self.server
         if isinstance(where, str):
             return "://" not in where
-        return where is None or (isinstance(where, Sequence) and not isinstance(where, Path))
+        if isinstance(where, Path):
+            return where.is_file()
+        return where is None or isinstance(where, Sequence)
 
 
 _MERGED: Final = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh"]
@@ -104,36 +103,22 @@ class SessionClient(AsyncClient):
 
     def __init__(self, options: SessionOptions, cwd: str, tap: Tap) -> None:
         super().__init__(
-            None,
+            tap.on(_bounded(_connector(options, cwd), options.read_seconds)),
             cwd=cwd,
+            client_name=options.client_name,
             model=options.model,
             approval_policy=options.approval_policy,
             sandbox=options.sandbox,
+            request_timeout=options.read_seconds,
+            turn_silence=None,
         )
-        connector = _bounded(_connector(options, cwd), options.read_seconds)
-        self._core = Core(
-            tap.on(connector),
-            _hello(options.client_name),
-            policy=None,
-            backoff=Backoff() if connector.can_return else None,
-            timeout=options.read_seconds,
-            silence=None,
-        )
-
-
-def _hello(name: str) -> InitializeParams:
-    from treadle import __version__
-
-    return InitializeParams(
-        client_info=ClientInfo(name=name, version=__version__, title=name),
-        capabilities=InitializeCapabilities(experimental_api=True),
-    )
 
 
 def _connector(options: SessionOptions, cwd: str) -> Connector:
     where = options.server
     if not options.is_process:
         return connector_of(where, token=options.token)
+    program = str(where.absolute()) if isinstance(where, Path) else None
     hidden = frozenset(options.hidden_env)
     environ = {k: v for k, v in {**os.environ, **options.env}.items() if k not in hidden}
 
@@ -143,7 +128,8 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
         if isinstance(where, Sequence) and not isinstance(where, str):
             command = list(where)
         else:
-            command = find_command(where if isinstance(where, str) else None, environ)
+            named = where if isinstance(where, str) else None
+            command = find_command(program or named, environ)
         merged = [*_MERGED, *command] if options.merge_stderr else command
         return spawn(merged, cwd=cwd, env=environ)
 

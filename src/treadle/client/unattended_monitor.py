@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
 from treadle.client.unattended_answers import TOOL_APPROVAL, UNAVAILABLE, needs_input
@@ -42,7 +42,7 @@ class Monitor:
         self.rate_limits: dict[str, RateLimit] = {}
         self.thread_id: str | None = None
         self.turn_id: str | None = None
-        self.heard_at = monotonic()
+        self.heard_at = 0.0
         self._delivery = delivery
         self._tools = tools
         self._max_tokens = max_tokens
@@ -64,13 +64,13 @@ class Monitor:
         """How long nothing was heard of the thread while the server owed us something."""
         if self.tap.open_questions:
             # The server waits for us: for an answer, or for a tool that runs here.
-            self.heard_at = monotonic()
-        return monotonic() - self.heard_at
+            self.heard_at = _now()
+        return _now() - self.heard_at
 
     def begin_turn(self) -> None:
         """A turn is asked for; the clock starts anew."""
         self.turn_id = None
-        self.heard_at = monotonic()
+        self.heard_at = _now()
 
     def turn_is(self, turn_id: str) -> None:
         """The turn that was asked for is this one."""
@@ -105,7 +105,7 @@ class Monitor:
     def noticed(self, method: str, params: JsonValue) -> None:
         """Keep accounts, and tell it on."""
         if self._is_ours(params):
-            self.heard_at = monotonic()
+            self.heard_at = _now()
             self._note_start(method, params)
             self._note_work(method, params)
         if self.ledger.note(method, params):
@@ -118,7 +118,7 @@ class Monitor:
 
     def answered(self, question: Question, result: JsonValue, error: JsonValue) -> None:
         """Tell what was answered, from what really went out."""
-        self.heard_at = monotonic()
+        self.heard_at = _now()
         if error is not None:
             kind = EventKind.REQUEST_REFUSED
             logger.warning("refused a request", extra={"method": question.method})
@@ -129,7 +129,7 @@ class Monitor:
 
     def strayed(self, text: str, *, is_json: bool) -> None:
         """Tell of a line that is no message; it counts as no sign of life."""
-        logger.warning("dropped a line", extra={"is_json": is_json})
+        logger.debug("dropped a line", extra={"is_json": is_json})  # the event says it
         kind = EventKind.OTHER_MESSAGE if is_json else EventKind.MALFORMED
         self.emit(kind, payload=text)
 
@@ -191,6 +191,11 @@ class Monitor:
             is_good = _is_yes(fields)
             return EventKind.APPROVAL_AUTO_APPROVED if is_good else EventKind.APPROVAL_DECLINED
         return EventKind.REQUEST_ANSWERED
+
+
+def _now() -> float:
+    """The loop's own clock, which is monotonic: the timers of a session go by it."""
+    return asyncio.get_running_loop().time()
 
 
 def _is_yes(fields: dict[str, JsonValue]) -> bool:

@@ -129,10 +129,10 @@ class _Run:
         begun = session.turn_count
         try:
             report = await session.run(words)
+            # One that fails counts as a failure: else it could be the last, and no turn be done.
+            state.turns += 1
         finally:
-            if session.turn_count > begun:
-                state.turns += 1
-                state.is_prompt_sent = True
+            state.is_prompt_sent = state.is_prompt_sent or session.turn_count > begun
             self._save()
         self._reports.append(report)
         return report
@@ -201,7 +201,8 @@ class _Run:
         if wait is None or not self._may_help(error):
             state.blocked = str(error.kind)
             self._save()
-            error.add_note(f"the run gave up after {state.failures} failures")
+            if state.failures > 1:
+                error.add_note(f"the run gave up after {state.failures} failures")
             raise error
         if error.retry_at is not None:
             wait = max(wait, error.retry_at - time.time())

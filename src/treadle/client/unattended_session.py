@@ -322,7 +322,7 @@ class Session:
             thread = await self._client.read_thread(turn.thread_id, include_turns=True)
         except ClientError:
             return False  # it does not know, or does not answer: no sign of life
-        state = self._client.core.hub.turns.get(turn.id)
+        state = self._client.core.hub.turns.get((turn.thread_id, turn.id))
         if state is None:
             return True
         for known in thread.turns:
@@ -335,7 +335,8 @@ class Session:
         """End the turn that runs with this error."""
         self._failure = self._failure or error
         core = self._client.core
-        state = core.hub.turns.get(self._monitor.turn_id or "")
+        key = self._monitor.thread_id, self._monitor.turn_id or ""
+        state = core.hub.turns.get(key)
         if state is not None:
             state.fail(error)
             core.give_up(state)

@@ -13,10 +13,13 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from treadle.connection.context import S
 from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
 from treadle.connection.outbound import MAX_OUTBOUND_BYTES, Outbound
 from treadle.connection.router import Router
+from treadle.protocol.base import JsonValue
 from treadle.protocol.method import Notification, Request
 from treadle.rpc import envelope
 from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
@@ -33,6 +36,8 @@ Answering: TypeAlias = Coroutine[None, None, R]
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
 MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
+MAX_TOLD_DROPS: Final = 10
+"""How many dropped frames of one peer are worth a warning each."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +88,7 @@ class Connection(Generic[S]):
         self._reader: asyncio.Task[None] | None = None
         self._farewell: Callable[[], Awaitable[None]] | None = None
         self._is_lost = False
+        self._dropped = 0
         self._is_over = False
 
     @property
@@ -139,19 +145,40 @@ class Connection(Generic[S]):
         await self._outbound.room()
         return await self.ask(method, params, id_=id_)
 
+    async def request_raw(self, method: str, params: JsonValue) -> msgspec.Raw:
+        """Ask the peer and wait for its answer, for whoever reads it in a way of their own.
+
+        Raises:
+            RpcError: the peer refused.
+            ConnectionLost: it hung up first.
+        """
+        if not self._outbound.has_room:
+            await self._outbound.room()
+        id_, answer = self._put_question(method, params, None)
+        try:
+            return (await answer).result
+        finally:
+            self._open.pop(id_, None)
+
     def ask(self, method: Request[P, R], params: P, *, id_: Id | None = None) -> Answering[R]:
         """Put a question at once, in its place among the notifications; await the answer later.
 
         Raises:
             ConnectionLost: the peer hung up.
         """
+        return self._answer(method, *self._put_question(method.method, params, id_))
+
+    def _put_question(
+        self, method: str, params: JsonValue, id_: Id | None
+    ) -> tuple[Id, asyncio.Future[Answer]]:
         if self._is_lost:
             raise ConnectionLost(f"{self.peer} hung up")
         id_ = next(self._ids) if id_ is None else id_
+        call = envelope.encode_call(id_, method, params)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[id_] = answer
-        self._outbound.put(envelope.encode_call(id_, method.method, params))
-        return self._answer(method, id_, answer)
+        self._outbound.put(call)
+        return id_, answer
 
     async def _answer(self, method: Request[P, R], id_: Id, answer: asyncio.Future[Answer]) -> R:
         try:
@@ -247,10 +274,10 @@ class Connection(Generic[S]):
 
     def _take(self, message: Message) -> None:
         match message:
-            case Call():
-                self._dispatcher.on_call(message)
             case Notice():
                 self._on_notice(message)
+            case Call():
+                self._dispatcher.on_call(message)
             case Answer():
                 self._settle_one(message.id, message)
             case Failure():
@@ -259,7 +286,10 @@ class Connection(Generic[S]):
                 self._on_malformed(message)
 
     def _on_malformed(self, message: Malformed) -> None:
-        logger.warning("dropped a frame", extra={"peer": self.peer, "reason": message.reason})
+        self._dropped += 1
+        # A program that is no peer at all may print such lines as fast as it can.
+        level = logging.WARNING if self._dropped <= MAX_TOLD_DROPS else logging.DEBUG
+        logger.log(level, "dropped a frame", extra={"peer": self.peer, "reason": message.reason})
         if message.id is not None:
             reason = f"Invalid request: {message.reason}"
             self._dispatcher.fail(message.id, InvalidRequest(reason, method=message.method))

@@ -7,7 +7,6 @@ answered becomes `Malformed`, never an exception.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,8 +19,7 @@ from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
 Id: TypeAlias = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A request: the peer waits for one answer to `id`."""
 
     id: Id
@@ -29,8 +27,7 @@ class Call:
     params: Raw | None
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True, gc=False):
     """A notification; `seq` is its place among the events of its thread, where the peer counts."""
 
     method: str
@@ -38,24 +35,21 @@ class Notice:
     seq: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The result of a request of ours."""
 
     id: Id
     result: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """The refusal of a request of ours."""
 
     id: Id
     error: ErrorObject
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True, gc=False):
     """Something that cannot be read; `id` is set only when it still shows which request it was."""
 
     reason: str

@@ -39,21 +39,20 @@ class LineSplitter:
         """Take the next bytes and give the lines they complete, without their line ends."""
         *complete, rest = chunk.split(b"\n")
         frames: list[Frame] = []
-        for line in complete:
-            if self._size:
-                self._keep(line)
-                frames.append(self._take())
-            elif len(line) > self._limit:
-                frames.append(Oversized(len(line), line[:HEAD_BYTES]))
-            elif line:
-                frames.append(line)
+        if self._size and complete:
+            self._keep(complete.pop(0))
+            frames.append(self._take())
+        frames += complete if len(chunk) <= self._limit else map(self._check, complete)
         if rest:
             self._keep(rest)
-        return [frame for frame in frames if frame not in _BLANK]
+        return [frame for frame in frames if frame and frame != b"\r"]
 
     def finish(self) -> list[Frame]:
         """Give what the stream ended with: a last line needs no line end."""
         return [frame for frame in (self._take(),) if frame not in _BLANK]
+
+    def _check(self, line: bytes) -> Frame:
+        return Oversized(len(line), line[:HEAD_BYTES]) if len(line) > self._limit else line
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)

@@ -42,8 +42,10 @@ def _decode_rewritten(
 ) -> P:
     try:
         return msgspec.convert(rewrite(msgspec.json.decode(raw)), method.params)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        fault = explain(error, method.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as second:
+        # What is wrong whichever spelling is meant.
+        told = second if isinstance(second, msgspec.ValidationError) else error
+        fault = explain(told, method.params)
         raise InvalidParams(
             f"Invalid request: {fault.message} in the params of {method.method}",
             method=method.method,

@@ -11,7 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from treadle.model.base import ModelRequest
     from treadle.model.script import (
+        Response,
         Script,
+        ScriptLike,
+        Step,
         calls,
         custom_call,
         drops,
@@ -49,7 +52,10 @@ __all__ = [
     "Provider",
     "ProviderRequest",
     "Recorder",
+    "Response",
     "Script",
+    "ScriptLike",
+    "Step",
     "TreadleProcess",
     "TreadleServer",
     "VirtualClock",
@@ -79,8 +85,8 @@ __all__ = [
 
 _HOMES = {
     "treadle.model.base": "ModelRequest",
-    "treadle.model.script": "Script calls custom_call drops ends fails gives limits load_script "
-    "plan reroutes says searches thinks usage waits waits_for",
+    "treadle.model.script": "Response Script ScriptLike Step calls custom_call drops ends fails "
+    "gives limits load_script plan reroutes says searches thinks usage waits waits_for",
     "treadle.testing.clock": "VirtualClock",
     "treadle.testing.fake.connection": "FakeConnection",
     "treadle.testing.fake.server": "FakeAppServer",

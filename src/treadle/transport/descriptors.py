@@ -17,7 +17,8 @@ from typing import Final
 
 from treadle.transport.base import TransportError
 
-READ_BYTES: Final = 256 * 1024
+# What a pipe holds. A larger buffer is mapped and unmapped by the system for every read.
+READ_BYTES: Final = 64 * 1024
 
 
 def is_pollable(fd: int) -> bool:

@@ -46,9 +46,11 @@ class FakeConnection:
         """Send a notification."""
         await self.send({"method": method, "params": params})
 
-    async def ask(self, method: str, params: JsonValue, *, id_: str | None = None) -> JsonValue:
+    async def ask(
+        self, method: str, params: JsonValue, *, id_: str | int | None = None
+    ) -> JsonValue:
         """Ask the client, and wait for its answer: a document with a `result` or an `error`."""
-        id_ = id_ or self._new_id()
+        id_ = self._new_id() if id_ is None else id_
         answered = self._asked[id_] = asyncio.get_running_loop().create_future()
         await self.send({"id": id_, "method": method, "params": params})
         return await answered

@@ -72,7 +72,7 @@ def tells(method: str, params: JsonValue) -> Play:
     return play
 
 
-def asks(method: str, params: JsonValue, *, id_: str | None = None) -> Play:
+def asks(method: str, params: JsonValue, *, id_: str | int | None = None) -> Play:
     """Ask the client something and wait for the answer, which is in `server.answers`."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:

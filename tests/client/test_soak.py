@@ -1,0 +1,178 @@
+"""Many turns against servers in processes of their own, over lines and on servers that break."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.client.relay import relay
+from tests.harness.commands import wait_until_gone
+from tests.harness.processes import listening
+from tests.harness.scripted import write_script
+from treadle import AsyncClient, TurnInterrupted
+from treadle.client.events import OutputDelta
+from treadle.client.reconnect import Backoff
+from treadle.client.thread import AsyncThread
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import CommandExecutionThreadItem
+
+TURNS = 1000
+COMMANDS = 100
+AT_ONCE = 20
+"""Threads, which run a turn each at the same time."""
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+SAYS: JsonValue = [{"type": "says", "text": TEXT, "deltas": [TEXT[:9], TEXT[9:]]}]
+FREE: JsonValue = {"approval_policy": "never", "sandbox": "danger-full-access"}
+SOON = Backoff(attempts=50, first_s=0.001, longest_s=0.01)
+PATIENTLY = Backoff(attempts=400, first_s=0.01, longest_s=0.05)
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+
+
+def runs(command: str) -> JsonValue:
+    """A response that has a command run."""
+    arguments = {"cmd": command, "login": False, "yield_time_ms": 30_000}
+    return [{"type": "calls", "tool": "exec_command", "arguments": arguments}]
+
+
+def family(pid: int) -> set[int]:
+    """A process's descendants."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found: set[int] = set()
+    rest = [pid]
+    while rest:
+        born = children.get(rest.pop(), [])
+        found.update(born)
+        rest += born
+    return found
+
+
+async def test_a_thousand_turns_over_a_line_cut_at_random_lose_nothing(home: Path) -> None:
+    """No turn is lost, none is run twice, and neither a task nor a process is left."""
+    before = len(asyncio.all_tasks())
+    chance = random.Random(11)  # noqa: S311 - the same cuts each time
+    # One answer too few would be seen, and so would one too many.
+    responses = [SAYS] * TURNS
+    for place in range(0, TURNS, TURNS // COMMANDS):
+        responses[place:place] = [runs("echo ran >> ran")]
+    script = write_script(home.parent / "script.json", responses)
+    with listening(home, "--listen", "ws://127.0.0.1:0", TREADLE_SCRIPT=str(script)) as server:
+        async with (
+            asyncio.timeout(100),
+            relay(server.websocket_url()) as line,
+            AsyncClient(line.url, reconnect=SOON) as client,
+        ):
+            cuts = heard = 0
+
+            @client.on("item:completed")
+            def cut_at_times(_item: object) -> None:
+                nonlocal cuts, heard
+                heard += 1
+                if chance.random() < 0.05:
+                    cuts += 1
+                    line.cut()
+                    line.mend()
+
+            threads = [await client.start_thread(cwd=home, **FREE) for _ in range(AT_ONCE)]
+            commands = 0
+            for _ in range(TURNS // AT_ONCE):
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(thread.run("go")) for thread in threads]
+                results = [run.result() for run in running]
+                assert [result.agent_message for result in results] == [TEXT] * AT_ONCE
+                items = [item for result in results for item in result.items]
+                commands += sum(isinstance(item, CommandExecutionThreadItem) for item in items)
+            lengths = [len((await thread.read()).turns) for thread in threads]
+        assert lengths == [TURNS // AT_ONCE] * AT_ONCE
+        assert commands == COMMANDS
+        assert (home / "ran").read_text() == "ran\n" * COMMANDS
+        assert heard == 2 * TURNS + COMMANDS
+        assert cuts > 10
+        left = family(server.process.pid)
+        assert len(left) == 1  # the keeper of commands, which goes with the server
+        assert server.stop() == 0
+    for pid in left:
+        wait_until_gone(pid)
+    assert len(asyncio.all_tasks()) == before
+
+
+@asynccontextmanager
+async def killed_again_and_again(
+    home: Path, url: str, script: Path, is_due: asyncio.Event
+) -> AsyncIterator[list[set[int]]]:
+    """Servers one after the other at the same place, each killed when it is due."""
+    families: list[set[int]] = []
+    path = Path(url.removeprefix("unix://"))
+    ready = asyncio.Event()
+
+    async def serve() -> None:
+        while True:
+            with listening(home, "--listen", url, TREADLE_SCRIPT=str(script)) as server:
+                await asyncio.to_thread(server.socket_path, path)
+                ready.set()
+                await is_due.wait()
+                is_due.clear()
+                families.append(family(server.process.pid))
+
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve())
+        await ready.wait()
+        yield families
+        serving.cancel()
+
+
+async def statuses(thread: AsyncThread, count: int) -> list[str]:
+    """Run turns; gives how they ended."""
+    told: list[str] = []
+    while len(told) < count:
+        try:
+            told.append((await thread.run("go")).turn.status)
+        except TurnInterrupted as interrupted:
+            told.append(interrupted.result.turn.status)
+    return told
+
+
+async def test_turns_on_a_server_that_is_killed_again_and_again_end_as_they_are_stored(
+    home: Path, short_folder: Path
+) -> None:
+    """Each server dies while it runs a command, which dies with it."""
+    before = len(asyncio.all_tasks())
+    is_due = asyncio.Event()
+    commands: list[int] = []
+    responses = [*[SAYS] * 20, runs("echo $$; exec sleep 600"), SAYS]
+    script = write_script(home.parent / "script.json", responses, then="repeat")
+    url = f"unix://{short_folder}/socket"
+    async with (
+        asyncio.timeout(60),
+        killed_again_and_again(home, url, script, is_due) as families,
+        AsyncClient(url, reconnect=PATIENTLY) as client,
+    ):
+
+        @client.on("item:commandExecution:outputDelta")
+        def kill(printed: OutputDelta) -> None:
+            commands.append(int(printed.output))
+            is_due.set()
+
+        threads = [await client.start_thread(cwd=home, **FREE) for _ in range(10)]
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(statuses(thread, 30)) for thread in threads]
+        told = [run.result() for run in running]
+        stored = [[turn.status for turn in (await thread.read()).turns] for thread in threads]
+    assert told == stored
+    assert {status for each in told for status in each} == {"completed", "interrupted"}
+    assert len(families) > 5
+    for pid in {*commands}.union(*families):
+        wait_until_gone(pid)
+    assert len(asyncio.all_tasks()) == before
