@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     )
     from treadle.client.async_client import AsyncClient
     from treadle.client.client import Client
+    from treadle.client.connectors import Connector
     from treadle.client.errors import (
         ApprovalRequired,
         ClientError,
         Disconnected,
         EventsLost,
         InputRequired,
+        LoginFailed,
         OutputInvalid,
         RequestRefused,
         RequestTimeout,
@@ -57,11 +59,13 @@ __all__ = [
     "Client",
     "ClientError",
     "CommandApproval",
+    "Connector",
     "Disconnected",
     "EventsLost",
     "FileChangeApproval",
     "Image",
     "InputRequired",
+    "LoginFailed",
     "OutputInvalid",
     "RequestRefused",
     "RequestTimeout",
@@ -93,9 +97,10 @@ _HOMES = {
     "approve_all approve_safe ask_in_terminal deny_all fail_on_ask",
     "client.async_client": "AsyncClient",
     "client.client": "Client",
+    "client.connectors": "Connector",
     "client.errors": "ApprovalRequired ClientError Disconnected EventsLost InputRequired "
-    "OutputInvalid RequestRefused RequestTimeout ServerBusy ServerExited ServerUnavailable "
-    "TurnFailed TurnInterrupted TurnTimeout TurnUnsuccessful",
+    "LoginFailed OutputInvalid RequestRefused RequestTimeout ServerBusy ServerExited "
+    "ServerUnavailable TurnFailed TurnInterrupted TurnTimeout TurnUnsuccessful",
     "client.lenient": "UnknownItem",
     "client.result": "ReviewResult TurnResult",
     "client.thread": "AsyncThread",

@@ -1,0 +1,58 @@
+"""What one evaluation is about: the prompt, the session, its limits, and who is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from weakincentives import Deadline
+from weakincentives.runtime import Heartbeat, RunContext, SessionProtocol
+
+from treadle.protocol.base import JsonValue
+
+ADAPTER_NAME: Final = "codex_app_server"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """Everything that the parts of one evaluation share."""
+
+    # WINK's own classes do not fit its protocols to the letter, which is what its functions take.
+    adapter: JsonValue
+    prompt: JsonValue
+    prompt_name: str
+    session: SessionProtocol
+    deadline: Deadline | None
+    heartbeat: Heartbeat | None
+    run_context: RunContext | None
+    is_over: Callable[[], bool] = lambda: False
+    """Whether nobody waits for the evaluation any more."""
+    adapter_name: str = ADAPTER_NAME
+
+    @property
+    def session_id(self) -> UUID | None:
+        """The session's id, where it has one."""
+        return getattr(self.session, "session_id", None)
+
+    def seconds_left(self) -> float | None:
+        """How long the evaluation may still take; `None` if nobody limits it."""
+        return None if self.deadline is None else self.deadline.remaining().total_seconds()
+
+    def beat(self) -> None:
+        """Tell whoever watches that the evaluation is alive."""
+        if self.heartbeat is not None:
+            self.heartbeat.beat()
+
+    def dispatch(self, event: object) -> None:
+        """Tell the session, and go on whatever its handlers make of it."""
+        outcome = self.session.dispatcher.dispatch(event)
+        if not outcome.ok:
+            logger.error(
+                "event handlers failed",
+                extra={"event_type": type(event).__name__, "failures": len(outcome.errors)},
+            )

@@ -1,0 +1,201 @@
+"""Prompts, tools and a place to evaluate them: a server of either kind and a model on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from weakincentives.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
+from weakincentives.runtime.session.rendered_tools import RenderedTools
+
+from tests.harness.model_server import Asked, ModelServer, Reply, model_server
+from tests.harness.side_by_side import SERVERS
+from tests.harness.threads import configure
+from treadle.protocol.base import JsonValue
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.server import Server
+from treadle.transport.unix import UnixListener
+from treadle.wink import (
+    CodexAppServerAdapter,
+    CodexAppServerClientConfig,
+    CodexAppServerModelConfig,
+)
+
+T = TypeVar("T")
+SECONDS = 30
+MODEL = CodexAppServerModelConfig(model="mock-model")
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the tools take and give."""
+
+    text: str
+
+    def render(self) -> str:
+        """The text itself."""
+        return self.text
+
+
+Handler = Callable[[Text], ToolResult[Text]]
+
+
+def tool(
+    name: str = "upper", handler: Callable[[Text], ToolResult[Text]] | None = None
+) -> JsonValue:
+    """A tool whose handler is a plain function of its parameter."""
+    act = handler or (lambda given: ToolResult.ok(Text(given.text.upper()), message="done"))
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[Text]:
+        del context
+        return act(params)
+
+    return Tool[Text, Text](name=name, description="Changes a text.", handler=handle)
+
+
+def prompt(
+    text: str = "Do it.",
+    *tools: JsonValue,
+    kind: JsonValue = None,
+    about: JsonValue = None,
+    **more: JsonValue,
+) -> JsonValue:
+    """A prompt of one section, with an output type if one is given."""
+    template = PromptTemplate if kind is None else PromptTemplate[kind]
+    section = MarkdownSection(title="Task", key="task", template=text, tools=tools, **more)
+    return Prompt(
+        template(ns="tests", key="prompt", name="the_prompt", sections=(section,), **(about or {}))
+    )
+
+
+class Log:
+    """A session and the events that it was told."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        self.events: list[JsonValue] = []
+        for kind in (PromptRendered, RenderedTools, ToolInvoked, PromptExecuted):
+            self.session.dispatcher.subscribe(kind, self.events.append)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def deeds(self) -> list[tuple[str, bool, str]]:
+        """What was invoked: its name, whether it went well, what it said."""
+        told = self.of(ToolInvoked)
+        return [(each.name, each.result.success, each.rendered_output) for each in told]
+
+
+class Chosen(deque[Reply]):
+    """Replies that depend on the request, for models that several agents ask at once."""
+
+    def __init__(self, model: ModelServer, choose: Callable[[Asked], Reply]) -> None:
+        super().__init__()
+        self._model = model
+        self._choose = choose
+
+    def __bool__(self) -> bool:
+        return True
+
+    def popleft(self) -> Reply:
+        """The reply to the request that has just come."""
+        return self._choose(self._model.requests[-1])
+
+
+class Ground:
+    """A home, a folder to work in, a model; adapters come and go."""
+
+    def __init__(self, kind: str, model: ModelServer, home: Path, cwd: Path) -> None:
+        self.kind = kind
+        self.model = model
+        self.home = home
+        self.cwd = cwd
+        self.where: str | list[str] = self.command
+        self.env = {"HOME": str(home), "CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
+        self.adapters: list[CodexAppServerAdapter] = []
+
+    @property
+    def command(self) -> list[str]:
+        """Starts the server."""
+        return [SERVERS[self.kind], "app-server"]
+
+    def adapter(
+        self,
+        *,
+        on_event: JsonValue = None,
+        on_turn: JsonValue = None,
+        model: CodexAppServerModelConfig = MODEL,
+        **config: JsonValue,
+    ) -> CodexAppServerAdapter:
+        """An adapter for the server; it is closed in the end."""
+        given = {"codex_bin": self.where, "cwd": str(self.cwd), "env": self.env, **config}
+        adapter = CodexAppServerAdapter(
+            model_config=model,
+            client_config=CodexAppServerClientConfig(**given),
+            on_event=on_event,
+            on_turn=on_turn,
+        )
+        self.adapters.append(adapter)
+        return adapter
+
+    def recorded(self) -> tuple[list[str], Callable[[], list[int]]]:
+        """A command that tells the ids of the processes that it became."""
+        script, starts = self.home / "recorded", self.home / "starts"
+        script.write_text(f'#!/bin/sh\necho $$ >>"{starts}"\nexec "$@"\n', "utf-8")
+        script.chmod(0o755)
+
+        def read() -> list[int]:
+            return [int(line) for line in starts.read_text("utf-8").splitlines()]
+
+        return [str(script), *self.command], read
+
+
+@asynccontextmanager
+async def ground(kind: str, folder: Path) -> AsyncIterator[Ground]:
+    """Set up, and clear away: adapters first, then the model, then the home.
+
+    The kind `here` is our server in this process, behind a socket; it starts at once.
+    """
+    async with asyncio.timeout(SECONDS), model_server() as model, AsyncExitStack() as stack:
+        # Not in the system's temporary folder: there the reference refuses its own sandbox.
+        home = Path(stack.enter_context(TemporaryDirectory(dir=sys.prefix, prefix="w-")))
+        configure(home, model)
+        cwd = folder / "workspace"
+        cwd.mkdir()
+        made = Ground("treadle" if kind == "here" else kind, model, home, cwd)
+        if kind == "here":
+            made.where = await stack.enter_async_context(_here(home))
+        try:
+            yield made
+        finally:
+            for adapter in made.adapters:
+                await asyncio.to_thread(adapter.close)
+
+
+@asynccontextmanager
+async def _here(home: Path) -> AsyncIterator[str]:
+    with TemporaryDirectory(prefix="w-") as folder:
+        path = Path(folder) / "s"
+        server, listener = Server(configuration=Configuration(home)), UnixListener(path)
+        await listener.start()
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(listener))
+            yield f"unix://{path}"
+            serving.cancel()
+        await server.close()

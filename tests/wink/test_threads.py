@@ -1,0 +1,300 @@
+"""Servers that stay warm, threads that are used again, and callers of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("weakincentives", reason="weakincentives needs Python 3.12.3 or newer")
+
+from weakincentives.adapters import PromptEvaluationError
+from weakincentives.runtime import Session
+
+from tests.harness.model_server import Reply, calls, created, says
+from tests.harness.threads import NOBODY
+from tests.wink.ground import Ground, Log, prompt, tool
+from treadle import CommandApproval
+from treadle.client.approvals import ApprovalPolicy
+from treadle.client.events import AgentMessageDelta, TurnCompleted
+from treadle.protocol.base import JsonValue
+from treadle.testing.process import TreadleProcess
+from treadle.wink import (
+    CodexAppServerAdapter,
+    CodexAppServerClientConfig,
+    CodexAppServerSessionState,
+    RunningTurn,
+)
+
+# -- warm servers
+
+
+async def test_one_server_serves_all_evaluations_even_at_once(ground: Ground) -> None:
+    ground.model.plays(*[says(f"{number}") for number in range(3)])
+    command, starts = ground.recorded()
+    adapter = ground.adapter(codex_bin=command)
+
+    first = await adapter.evaluate_async(prompt(), session=Session())
+    async with asyncio.TaskGroup() as group:
+        others = [
+            group.create_task(adapter.evaluate_async(prompt(), session=Session())) for _ in "ab"
+        ]
+
+    assert {first.text, *(each.result().text for each in others)} == {"0", "1", "2"}
+    assert len(starts()) == 1
+
+
+async def test_a_server_that_died_between_evaluations_is_replaced(own_ground: Ground) -> None:
+    own_ground.model.plays(says("One."), says("Two."))
+    command, starts = own_ground.recorded()
+    adapter = own_ground.adapter(codex_bin=command)
+
+    await adapter.evaluate_async(prompt(), session=Session())
+    os.kill(starts()[0], signal.SIGKILL)
+    response = await adapter.evaluate_async(prompt(), session=Session())
+
+    assert (response.text, len(starts())) == ("Two.", 2)
+
+
+async def test_a_server_that_is_not_kept_warm_ends_with_its_evaluation(own_ground: Ground) -> None:
+    command, starts = own_ground.recorded()
+    adapter = own_ground.adapter(codex_bin=command, keep_warm=False)
+
+    for _ in range(2):
+        await adapter.evaluate_async(prompt(), session=Session())
+
+    assert len(starts()) == 2
+
+
+# -- threads
+
+
+async def test_a_thread_goes_on_in_the_same_server_and_in_the_next(ground: Ground) -> None:
+    ground.model.plays(says("One.", "m-1"), says("Two.", "m-2"), says("Three.", "m-3"))
+    adapter, log = ground.adapter(reuse_thread=True), Log()
+
+    for text in ("First", "Second"):
+        await adapter.evaluate_async(prompt(text), session=log.session)
+    await asyncio.to_thread(adapter.close)
+    await adapter.evaluate_async(prompt("Third"), session=log.session)
+
+    talk = [role for role, _ in ground.model.requests[-1].talk()]
+    assert talk == ["user", "assistant", "user", "assistant", "user"]
+    assert len({each.thread_id for each in log.session[CodexAppServerSessionState].all()}) == 1
+    assert [event.usage.input_tokens for event in log.events if hasattr(event, "usage")] == [10] * 3
+
+
+async def test_other_tools_want_another_thread(own_ground: Ground) -> None:
+    adapter, session = own_ground.adapter(reuse_thread=True), Session()
+
+    await adapter.evaluate_async(prompt("One."), session=session)
+    first = session[CodexAppServerSessionState].latest()
+    await adapter.evaluate_async(prompt("Two.", tool()), session=session)
+    second = session[CodexAppServerSessionState].latest()
+
+    assert first is not None
+    assert second is not None
+    assert first.thread_id != second.thread_id
+    assert replace(second, thread_id="", tools_fingerprint="") == replace(
+        first, thread_id="", tools_fingerprint=""
+    )
+
+
+async def test_a_thread_that_the_server_does_not_know_is_replaced(ground: Ground) -> None:
+    ground.model.plays(says("One.", "m-1"), says("Two.", "m-2"))
+    adapter, session = ground.adapter(reuse_thread=True), Session()
+    await adapter.evaluate_async(prompt(), session=session)
+    state = session[CodexAppServerSessionState].latest()
+    assert state is not None
+    session[CodexAppServerSessionState].seed(replace(state, thread_id=NOBODY))
+
+    response = await adapter.evaluate_async(prompt(), session=session)
+
+    now = session[CodexAppServerSessionState].latest()
+    assert now is not None
+    assert (response.text, now.thread_id not in (NOBODY, state.thread_id)) == ("Two.", True)
+
+
+async def test_an_ephemeral_thread_leaves_no_file(ground: Ground) -> None:
+    for is_ephemeral in (True, False):
+        adapter = ground.adapter(ephemeral=is_ephemeral)
+        await adapter.evaluate_async(prompt(), session=Session())
+        await asyncio.to_thread(adapter.close)
+        is_there = bool(list((ground.home / "sessions").rglob("*.jsonl")))
+        assert is_there is not is_ephemeral
+
+
+# -- callers
+
+
+def test_evaluate_works_where_a_loop_runs_and_in_entered_resources(tmp_path: Path) -> None:
+    """The usual example, in a notebook."""
+    with TreadleProcess(["Hello.", "Again."], home=tmp_path / "h") as process:
+        config = CodexAppServerClientConfig(codex_bin=process.command, cwd=str(tmp_path))
+
+        async def notebook() -> list[str | None]:
+            with CodexAppServerAdapter(client_config=config) as adapter:
+                entered = prompt()
+                with entered.resources:
+                    first = adapter.evaluate(entered, session=Session())
+                return [first.text, adapter.evaluate(prompt(), session=Session()).text]
+
+        assert asyncio.run(notebook()) == ["Hello.", "Again."]
+
+
+async def test_events_stream_while_the_turn_runs(ground: Ground) -> None:
+    ground.model.plays(says("One two.", deltas=("One ", "two.")))
+    heard: list[JsonValue] = []
+
+    await ground.adapter(on_event=heard.append).evaluate_async(prompt(), session=Session())
+
+    words = [event.delta for event in heard if isinstance(event, AgentMessageDelta)]
+    assert (words, type(heard[-1])) == (["One ", "two."], TurnCompleted)
+
+
+async def test_a_callback_that_raises_changes_nothing(
+    own_ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_event: object) -> None:
+        raise RuntimeError("no")
+
+    own_ground.model.plays(says("Hello."))
+
+    response = await own_ground.adapter(on_event=broken).evaluate_async(prompt(), session=Session())
+
+    assert response.text == "Hello."
+    assert "handler failed" in caplog.messages
+
+
+async def test_a_running_turn_is_steered_and_stopped(ground: Ground) -> None:
+    gate, turns = asyncio.Event(), list[RunningTurn]()
+    ground.model.plays(says("One.", "m-1", ("One",), gate), Reply([created(), asyncio.Event()]))
+    loop = asyncio.get_running_loop()
+
+    def steer(event: object) -> None:
+        if isinstance(event, AgentMessageDelta):
+            turns[0].steer("And say two.")
+            loop.call_soon_threadsafe(gate.set)
+
+    adapter = ground.adapter(on_turn=turns.append, on_event=steer)
+    evaluation = asyncio.ensure_future(adapter.evaluate_async(prompt(), session=Session()))  # noqa: TID251 - it is to be stopped from outside
+    await ground.model.asked(2)
+    await asyncio.to_thread(turns[0].interrupt)
+
+    with pytest.raises(PromptEvaluationError, match="interrupted"):
+        await evaluation
+    assert ground.model.requests[1].talk()[-1] == ("user", "And say two.")
+
+
+async def test_cancelling_an_evaluation_stops_its_turn(own_ground: Ground) -> None:
+    heard: list[JsonValue] = []
+    own_ground.model.plays(Reply([created(), asyncio.Event()]), says("Next."))
+    adapter = own_ground.adapter(on_event=heard.append, reuse_thread=True)
+    session = Session()
+
+    evaluation = asyncio.ensure_future(adapter.evaluate_async(prompt(), session=session))  # noqa: TID251 - it is to be cancelled
+    await own_ground.model.asked(1)
+    evaluation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await evaluation
+    response = await adapter.evaluate_async(prompt("Next."), session=session)
+
+    assert response.text == "Next."
+
+
+# -- approvals
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_a_handler_decides_what_the_agent_may_do(ground: Ground, is_allowed: bool) -> None:
+    asked: list[str] = []
+
+    def decide(ask: CommandApproval) -> bool:
+        asked.append(ask.command or "")
+        return is_allowed
+
+    ground.model.plays(calls("exec_command", {"cmd": "mkdir made"}), says("Done."))
+    adapter = ground.adapter(
+        approval_policy="untrusted",
+        sandbox_mode="workspace-write",
+        approvals=ApprovalPolicy(command=decide),
+    )
+
+    await adapter.evaluate_async(prompt(), session=Session())
+
+    assert len(asked) == 1
+    assert "mkdir made" in asked[0]
+    assert (ground.cwd / "made").exists() is is_allowed
+
+
+@pytest.mark.parametrize(("policy", "is_done"), [("untrusted", True), ("on-request", False)])
+async def test_without_a_handler_the_policy_implies_the_answer(
+    own_ground: Ground, policy: str, is_done: bool
+) -> None:
+    arguments = {
+        "cmd": "mkdir made",
+        "sandbox_permissions": "require_escalated",
+        "justification": "why not",
+    }
+    own_ground.model.plays(calls("exec_command", arguments), says("Done."))
+
+    await own_ground.adapter(approval_policy=policy, sandbox_mode="read-only").evaluate_async(
+        prompt(), session=Session()
+    )
+
+    assert (own_ground.cwd / "made").exists() is is_done
+
+
+async def test_a_policy_that_newer_servers_lack_is_replaced_by_the_nearest(ground: Ground) -> None:
+    ground.model.plays(says("Hello."))
+
+    response = await ground.adapter(approval_policy="on-failure").evaluate_async(
+        prompt(), session=Session()
+    )
+
+    assert response.text == "Hello."
+
+
+async def test_each_turn_can_have_a_sandbox_of_its_own(ground: Ground) -> None:
+    ground.model.plays(calls("exec_command", {"cmd": "mkdir made"}), says("Done."))
+    policy = {"type": "workspaceWrite", "networkAccess": True, "writableRoots": [str(ground.cwd)]}
+
+    await ground.adapter(sandbox_mode="read-only", sandbox_policy=policy).evaluate_async(
+        prompt(), session=Session()
+    )
+
+    assert (ground.cwd / "made").exists()
+
+
+# -- the transcript
+
+
+async def test_the_transcript_has_what_was_said_and_done_in_order(
+    own_ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "weakincentives.runtime.transcript")
+    own_ground.model.plays(
+        calls("upper", {"text": "a"}), calls("exec_command", {"cmd": "true"}), says("Done.")
+    )
+
+    await own_ground.adapter().evaluate_async(prompt("Go.", tool()), session=Session())
+
+    entries: list[JsonValue] = [
+        vars(record)["context"]["entry_type"]
+        for record in caplog.records
+        if vars(record).get("event") == "transcript.entry"
+    ]
+    assert [each for each in entries if each != "token_usage"] == [
+        "user_message",
+        "system_event",
+        "tool_use",
+        "tool_result",
+        "tool_use",
+        "tool_result",
+        "assistant_message",
+    ]
