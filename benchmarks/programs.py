@@ -14,9 +14,14 @@ from typing import Final
 TREADLE: Final = "treadle"
 NEWER: Final = "0.163.0"
 OLDER: Final = "0.118.0"
+OLDEST: Final = "0.98.0"
 
-_OLDER_PACKAGE: Final = f"@openai/codex@{OLDER}-linux-x64"
-_OLDER_MEMBER: Final = "package/vendor/x86_64-unknown-linux-musl/codex/codex"
+# Up to 0.98 one package holds the binaries of all systems.
+_PACKAGES: Final = {
+    OLDER: f"@openai/codex@{OLDER}-linux-x64",
+    OLDEST: f"@openai/codex@{OLDEST}",
+}
+_MEMBER: Final = "package/vendor/x86_64-unknown-linux-musl/codex/codex"
 _FETCH_SECONDS: Final = 180
 
 
@@ -57,34 +62,35 @@ def find_newer() -> Program:
     return Program(NEWER, Path(bundled_codex_path()))
 
 
-def find_older() -> Program:
-    """The older reference binary, fetched by npm on first use and kept in the environment.
+def find_older(release: str = OLDER) -> Program:
+    """An older reference binary, fetched by npm on first use and kept in the environment.
 
     Raises:
         Unavailable: npm, the package or a system that it runs on is missing.
     """
+    package = _PACKAGES[release]
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        raise Unavailable(f"{_OLDER_PACKAGE} does not run on this system")
-    path = Path(sys.prefix, "reference", OLDER, "codex")
+        raise Unavailable(f"{package} does not run on this system")
+    path = Path(sys.prefix, "reference", release, "codex")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        _fetch_older(path)
-    return Program(OLDER, path)
+        _fetch(package, path)
+    return Program(release, path)
 
 
-def _fetch_older(path: Path) -> None:
+def _fetch(package: str, path: Path) -> None:
     folder = path.parent
     # Without a registry npm would wait for minutes, several times over.
     patience = ["--fetch-retries=1", "--fetch-timeout=60000"]
     place = ["--pack-destination", str(folder)]
-    command = ["npm", "pack", "--silent", *patience, *place, _OLDER_PACKAGE]
+    command = ["npm", "pack", "--silent", *patience, *place, package]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_SECONDS)
         archive = next(folder.glob("*.tgz"))
         with tarfile.open(archive) as tar:
-            content = tar.extractfile(_OLDER_MEMBER)
+            content = tar.extractfile(_MEMBER)
             if content is None:
-                raise Unavailable(f"{_OLDER_PACKAGE} holds no {_OLDER_MEMBER}")
+                raise Unavailable(f"{package} holds no {_MEMBER}")
             partial = path.with_suffix(".partial")
             partial.write_bytes(content.read())
         archive.unlink()
@@ -95,7 +101,7 @@ def _fetch_older(path: Path) -> None:
         KeyError,
         tarfile.TarError,
     ) as error:
-        raise Unavailable(f"npm could not fetch {_OLDER_PACKAGE}: {error}") from error
+        raise Unavailable(f"npm could not fetch {package}: {error}") from error
     partial.chmod(0o755)
     # The last step: a fetch that was interrupted leaves nothing that looks whole.
     partial.rename(path)

@@ -24,7 +24,10 @@ from tests.harness.processes import TREADLE
 from tests.harness.threads import Client, configure, keys, line_of, spawned
 from treadle.protocol.base import JsonValue
 
-SERVERS = {"reference": str(bundled_codex_path()), "treadle": TREADLE}
+OLDER = Path(sys.prefix, "reference", "0.118.0", "codex")
+"""The older release, where the set-up could fetch it."""
+
+SERVERS = {"reference": str(bundled_codex_path()), "older": str(OLDER), "treadle": TREADLE}
 # Not in a fixed place, or about things that this server does not have.
 LEFT_OUT = frozenset(
     {
@@ -63,6 +66,8 @@ class Scenario:
     # Values that may differ, by their path; what tools did is compared value by value.
     values: frozenset[str] = field(default_factory=frozenset)
     config: str = ""
+    # What `rules/default.rules` says.
+    rules: str = ""
     # Lines that are in no fixed place.
     loose: frozenset[str] = field(default_factory=frozenset)
     # Whether anything happens in a thread.
@@ -89,6 +94,9 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
         # Not in the system's temporary folder: there the reference refuses its own sandbox.
         home = Path(stack.enter_context(TemporaryDirectory(dir=sys.prefix, prefix="home-")))
         configure(home, model, scenario.config)
+        if scenario.rules:
+            (home / "rules").mkdir()
+            (home / "rules" / "default.rules").write_text(scenario.rules, "utf-8")
         process = await stack.enter_async_context(AsyncExitStack())
         client = await process.enter_async_context(spawned(command, home))
 
@@ -106,7 +114,7 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
         outputs: dict[str, JsonValue] = {}
         for request in model.requests:
             outputs |= request.outputs()
-        return Played(replies_first(heard) if kind == "reference" else heard, outputs)
+        return Played(heard if kind == "treadle" else replies_first(heard), outputs)
 
 
 def without_repeats(heard: list[JsonValue]) -> list[JsonValue]:
@@ -184,17 +192,43 @@ async def compare(scenario: Scenario, folder: Path) -> None:
             return
 
 
+async def compare_older(scenario: Scenario, folder: Path) -> None:
+    """Hold what we say beside what the older release says, of which we know more words."""
+    ours, theirs = [await play(kind, scenario, folder) for kind in ("treadle", "older")]
+    assert line_differences(scenario, theirs, ours) == list(scenario.differences)
+    ignored = VOLATILE | scenario.values
+    pairs = zip(deeds(ours.heard, ignored), deeds(theirs.heard, ignored), strict=False)
+    for own, other in pairs:
+        assert _as_known(own, other) == other
+    if scenario.outputs:
+        assert plain_outputs(ours.outputs) == plain_outputs(theirs.outputs)
+
+
+def _as_known(value: JsonValue, other: JsonValue) -> JsonValue:
+    """A value without the keys that the other does not have."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {key: _as_known(value[key], other[key]) for key in value.keys() & other.keys()}
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return [_as_known(*pair) for pair in zip(value, other, strict=True)]
+    return value
+
+
+def line_differences(scenario: Scenario, theirs: Played, ours: Played) -> list[str]:
+    """What only one of them says, or in another place."""
+    compared = difflib.ndiff(
+        [line for line in lines(theirs.heard) if line not in scenario.loose],
+        [line for line in lines(ours.heard) if line not in scenario.loose],
+    )
+    return [line for line in compared if line[0] in "+-"]
+
+
 def hold_together(scenario: Scenario, theirs: Played, ours: Played) -> None:
     """Find the differences that the scenario does not name."""
     assert [any("seq" in each for each in p.heard) for p in (theirs, ours)] == [
         False,
         scenario.has_events,
     ]
-    compared = difflib.ndiff(
-        [line for line in lines(theirs.heard) if line not in scenario.loose],
-        [line for line in lines(ours.heard) if line not in scenario.loose],
-    )
-    assert [line for line in compared if line[0] in "+-"] == list(scenario.differences)
+    assert line_differences(scenario, theirs, ours) == list(scenario.differences)
     their_keys, our_keys = keys_by_line(theirs.heard), keys_by_line(ours.heard)
     differing = {
         (line, key)
@@ -239,7 +273,10 @@ def _still(value: JsonValue, ignored: frozenset[str]) -> JsonValue:
     return _ID.sub("<id>", value) if isinstance(value, str) else value
 
 
-_TIMES = re.compile(r"Chunk ID: [0-9a-f]+|Wall time: [0-9.]+|session ID \d+|after [0-9.]+s")
+_TIMES = re.compile(
+    r"Chunk ID: [0-9a-f]+|Wall time: [0-9.]+|session ID \d+|after [0-9.]+s"
+    r"|after \d+ milliseconds|\"duration_seconds\":[0-9.]+"
+)
 
 
 def plain_outputs(outputs: dict[str, JsonValue]) -> dict[str, JsonValue]:
