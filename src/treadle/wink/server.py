@@ -14,14 +14,11 @@ from typing import Final, Protocol
 from treadle.client.approvals import ApprovalPolicy, approve_all, deny_all
 from treadle.client.async_client import AsyncClient
 from treadle.client.connectors import Connector, connector_of
-from treadle.client.core import Core
 from treadle.client.errors import ClientError, Disconnected, RequestRefused, RequestTimeout
 from treadle.client.events import TokenUsageUpdated
 from treadle.client.find import find_command
-from treadle.client.reconnect import Backoff
 from treadle.client.tools import Tool
 from treadle.protocol.client_requests import SKILLS_EXTRA_ROOTS_SET
-from treadle.protocol.initialize import ClientInfo, InitializeCapabilities, InitializeParams
 from treadle.protocol.input import UserInput
 from treadle.protocol.skill import SkillsExtraRootsSetParams
 from treadle.protocol.thread import Thread
@@ -43,26 +40,6 @@ class Guest(Protocol):
     def note_usage(self, event: TokenUsageUpdated) -> None:
         """Take a report of tokens."""
         ...
-
-
-class _HostClient(AsyncClient):
-    """A client of a server that was dialled by its host."""
-
-    def __init__(self, config: CodexAppServerClientConfig, connector: Connector) -> None:
-        super().__init__(None)
-        self._core = Core(
-            connector,
-            InitializeParams(
-                client_info=ClientInfo(
-                    name=config.client_name, version=config.client_version, title="WINK Agent"
-                ),
-                capabilities=InitializeCapabilities(experimental_api=True),
-            ),
-            policy=config.approvals or _implied(config),
-            backoff=Backoff() if connector.can_return else None,
-            timeout=config.request_timeout_s,
-            silence=None,
-        )
 
 
 def _implied(config: CodexAppServerClientConfig) -> ApprovalPolicy:
@@ -226,8 +203,17 @@ class Host:
     def _environ(self) -> dict[str, str]:
         return {**os.environ, **(self._config.env or {})}
 
-    def _make_client(self, more: dict[str, str]) -> _HostClient:
-        return _HostClient(self._config, self._connector(more))
+    def _make_client(self, more: dict[str, str]) -> AsyncClient:
+        config = self._config
+        return AsyncClient(
+            self._connector(more),
+            client_name=config.client_name,
+            client_version=config.client_version,
+            client_title="WINK Agent",
+            approvals=config.approvals or _implied(config),
+            request_timeout=config.request_timeout_s,
+            turn_silence=None,
+        )
 
     def _connector(self, more: dict[str, str]) -> Connector:
         config = self._config
