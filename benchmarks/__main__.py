@@ -36,6 +36,7 @@ QUICK = Sizes(
     reads=1,
     many_threads=3_000,
     imports=3,
+    client_turns=100,
     commands=10,
     few_turns=200,
     many_turns=800,

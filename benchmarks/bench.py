@@ -40,6 +40,7 @@ class Sizes:
     many_threads: int = 100_000
     pages: int = 30
     imports: int = 8
+    client_turns: int = 300
     commands: int = 30
     commands_at_once: int = 50
     lines_of_output: int = 2_000

@@ -96,7 +96,7 @@ def _run_turns(
     configure(home, url)
     given = {"server": str(program.path), "work": WORK, "text": wish(20)}
     facts = "".join(f"{name} = {value!r}\n" for name, value in given.items())
-    script = f"{facts}turns = {bench.sizes.turns}\n{code}{_TURNS}"
+    script = f"{facts}turns = {bench.sizes.client_turns}\n{code}{_TURNS}"
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     environ = {**kept, "HOME": str(home), "TREADLE_HOME": str(home), "CODEX_HOME": str(home)}
     command = [sys.executable, "-c", script]
