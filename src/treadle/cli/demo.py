@@ -157,7 +157,8 @@ def _show(event: Event) -> None:
             print(f"\n   $ {command}")
         case ItemCompleted(item=CommandExecutionThreadItem() as done):
             code = "" if done.exit_code is None else f", exit code {done.exit_code}"
-            print(f"     {done.status}{code}: {(done.aggregated_output or '').strip()}")
+            output = (done.aggregated_output or "").strip()
+            print(f"     {done.status}{code}" + (f": {output}" if output else ""))
         case TurnCompleted(turn=turn):
             print(f"\n   turn/completed: {turn.status} in {turn.duration_ms} ms")
         case _:
