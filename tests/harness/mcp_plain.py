@@ -25,6 +25,8 @@ FIRST = {
     "description": "The first memo.",
     "mimeType": "text/plain",
 }
+UNLISTED: list[str] = []
+WAS_ASKED = threading.Event()
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -124,6 +126,24 @@ def grow(peer: Peer, _params: Json) -> Json:
     return text("grown")
 
 
+def hush(peer: Peer, params: Json) -> Json:
+    """Say that the tools have changed, and then not which there are; waits until it was asked."""
+    UNLISTED.append(params["arguments"]["how"])
+    peer.send(method="notifications/tools/list_changed")
+    WAS_ASKED.wait()
+    return text("hushed")
+
+
+def listed() -> Json:
+    """The tools, unless they are kept secret."""
+    if not UNLISTED:
+        return {"tools": [described(name) for name in list(TOOLS)]}
+    WAS_ASKED.set()
+    if UNLISTED == ["silence"]:
+        threading.Event().wait()
+    raise Refused("not now")
+
+
 def ask(peer: Peer, _params: Json) -> Json:
     """Ask the user for a name."""
     answer = peer.ask("elicitation/create", {"message": "Name?", "requestedSchema": FORM})
@@ -170,6 +190,7 @@ TOOLS: dict[str, tuple[str, Json, Json, Callable[[Peer, Json], Json]]] = {
     "give": ("Give back anything.", {"result": {}}, READS, give),
     "garble": ("Give back nothing that can be read.", TEXT, READS, garble),
     "grow": ("Get one more tool.", {}, READS, grow),
+    "hush": ("List no tools any more.", {"how": {"type": "string"}}, READS, hush),
     "ask": ("Ask the user for a name.", {}, READS, ask),
     "ask_url": ("Ask the user to open a page.", {}, READS, ask_url),
 }
@@ -193,7 +214,7 @@ def answer(peer: Peer, method: str, params: Json) -> Json:
             "instructions": "Be kind to this server.",
         }
     if method == "tools/list":
-        return {"tools": [described(name) for name in list(TOOLS)]}
+        return listed()
     if method == "tools/call" and params["name"] in TOOLS:
         return TOOLS[params["name"]][3](peer, {"arguments": {}, **params})
     if method == "resources/list":

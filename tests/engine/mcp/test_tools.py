@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.mcp import call, item_of, offered, official, settled, stdio, text_of
+from tests.harness.mcp import call, gone, item_of, offered, official, settled, stdio, text_of
 from tests.harness.mcp_plain import PIXEL
 from tests.harness.model_server import Reply, calls, completed, created, done
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Client, Stage, outline, params_of
@@ -257,6 +257,21 @@ async def test_a_tool_that_appears_later_is_offered_from_then_on(stage: Stage) -
     await client.run(thread_id)
 
     assert "mcp__mini__late" in offered(stage)
+
+
+@pytest.mark.parametrize("how", ["silence", "error"])
+async def test_a_server_that_does_not_say_what_has_changed_keeps_its_tools_and_nobody_waiting(
+    stage: Stage, how: str
+) -> None:
+    client, thread_id = await ready(stage)
+    _, process = await call(stage.model, client, thread_id, "mcp__mini__process")
+    _, hushed = await call(stage.model, client, thread_id, "mcp__mini__hush", {"how": how})
+    _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
+    await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    await gone(int(text_of(process)))
+    await stage.close()
+
+    assert (text_of(hushed), text_of(output)) == ("hushed", text_of(process))
 
 
 async def test_documents_are_listed_and_read(stage: Stage) -> None:

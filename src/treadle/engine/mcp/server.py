@@ -32,6 +32,7 @@ Raw: TypeAlias = dict[str, JsonValue]
 Elicit: TypeAlias = Callable[[Raw], Awaitable[Raw]]
 Documents: TypeAlias = Literal["resources", "resourceTemplates"]
 OnProgress: TypeAlias = Callable[[str], None]
+Ask: TypeAlias = Callable[[str, Raw, OnProgress | None], Awaitable[Raw]]
 
 logger = logging.getLogger(__name__)
 
@@ -270,9 +271,7 @@ class McpServer:
         return f"MCP client for `{name}` failed to start: {reason}"
 
 
-async def list_all(
-    ask: Callable[[str, Raw, OnProgress | None], Awaitable[Raw]], method: str, key: str
-) -> list[Raw]:
+async def list_all(ask: Ask, method: str, key: str) -> list[Raw]:
     """All pages of a list; one that never ends is cut off."""
     found: list[Raw] = []
     cursor: JsonValue = None

@@ -18,7 +18,15 @@ from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
 from treadle.engine.mcp.notes import Notes
-from treadle.engine.mcp.server import CLOSE_SECONDS, McpError, OnProgress, Raw, Setting, list_all
+from treadle.engine.mcp.server import (
+    CLOSE_SECONDS,
+    Ask,
+    McpError,
+    OnProgress,
+    Raw,
+    Setting,
+    list_all,
+)
 from treadle.engine.mcp.transport import GARBLED, NO_MESSAGE, Watched, describe, open_streams
 from treadle.protocol.base import JsonValue
 
@@ -182,7 +190,7 @@ class Session:
         )
         about = await client.initialize()
         self.about = about.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        await self._list_tools()
+        await self._list_tools(self._send)
 
     def _auth(self) -> httpx2.Auth | None:
         url = self._config.url
@@ -195,23 +203,35 @@ class Session:
         return login
 
     async def _stay(self, on_ready: Callable[[Session], None], closing: asyncio.Event) -> None:
-        while not closing.is_set():
-            if self._over.is_set():
-                raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
-            async with asyncio.TaskGroup() as waits:
-                events = (closing, self._over, self._has_news)
-                tasks = [waits.create_task(event.wait()) for event in events]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    task.cancel()
-            if self._has_news.is_set() and not self._over.is_set():
-                self._has_news.clear()
-                await self._list_tools()
-                on_ready(self)
+        async with asyncio.TaskGroup() as tasks:
+            ours = [
+                tasks.create_task(closing.wait()),
+                tasks.create_task(self._over.wait()),
+                tasks.create_task(self._follow_tools(on_ready)),
+            ]
+            # A server that does not answer any more must not keep us from going.
+            await asyncio.wait(ours, return_when=asyncio.FIRST_COMPLETED)
+            for task in ours:
+                task.cancel()
+        if not closing.is_set():
+            raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
 
-    async def _list_tools(self) -> None:
+    async def _follow_tools(self, on_ready: Callable[[Session], None]) -> None:
+        """Look anew whenever the server says that its tools have changed."""
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            try:
+                await self._list_tools(self.ask)
+            except McpError as error:
+                # What it had before is as good a guess as any.
+                logger.info("mcp list failed", extra={"server": self.name, "reason": str(error)})
+                continue
+            on_ready(self)
+
+    async def _list_tools(self, ask: Ask) -> None:
         if "tools" in (self.about.get("capabilities") or {}):
-            tools = await list_all(self._send, "tools/list", "tools")
+            tools = await list_all(ask, "tools/list", "tools")
             self.tools = {str(tool["name"]): tool for tool in tools}
 
     async def _hear(self, message: IncomingMessage) -> None:
