@@ -27,6 +27,7 @@ FIRST = {
 }
 UNLISTED: list[str] = []
 WAS_ASKED = threading.Event()
+GO_ON = threading.Event()
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -150,6 +151,22 @@ def ask(peer: Peer, _params: Json) -> Json:
     return text(f"{answer['action']} {answer.get('content', {}).get('name', '')}".strip())
 
 
+def ask_in_vain(peer: Peer, params: Json) -> Json:
+    """Ask the user for a name, and then not wait for it; waits to be told to go on."""
+    form = {"message": "Name?", "requestedSchema": FORM}
+    peer.send(id="vain", method="elicitation/create", params=form)
+    GO_ON.wait()
+    if params["arguments"].get("withdraws"):
+        peer.send(method="notifications/cancelled", params={"requestId": "vain"})
+    return text("never mind")
+
+
+def go_on(_peer: Peer, _params: Json) -> Json:
+    """Let who asks in vain go on."""
+    GO_ON.set()
+    return text("going on")
+
+
 def ask_url(peer: Peer, _params: Json) -> Json:
     """Ask the user to open a page."""
     page = {"mode": "url", "url": "https://example.com/sign", "elicitationId": "e-1"}
@@ -192,6 +209,8 @@ TOOLS: dict[str, tuple[str, Json, Json, Callable[[Peer, Json], Json]]] = {
     "grow": ("Get one more tool.", {}, READS, grow),
     "hush": ("List no tools any more.", {"how": {"type": "string"}}, READS, hush),
     "ask": ("Ask the user for a name.", {}, READS, ask),
+    "ask_in_vain": ("Ask, and do not wait.", {}, READS, ask_in_vain),
+    "go_on": ("Wait no more.", {}, READS, go_on),
     "ask_url": ("Ask the user to open a page.", {}, READS, ask_url),
 }
 

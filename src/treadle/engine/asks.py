@@ -1,8 +1,8 @@
 """Questions to the clients: approvals, choices, forms, calls of their tools.
 
 A question is stored before it is put, goes to every client that listens, and is settled once: by
-the first answer, by its deadline, or by the end of its turn. It outlives its clients, and the
-server: the call that asked is then run again and finds its question open.
+the first answer, by its deadline, by whoever put it, or by the end of its turn. It outlives its
+clients, and the server: the call that asked is then run again and finds its question open.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from treadle.protocol.method import Request
 from treadle.protocol.status import ThreadActiveFlag
 from treadle.protocol.thread import ServerRequestResolvedNotification
 from treadle.store.records import AskAnswered, AskOpened
+from treadle.support.clock import NowMs
 
 P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R", bound=msgspec.Struct)
@@ -49,7 +50,8 @@ class Ask:
 
     id: str
     method: str
-    turn: Turn
+    # Null if it is put while none runs.
+    turn: Turn | None
     call_id: str
     flag: ThreadActiveFlag | None
     is_resumable: bool
@@ -76,6 +78,7 @@ class Asks:
     # Numbers for all questions of the server: clients of one thread agree on them.
     ids: Iterator[int]
     on_change: Callable[[], None]
+    clock: NowMs
     # How long a question stays open when nothing else is said of it; null is for ever.
     deadline_s: float | None = None
     # Questions that an earlier server left open, until the call that put them is run again.
@@ -89,7 +92,7 @@ class Asks:
         method: Request[P, R],
         params: P,
         *,
-        turn: Turn,
+        turn: Turn | None,
         key: str,
         call_id: str | None = None,
         flag: ThreadActiveFlag | None = None,
@@ -102,13 +105,13 @@ class Asks:
 
         `key` is unique in the turn; `call_id` names the call of the model that asks, where that
         is not the key. `before` is called when the thread is known to wait and nobody has been
-        asked yet.
+        asked yet. One that is not `resumable` may be put by a task that outlives the turn.
 
         Raises:
             AskRefused: the answer was an error or nonsense, or none came and there is no default.
         """
         ask = Ask(
-            id=f"{turn.id}/{key}",
+            id=key if turn is None else f"{turn.id}/{key}",
             method=method.method,
             turn=turn,
             call_id=call_id or key,
@@ -120,6 +123,8 @@ class Asks:
         # What clients answer is decoded as the method's result before it comes here.
         answer = cast("asyncio.Future[R]", ask.answer)
         limit = self._put(ask, params, before, deadline_s or self.deadline_s)
+        if turn is not None and not resumable:
+            turn.at_end(lambda: self._void(ask))
         try:
             async with asyncio.timeout(limit):
                 return await asyncio.shield(answer)
@@ -192,6 +197,12 @@ class Asks:
         """Leave the open questions as they are: another server will put them again."""
         self._is_suspended = True
 
+    def close(self) -> None:
+        """Let go of the questions that nobody else can go on with."""
+        for ask in self.open:
+            if not ask.is_resumable:
+                self._void(ask)
+
     def was_left_open(self, turn_id: str, call_id: str) -> bool:
         """Whether an earlier server waited for an answer to this call."""
         return any(
@@ -213,7 +224,7 @@ class Asks:
         if before is not None:
             before()
         known = self.left.pop(ask.id, None)
-        now = ask.turn.clock()
+        now = self.clock()
         if known is not None and known.deadline_ms is not None:
             limit = max(0.0, (known.deadline_ms - now) / 1000)
         opened = AskOpened(
@@ -221,7 +232,7 @@ class Asks:
             kind="resumable" if ask.is_resumable else "bound",
             method=ask.method,
             params=msgspec.to_builtins(params),
-            turn_id=ask.turn.id,
+            turn_id=None if ask.turn is None else ask.turn.id,
             call_id=ask.call_id,
             opened_at_ms=now,
             deadline_ms=None if limit is None else now + int(limit * 1000),
@@ -244,16 +255,28 @@ class Asks:
         self._settle(ask, msgspec.to_builtins(default))
 
     def _abandon(self, ask: Ask) -> None:
-        """The turn ends while its question is open: nobody needs to answer any more."""
+        """Whoever put the question waits no more: nobody needs to answer it."""
         if not ask.is_open:
             return
         ask.answer.cancel()
-        if self._is_suspended and ask.is_resumable:
-            return
+        if not ask.is_resumable:
+            # An MCP server took it back, or has died with it; the turn goes on.
+            ask.by = "withdrawn"
+            self._settle(ask, None)
+        elif not self._is_suspended:
+            self._end_with_turn(ask)
+
+    def _void(self, ask: Ask) -> None:
+        """Let a question go that is still open when its turn, or the thread, ends."""
+        if ask.is_open:
+            ask.answer.set_exception(AskRefused("the turn is over"))
+            self._end_with_turn(ask)
+
+    def _end_with_turn(self, ask: Ask) -> None:
         ask.by = "end of turn"
         self._forget(ask)
-        self.log.note(AskAnswered(ask.id, ask.by, ask.turn.clock(), None))
-        if ask.turn.is_over:
+        self.log.note(AskAnswered(ask.id, ask.by, self.clock(), None))
+        if ask.turn is None or ask.turn.is_over:
             self._tell_resolved(ask)
         else:
             # Clients hear how the turn ended first.
@@ -262,7 +285,7 @@ class Asks:
     def _settle(self, ask: Ask, answer: JsonValue) -> None:
         """Store who settled it and how, tell it, and be active again."""
         self._forget(ask)
-        self.log.note(AskAnswered(ask.id, ask.by, ask.turn.clock(), answer))
+        self.log.note(AskAnswered(ask.id, ask.by, self.clock(), answer))
         self._tell_resolved(ask)
         self.on_change()
 

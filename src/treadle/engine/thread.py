@@ -75,7 +75,8 @@ class Thread(ModelView):
             open_items=self._open_items,
             open_asks=self._open_asks,
         )
-        self.asks = Asks(self.id, self.log, around.ask_ids, self._on_asks, left=loaded.open_asks)
+        self.asks = Asks(self.id, self.log, around.ask_ids, self._on_asks, around.clock)
+        self.asks.left = loaded.open_asks
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
             self.asks.deadline_s = limits.deadline_ms / 1000
         self.approvals = Approvals(self)
@@ -89,7 +90,11 @@ class Thread(ModelView):
         self.tools = around.tools(self)
         self.messages = ClientMessages(journal, loaded.client_messages)
         self.terminals = Terminals(around.tasks)
-        self._closers: list[Callable[[], None]] = [self.terminals.close, self.mcp.close]
+        self._closers: list[Callable[[], None]] = [
+            self.asks.close,
+            self.terminals.close,
+            self.mcp.close,
+        ]
 
     # -- turns
 
@@ -351,9 +356,12 @@ class Thread(ModelView):
             self.log.tell(n.THREAD_STATUS_CHANGED, params)
 
     def _on_asks(self) -> None:
-        """Tell whether the turn waits for somebody."""
-        if self.turn is not None and self.turn.state == "running":
-            self.set_status(ActiveThreadStatus(active_flags=self.asks.flags()))
+        """Tell whether somebody is waited for: by the turn, or by a call that a client makes."""
+        flags = self.asks.flags()
+        if self.turn is None:
+            self.set_status(ActiveThreadStatus(flags) if flags else IdleThreadStatus())
+        elif self.turn.state == "running":
+            self.set_status(ActiveThreadStatus(active_flags=flags))
 
     def update_settings(self, settings: Settings) -> None:
         """Run later turns under other settings, and tell."""

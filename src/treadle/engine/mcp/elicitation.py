@@ -15,25 +15,26 @@ from treadle.protocol.elicitation import (
     McpServerElicitationRequestResponse,
     UrlMcpServerElicitationRequestParams,
 )
-from treadle.protocol.policy import GranularAskForApproval
+from treadle.protocol.policy import AskForApproval, GranularAskForApproval
 from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
 
 DECLINED: Final[Raw] = {"action": "decline"}
 
 
-async def elicit(thread: Thread, server: str, call_id: str, key: str, asked: Raw) -> Raw:
-    """Put a question of a server to the clients; without a turn, or a way to ask, it is declined.
+async def elicit(thread: Thread, server: str, call_id: str | None, key: str, asked: Raw) -> Raw:
+    """Put a question of a server to the clients; where nobody may be asked, it is declined.
 
-    It cannot be answered under another server: the MCP server that asks dies with this one.
+    `call_id` names the call of the model that it is asked for, if it is for one. It cannot be
+    answered under another server: the MCP server that asks dies with this one.
     """
     turn = thread.turn
-    if turn is None or not _may_ask(thread, turn):
+    settings = thread.settings if turn is None else thread.settings_of(turn)
+    if not _may_ask(settings.approval_policy):
         return DECLINED
-    params = _params(thread.id, turn.id, server, asked)
+    params = _params(thread.id, turn.id if turn is not None else None, server, asked)
     if params is None:
         return DECLINED
     try:
@@ -55,15 +56,14 @@ async def elicit(thread: Thread, server: str, call_id: str, key: str, asked: Raw
     return given if answer.meta is None else {**given, "_meta": answer.meta}
 
 
-def _may_ask(thread: Thread, turn: Turn) -> bool:
-    policy = thread.settings_of(turn).approval_policy
+def _may_ask(policy: AskForApproval) -> bool:
     if isinstance(policy, GranularAskForApproval):
         return policy.granular is not None and policy.granular.mcp_elicitations
     return policy != "never"
 
 
 def _params(
-    thread_id: str, turn_id: str, server: str, asked: Raw
+    thread_id: str, turn_id: str | None, server: str, asked: Raw
 ) -> McpServerElicitationRequestParams | None:
     message = str(asked.get("message") or "")
     meta = asked.get("_meta") or None

@@ -261,13 +261,14 @@ class McpServers:
             )
 
     async def _elicit(self, server: str, asked: Raw) -> Raw:
-        calls = self._calls.get(server)
-        if self._thread is None or not calls:
+        if self._thread is None:
             return DECLINED
-        # The protocol does not say which call asks: the last one is the likeliest.
-        return await elicit(
-            self._thread, server, calls[-1], f"{calls[-1]}/{next(self._ids)}", asked
-        )
+        # The protocol does not say which call asks: the last one is the likeliest. If the model
+        # has made none, a client may have.
+        calls = self._calls.get(server)
+        call_id = calls[-1] if calls else None
+        key = f"{call_id or server}/{next(self._ids)}"
+        return await elicit(self._thread, server, call_id, key, asked)
 
 
 def _fault(server: McpServer) -> str:
