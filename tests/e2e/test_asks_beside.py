@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.questions import answer, question
+from tests.harness.questions import answer, question, refuse
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client, outline, params_of
 from treadle.model.script import AnyStep, calls, custom_call, says
@@ -90,6 +90,34 @@ async def test_it_waits_on_when_its_last_client_unsubscribes(home: Path, work: P
         async with client_of(server) as other:
             await other.ask("thread/resume", {"threadId": thread_id})
             told = await finish(other, await question(other, ASK))
+    assert outline(told)[-1] == "turn/completed completed"
+    assert (work / "a").exists()
+
+
+async def test_a_refusal_counts_when_the_others_have_unsubscribed(home: Path, work: Path) -> None:
+    async with waiting(home, work) as (server, client, thread_id, _), client_of(server) as other:
+        await other.ask("thread/resume", {"threadId": thread_id})
+        asked = await question(other, ASK)
+        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await refuse(other, asked)
+        told = await other.end_of(asked["params"]["turnId"])
+    assert outline(told)[-1] == "turn/completed completed"
+    assert not (work / "a").exists()
+
+
+async def test_one_who_unsubscribes_and_comes_back_is_waited_for(home: Path, work: Path) -> None:
+    async with (
+        waiting(home, work) as (server, client, thread_id, asked),
+        client_of(server) as other,
+    ):
+        await other.ask("thread/resume", {"threadId": thread_id})
+        theirs = await question(other, ASK)
+        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.settled()
+        await refuse(other, theirs)
+        await other.settled()
+        told = await finish(client, asked)
     assert outline(told)[-1] == "turn/completed completed"
     assert (work / "a").exists()
 

@@ -131,6 +131,9 @@ class ClientSession:
         waits = self._announcements
         if waits is not None and waits.position < waits.last_seq:
             self._left[thread_id] = followed.subscription
+        # It may still answer what it was asked, but nobody waits for that: the others decide.
+        for number in list(self._asked):
+            followed.thread.asks.let_go(number, self)
         self.server.threads.unlisten(followed.thread)
         for child in self.server.threads.agents.open_threads(followed.thread):
             self.unsubscribe(child.id)
@@ -188,7 +191,12 @@ class ClientSession:
     def _ask(self, connection: Connection[ClientSession], thread: Thread, asked: Asked) -> None:
         """Put a question to the client, unless it has it already or nobody needs an answer."""
         number = asked.request_id
-        if number in self._asked or not asked.is_open():
+        if not asked.is_open():
+            return
+        if number in self._asked:
+            known = self._asked[number]
+            if known is not None and not known.done():
+                thread.asks.hold(number, self)
             return
         try:
             answer = put(connection, thread, asked, self)
