@@ -93,6 +93,16 @@ async def test_what_is_empty_is_refused_by_name(folder: Path) -> None:
         assert await refused(target, folder) == (f"target.{field}", f"{field} must not be empty")
 
 
+async def test_a_name_that_git_cannot_be_given_is_refused(folder: Path) -> None:
+    targets: list[tuple[ReviewTarget, str]] = [
+        (BaseBranchReviewTarget("ma\0in"), "branch"),
+        (CommitReviewTarget("12\x0034"), "sha"),
+    ]
+    for target, field in targets:
+        reason = f"{field} must not contain a NUL character"
+        assert await refused(target, folder) == (f"target.{field}", reason)
+
+
 async def test_what_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
     """Ours: upstream begins a review of nothing."""
     assert await refused(CommitReviewTarget("1234567deadbeef"), folder) == (

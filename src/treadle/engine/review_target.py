@@ -54,13 +54,13 @@ async def resolve(target: ReviewTarget, cwd: str) -> ReviewTask:
         case CommitReviewTarget():
             return await _commit(target, cwd)
         case BaseBranchReviewTarget():
-            return await _branch(_given("branch", target.branch), cwd)
+            return await _branch(_named("branch", target.branch), cwd)
         case _:
             assert_never(target)
 
 
 async def _commit(target: CommitReviewTarget, cwd: str) -> ReviewTask:
-    given, title = _given("sha", target.sha), (target.title or "").strip()
+    given, title = _named("sha", target.sha), (target.title or "").strip()
     _check_repository(cwd)
     sha = await _find_commit(given, cwd)
     if sha is None:
@@ -111,6 +111,13 @@ def _given(field: str, value: str) -> str:
     if not value.strip():
         raise InvalidInput(f"{_PATH}.{field}", f"{field} must not be empty")
     return value.strip()
+
+
+def _named(field: str, value: str) -> str:
+    """The name of something in a repository; no such name can be passed on with a NUL in it."""
+    if "\0" in value:
+        raise InvalidInput(f"{_PATH}.{field}", f"{field} must not contain a NUL character")
+    return _given(field, value)
 
 
 def _check_repository(cwd: str) -> None:
