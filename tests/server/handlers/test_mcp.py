@@ -146,6 +146,39 @@ async def test_a_client_calls_a_tool_itself(stage: Stage) -> None:
     assert added["structuredContent"] == {"total": 3}
 
 
+@pytest.mark.parametrize(
+    "settings", [{"disabled_tools": ["danger"]}, {"enabled_tools": ["echo"]}], ids=str
+)
+async def test_a_client_cannot_call_a_tool_that_is_disabled(
+    stage: Stage, settings: dict[str, JsonValue]
+) -> None:
+    """Upstream's words and code."""
+    stage.configure(stdio(**settings))
+    client = await stage.client()
+    asked = {"threadId": await client.start(), "server": "mini", "tool": "danger"}
+    refused = await client.refusal("mcpServer/tool/call", asked)
+
+    assert (refused.code, refused.message) == (
+        -32603,
+        "tool 'danger' is disabled for MCP server 'mini'",
+    )
+
+
+@pytest.mark.parametrize("arguments", [[1], "text", 7], ids=str)
+async def test_arguments_of_a_client_that_are_no_object_never_reach_the_server(
+    stage: Stage, arguments: JsonValue
+) -> None:
+    stage.configure(stdio())
+    client = await stage.client()
+    asked = {"threadId": await client.start(), "server": "mini", "tool": "echo"}
+    refused = await client.refusal("mcpServer/tool/call", {**asked, "arguments": arguments})
+
+    assert (refused.code, refused.message) == (
+        -32603,
+        "tool call failed for `mini/echo`: MCP tool arguments must be a JSON object",
+    )
+
+
 async def test_a_call_that_cannot_be_made_is_refused(stage: Stage) -> None:
     stage.configure(table("bad", command="/no/such/program"))
     client = await stage.client()

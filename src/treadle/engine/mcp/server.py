@@ -151,8 +151,13 @@ class McpServer:
         """Call a tool; the result is as the server gave it.
 
         Raises:
-            McpError: the server is not there, refused, or took too long.
+            McpError: the server is not there, refused, or took too long, or the tool is disabled.
         """
+        if not self.config.offers(tool):
+            raise McpError(f"tool '{tool}' is disabled for MCP server '{self.name}'")
+        if not isinstance(arguments, dict | None):
+            where = f"tool call failed for `{self.name}/{tool}`"
+            raise McpError(f"{where}: MCP tool arguments must be a JSON object")
         params: Raw = {"name": tool, "arguments": arguments, "_meta": meta}
         return await self.ask("tools/call", params, told)
 
