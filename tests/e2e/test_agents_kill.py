@@ -15,7 +15,7 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.team import Team, close, deeds, is_over, more, of, resume, spawn, wait
+from tests.harness.team import Team, close, deeds, is_let_go, is_over, more, of, resume, spawn, wait
 from tests.harness.threads import Client, params_of, words
 from treadle.model.script import Response
 from treadle.model.scripted import calls, waits_for
@@ -153,6 +153,26 @@ async def test_a_child_that_was_closed_is_closed_after_a_restart(home: Path, tea
     assert deeds(told)[0]["agentsStates"] == {child_id: {"status": "shutdown", "message": None}}
     assert refused == f"agent {child_id} is closed; resume it first"
     assert [deed["status"] for deed in deeds(after)] == ["completed"] * 3
+
+
+async def test_a_child_that_was_resumed_is_closed_with_its_parent(home: Path, team: Team) -> None:
+    """It takes no room any more when the parent is loaded again."""
+    (home / "config.toml").write_text("[agents]\nmax_threads = 1\n")
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start()
+        team.plays(spawn(), wait, close)
+        await client.run(thread_id)
+    child_id = team.child_id
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        team.plays(resume(child_id), more(child_id), wait(child_id))
+        await client.run(thread_id)
+        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.until("thread/status/changed", is_let_go(thread_id))
+        await client.ask("thread/resume", {"threadId": thread_id})
+        team.plays(spawn(), wait)
+        told = await client.run(thread_id)
+    assert [deed["status"] for deed in deeds(told)] == ["completed", "completed"]
 
 
 async def test_a_child_of_another_thread_is_not_found(home: Path, team: Team) -> None:

@@ -244,12 +244,16 @@ class Agents:
             )
 
     def _adopt(self, parent: Thread, thread: Thread, child: Child) -> None:
-        if not self._below(parent.id):
-            parent.at_close(lambda: self._forget(parent.id))
-        self._children[child.id] = child
+        self._know(parent, child)
         # What a child uses, its parent has used.
         thread.accounts.shared = lambda: parent.accounts.meters
         self.on_spawn(parent, thread)
+
+    def _know(self, parent: Thread, child: Child) -> None:
+        """Keep a child in mind for as long as its parent is loaded."""
+        if not self._below(parent.id):
+            parent.at_close(lambda: self._forget(parent.id))
+        self._children[child.id] = child
 
     def _give(self, child: Child, thread: Thread, given: list[UserInput], turn: Turn) -> str:
         params = TurnStartParams(
@@ -279,7 +283,7 @@ class Agents:
         child.settings = settings_for(owner.settings, None, meta.model, meta.reasoning_effort)
         if child_id in owner.closed_agents:
             child.is_open, child.state = False, SHUTDOWN
-            self._children[child_id] = child
+            self._know(owner, child)
             return child
         try:
             thread = self._threads.find(child_id) or self._load(child)
