@@ -321,6 +321,7 @@ async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonVal
     item = item_of(told)
     assert item["status"] == "failed"
     assert "the answer to tools/call does not fit the protocol" in item["error"]["message"]
+    assert "pydantic" not in item["error"]["message"]
     assert text_of(output) == item["error"]["message"]
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.harness.mcp import call, http_server, settled, table, text_of
+from tests.harness.mcp_plain import READS
 from tests.harness.model_server import calls
 from tests.harness.questions import answer, question
 from tests.harness.threads import Client, Stage
+from treadle.protocol.base import JsonValue
 
 
 async def ready(stage: Stage, url: str) -> tuple[Client, str]:
@@ -83,6 +90,42 @@ async def test_a_server_that_dies_in_a_call_fails_it(stage: Stage) -> None:
         item, _ = await call(stage.model, client, thread_id, "mcp__web__die")
 
     assert item["status"] == "failed"
+
+
+@asynccontextmanager
+async def garbling(answer: str) -> AsyncIterator[str]:
+    """A server that is greeted as any other, and answers calls with this; gives its address."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+    about["serverInfo"] = {"name": "garbler", "version": "1"}
+    echo = {"name": "echo", "inputSchema": {"type": "object"}, "annotations": READS}
+    results: dict[str, JsonValue] = {"initialize": about, "tools/list": {"tools": [echo]}}
+
+    async def serve(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read() or "{}")
+        if "id" not in asked:
+            return web.Response(status=202 if asked else 405)
+        if asked["method"] not in results:
+            return web.Response(text=answer, content_type="application/json")
+        result = results[asked["method"]]
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", serve)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/mcp"))
+
+
+@pytest.mark.parametrize("answer", ["<html>oops</html>", '{"hello": 1}', "", "[]"])
+async def test_an_answer_that_is_none_fails_the_call_in_a_few_words(
+    stage: Stage, answer: str
+) -> None:
+    async with garbling(answer) as url:
+        client, thread_id = await ready(stage, url)
+        item, output = await call(stage.model, client, thread_id, "mcp__web__echo")
+
+    why = "tool call error: tool call failed for `web/echo`\n\nCaused by:\n"
+    why += "    the answer to tools/call does not fit the protocol"
+    assert (item["status"], item["error"], text_of(output)) == ("failed", {"message": why}, why)
 
 
 async def test_headers_and_tokens_come_from_the_configuration_and_the_environment(

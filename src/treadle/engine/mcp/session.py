@@ -27,7 +27,14 @@ from treadle.engine.mcp.server import (
     Setting,
     list_all,
 )
-from treadle.engine.mcp.transport import GARBLED, NO_MESSAGE, Watched, describe, open_streams
+from treadle.engine.mcp.transport import (
+    GARBLED,
+    NO_MESSAGE,
+    Watched,
+    briefly,
+    describe,
+    open_streams,
+)
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
@@ -138,11 +145,14 @@ class Session:
             if error.code == types.CONNECTION_CLOSED:
                 self.end()
                 raise McpError(self._lost(), is_lost=True) from error
-            if error.message == GARBLED:
+            # Over HTTP the SDK calls it so, with all that it had expected instead.
+            is_unread = error.code == types.PARSE_ERROR and self._config.url is not None
+            if is_unread or error.message == GARBLED:
                 raise McpError(f"the answer to {method} {GARBLED}") from error
             raise McpError(error.message, code=error.code) from error
         except (ValidationError, ValueError) as error:
-            raise McpError(f"the answer to {method} {GARBLED}: {error}") from error
+            words = f"the answer to {method} {GARBLED}: {briefly(error)}"
+            raise McpError(words) from error
         finally:
             self._limits.discard(limit)
 

@@ -147,6 +147,15 @@ def _answered(fault: Exception) -> int | str | None:
     return None
 
 
+def briefly(error: BaseException) -> str:
+    """What went wrong, in one line: of what does not fit a type, the first place where."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"{place}: {first['msg']}" if place else first["msg"]
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
     """Why a server could not be reached, in one line for people."""
     if notes.needs_login:
@@ -164,5 +173,5 @@ def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
         return f"error sending request for url ({config.url}): {str(error) or type(error).__name__}"
     if notes.is_garbled:
         return f"handshaking with MCP server failed: {NO_MESSAGE}"
-    words = f"handshaking with MCP server failed: {str(error) or type(error).__name__}"
+    words = f"handshaking with MCP server failed: {briefly(error)}"
     return f"{words}: {notes.last_words}" if notes.last_words else words
