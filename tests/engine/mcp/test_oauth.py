@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.harness.mcp import call, http_server, settled, table, text_of
 from tests.harness.threads import Client, Stage
@@ -94,6 +96,39 @@ async def test_the_login_is_kept_for_its_owner_alone_and_renewed_when_it_ends(
     renewed = json.loads(path.read_text("utf-8"))[f"web|{url}"]["access_token"]
     assert renewed != first[f"web|{url}"]["access_token"]
     assert (told["status"], item["status"]) == ("ready", "completed")
+
+
+@pytest.mark.parametrize("answer", ["<html>oops</html>", '{"access_token": 7}', "[]"])
+async def test_a_renewal_that_is_answered_with_nonsense_leaves_the_login_as_it_was(
+    stage: Stage, answer: str
+) -> None:
+    async def renew(_request: web.Request) -> web.Response:
+        return web.Response(text=answer, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/token", renew)
+    async with http_server("oauth") as url, TestServer(app) as elsewhere:
+        client, *_ = await started(stage, url)
+        await sign_in(client)
+        await stage.restart()
+        path = stage.home / "mcp_logins.json"
+        logins = json.loads(path.read_text("utf-8"))
+        logins[f"web|{url}"]["token_endpoint"] = str(elsewhere.make_url("/token"))
+        path.write_text(json.dumps(logins), "utf-8")
+        later = await stage.client()
+        await later.start()
+        told = (await settled(later, "web"))["web"]
+
+    assert (told["status"], json.loads(path.read_text("utf-8"))) == ("ready", logins)
+
+
+async def test_a_page_that_nobody_can_come_back_to_is_refused_by_name(stage: Stage) -> None:
+    async with http_server("oauth") as url:
+        stage.configure('mcp_oauth_callback_url = "nonsense"\n' + table("web", url=url))
+        client = await stage.client()
+        refusal = await client.refusal("mcpServer/oauth/login", {"name": "web"})
+
+    assert refusal.message == "nobody can come back to 'nonsense': it is no URL"
 
 
 async def test_the_page_to_open_asks_for_what_is_needed_and_no_more(stage: Stage) -> None:

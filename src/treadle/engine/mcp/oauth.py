@@ -89,9 +89,11 @@ class StoredLogin(httpx2.Auth):
 
     async def _renewed(self, login: Login, response: httpx2.Response) -> Login:
         """The new login; if there is none, what another thread may have got meanwhile."""
-        if response.status_code != httpx2.codes.OK:
+        try:
+            response.raise_for_status()
+            token = OAuthToken.model_validate_json(await response.aread())
+        except (httpx2.HTTPStatusError, ValueError):
             return self._tokens.get(self._name, self._url) or login
-        token = OAuthToken.model_validate_json(await response.aread())
         renewed = msgspec.structs.replace(
             login,
             access_token=token.access_token,
@@ -124,7 +126,10 @@ class SignIn:
             McpError: it came to nothing.
         """
         async with _callback(self.common) as callback:
-            provider = self._provider(callback, show)
+            try:
+                provider = self._provider(callback, show)
+            except ValueError as error:
+                raise McpError(f"nobody can come back to {callback.url!r}: it is no URL") from error
             headers = {"Accept": "application/json, text/event-stream", **self.server.http_headers}
             timeout = httpx2.Timeout(30.0, read=None)
             async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=timeout) as http:
