@@ -115,6 +115,7 @@ async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: P
         ({"result": {"decision": "decline"}}, "declined"),
         ({"result": {"decision": "maybe"}}, "failed"),
         ({"result": "nonsense"}, "failed"),
+        ({}, "failed"),
         ({"error": {"code": -32000, "message": "the client is broken"}}, "failed"),
     ],
 )

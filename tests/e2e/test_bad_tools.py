@@ -296,17 +296,31 @@ async def test_a_client_tool_that_answers_nonsense(
     assert only(told, "dynamicToolCall")["status"] == ("failed" if text else "completed")
 
 
-async def test_a_client_whose_answer_is_no_json_can_answer_again(home: Path) -> None:
+FAILED = "dynamic tool request failed"
+LATIN = b', "result": {"contentItems": [{"type": "inputText", "text": "\xff"}], "success": true}}'
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        (b"}", FAILED),
+        (b', "result": {', FAILED),
+        (b', "result": {"contentItems": "\\ud800"}}', FAILED),
+        (LATIN, "dynamic tool response was invalid"),
+    ],
+)
+async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: str) -> None:
+    """The first is what JavaScript makes of an answer that is `undefined`."""
     async with acting(home, dynamicTools=[TOOL]) as scene:
         scene.model.plays(calls("lookup", {}))
         turn_id = await scene.client.begin(scene.thread_id)
         asked = await question(scene.client, "item/tool/call")
-        await scene.client.peer.send_raw(b'{"id": %d, "result": {' % asked["id"])
-        given = {"type": "inputText", "text": "found"}
-        await answer(scene.client, asked, {"contentItems": [given], "success": True})
-        _, output = await scene.finish(turn_id)
+        await scene.client.peer.send_raw(b'{"id": %d' % asked["id"] + rest)
+        told, output = await scene.finish(turn_id)
+        await scene.goes_on()
 
-    assert output == "found"
+    assert output == text
+    assert only(told, "dynamicToolCall")["status"] == "failed"
 
 
 @pytest.mark.parametrize(

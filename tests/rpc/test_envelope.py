@@ -21,7 +21,7 @@ from treadle.rpc.errors import (
     Overloaded,
     RpcError,
 )
-from treadle.rpc.framing import Oversized
+from treadle.rpc.framing import Frame, Oversized
 
 
 @pytest.mark.parametrize("id_", [0, -1, 2**63, 2**70, "", "x"])
@@ -79,7 +79,6 @@ def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
         b"5",
         b"null",
         b"{}",
-        b'{"id":1}',
         b'{"id":null,"method":"m"}',
         b'{"id":1.5,"method":"m"}',
         b'{"id":true,"method":"m"}',
@@ -117,7 +116,6 @@ def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":-1,"method":"m","params":"', -1, "m"),
         (b'{"method":"m","params":{"id":7', None, None),
         (b'{"params":{"x":"', None, None),
-        (b'{"id":7,"result":"', None, None),
         (b'{"id":true,"method":"m","params":"', None, None),
         (b'{"id":1.5,"method":"m","params":"', None, None),
         (b'{"id":7,"method":"m', None, None),
@@ -131,6 +129,33 @@ def test_an_oversized_request_is_named_when_its_head_shows_it(
 ) -> None:
     reason = "a message of 99 bytes is too large"
     assert envelope.decode(Oversized(99, head)) == Malformed(reason, id_, method)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"id":7}',
+        b'{"jsonrpc":"2.0","id":7}',
+        b'{"id":7,"result":{',
+        b'{"id":7,"result":"\\ud800"}',
+        b'{"result":"\\ud800","id":7}',
+        b'{"id":7,"error":nonsense}',
+        b'{"id":7,"result":{}} x',
+        Oversized(99, b'{"id":7,"result":"'),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_refusal(frame: Frame) -> None:
+    """Dropped, it would leave the request open for ever."""
+    message = envelope.decode(frame)
+    assert isinstance(message, Failure)
+    assert message.id == 7
+
+
+@pytest.mark.parametrize(
+    "head", [b'{"id":7,"params":{', b'{"id":7,"result":1,"method":', b'{"id":7', b'{"result":{']
+)
+def test_what_may_be_no_answer_refuses_nothing(head: bytes) -> None:
+    assert isinstance(envelope.decode(Oversized(99, head)), Malformed)
 
 
 def test_messages_are_written_in_the_layout_of_the_protocol() -> None:

@@ -118,7 +118,9 @@ def decode(frame: Frame) -> Message:
         return Failure(id_, _read_error(error))
     if not isinstance(result, UnsetType):
         return Answer(id_, result)
-    return Malformed("an id without a method, result or error")
+    # What a client in JavaScript writes when it answers with `undefined`: dropped, it would leave
+    # the request open for ever.
+    return Failure(id_, ErrorObject(-32600, "the peer answered with neither result nor error"))
 
 
 def _read_error(error: JsonValue) -> ErrorObject:
@@ -150,13 +152,20 @@ def encode_failure(id_: Id, error: ErrorObject) -> bytes:
     return _encode(_FailureOut(error, id_))
 
 
-def _malformed(reason: str, head: bytes) -> Malformed:
-    """Find the request in what can be read, so that its sender is told instead of left waiting."""
+def _malformed(reason: str, head: bytes) -> Failure | Malformed:
+    """Find the request in what can be read, so that nobody is left waiting.
+
+    The sender of a broken request is told, and so is whoever waits for a broken answer.
+    """
     members = _leading_members(head)
     id_, method = members.get("id"), members.get("method")
     is_number = isinstance(id_, int) and not isinstance(id_, bool)
-    if _is_text(method) and (is_number or _is_text(id_)):
+    if id_ is None or not (is_number or _is_text(id_)):
+        return Malformed(reason)
+    if _is_text(method):
         return Malformed(reason, id_, method)
+    if "method" not in members and ("result" in members or "error" in members):
+        return Failure(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
     return Malformed(reason)
 
 
@@ -166,7 +175,7 @@ def _is_text(value: JsonValue) -> bool:
 
 
 def _leading_members(head: bytes) -> dict[str, JsonValue]:
-    """The members of a JSON object that end before the text was cut off."""
+    """The members of a JSON object up to where the text was cut off; null for the one cut there."""
     text = head.decode("utf-8", "surrogateescape").lstrip()
     members: dict[str, JsonValue] = {}
     read = json.JSONDecoder().raw_decode
@@ -175,6 +184,7 @@ def _leading_members(head: bytes) -> dict[str, JsonValue]:
         while text[position - 1] in "{,":
             key, position = read(text, _skip_space(text, position))
             position = _skip_space(text, position) + 1  # the colon
+            members[key] = None
             value, position = read(text, _skip_space(text, position))
             members[key] = value
             position = _skip_space(text, position) + 1

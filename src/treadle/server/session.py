@@ -216,7 +216,7 @@ class ClientSession:
             pass
         except RpcError as error:
             thread.asks.refuse(number, str(error), self.name)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             thread.asks.refuse(number, str(error), self.name, "nonsense")
         finally:
             thread.asks.let_go(number, self)
