@@ -22,6 +22,12 @@ from treadle.protocol.base import JsonValue
 ASK = "item/commandExecution/requestApproval"
 POLICY: dict[str, JsonValue] = {"approvalPolicy": "on-request", "sandbox": "danger-full-access"}
 
+NO_TEMPORARY_FOLDERS = """\
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+"""
+
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
@@ -147,6 +153,34 @@ async def test_what_ran_beside_a_question_when_the_server_was_killed_is_over(
         "call-1": "failed",
         "call-2": "completed",
     }
+
+
+@pytest.mark.parametrize(("decision", "lines"), [("accept", "xx"), ("decline", "x")])
+async def test_a_command_that_may_be_run_once_more_is_not_run_again_unasked(
+    home: Path, work: Path, decision: str, lines: str
+) -> None:
+    """The sandbox had stopped it; what it did before that, it must not do again by itself."""
+    command = f"printf x >> log; echo y > {home.parent}/outside"
+    (home / "config.toml").write_text(NO_TEMPORARY_FOLDERS, "utf-8")
+    killed = spawn_server(home, TREADLE_SCRIPT=stored(home, runs(command, "e1")))
+    policy = {"approvalPolicy": "on-failure", "sandbox": "workspace-write"}
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **policy)
+        turn_id = await client.begin(thread_id)
+        await question(client, ASK)
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        asked = await question(client, ASK)
+        before = (work / "log").read_text()
+        await answer(client, asked, {"decision": decision})
+        told = await client.end_of(turn_id)
+
+    status = "completed" if decision == "accept" else "declined"
+    assert (before, (work / "log").read_text()) == ("x", lines)
+    assert commands(told) == {"e1": status}
+    assert ("its output is lost" in outputs(model)["e1"]) == (decision == "decline")
 
 
 async def test_a_deadline_that_passed_while_no_server_ran_counts(home: Path, work: Path) -> None:

@@ -55,6 +55,8 @@ D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestAppro
 
 BY_USER: Final = "rejected by user"
 BY_ERROR: Final = "approval request failed"
+# What is added to the id of a call for the question whether to make it once more.
+RETRY: Final = "/retry"
 
 
 class Approvals:
@@ -117,7 +119,13 @@ class Approvals:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
         return Permit(UNRESTRICTED if request.escalated else wider, was_asked=True)
 
-    async def retry(self, turn: Turn, request: CommandRequest, output: str) -> Permit:
+    def was_to_retry(self, turn: Turn, request: CommandRequest) -> bool:
+        """Whether the user was asked under an earlier server whether it may run once more."""
+        return self._thread.asks.was_left(turn, request.call_id + RETRY)
+
+    async def retry(
+        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None] | None = None
+    ) -> Permit:
         """Judge whether a command that the sandbox seems to have stopped may run without it.
 
         Raises:
@@ -125,7 +133,6 @@ class Approvals:
             Failed: the answer could not be used.
             TurnCancelled: the turn is to stop.
         """
-        del output  # what it said is in the item, which the user sees
         judged = judge_retry(self._thread.settings_of(turn).approval_policy)
         if isinstance(judged, Forbidden):
             raise Declined(judged.reason)
@@ -135,7 +142,7 @@ class Approvals:
             return Permit(UNRESTRICTED, was_asked=False)
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
-        await self._ask_command(turn, request, rules, reason, suffix="/retry")
+        await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
         return Permit(UNRESTRICTED, was_asked=True)
 
     async def file_change(

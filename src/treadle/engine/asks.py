@@ -210,6 +210,10 @@ class Asks:
             for record in self.left.values()
         )
 
+    def was_left(self, turn: Turn, key: str) -> bool:
+        """Whether an earlier server waited for an answer to this very question."""
+        return f"{turn.id}/{key}" in self.left
+
     def _put(
         self,
         ask: Ask,
@@ -259,12 +263,14 @@ class Asks:
         if not ask.is_open:
             return
         ask.answer.cancel()
-        if not ask.is_resumable:
+        if ask.is_resumable and self._is_suspended:
+            return
+        if ask.is_resumable or (ask.turn is not None and ask.turn.is_stopping):
+            self._end_with_turn(ask)
+        else:
             # An MCP server took it back, or has died with it; the turn goes on.
             ask.by = "withdrawn"
             self._settle(ask, None)
-        elif not self._is_suspended:
-            self._end_with_turn(ask)
 
     def _void(self, ask: Ask) -> None:
         """Let a question go that is still open when its turn, or the thread, ends."""

@@ -11,7 +11,7 @@ import msgspec
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.shell import display
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.permits import CommandRequest, Declined, Failed
+from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import environment
 from treadle.engine.terminals import wait
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from treadle.engine.turn import Turn
     from treadle.sandbox.network.gate import Gate
 
+RAN_BEFORE: Final = (
+    "the sandbox had stopped the command before the server was restarted, and its output is lost"
+)
 _ROWS_AND_COLUMNS: Final = (24, 80)
 _BAD_SYSTEM_CALL: Final = 128 + 31
 # A shell that cannot find or read a program says so with these: no sandbox is to blame.
@@ -81,9 +84,7 @@ class Attempt:
         """
         run = self.run
         try:
-            permit = await self._thread.approvals.command(
-                run.turn, self._request, before=run.tell_started
-            )
+            permit = await self._permit()
         except Declined as refusal:
             run.decline()
             raise NotRun(refusal.reason) from refusal
@@ -98,6 +99,16 @@ class Attempt:
             run.abort()
             raise
         await self._launch(permit.confinement)
+
+    async def _permit(self) -> Permit:
+        approvals, run, request = self._thread.approvals, self.run, self._request
+        if not approvals.was_to_retry(run.turn, request):
+            return await approvals.command(run.turn, request, before=run.tell_started)
+        # It ran in the sandbox under an earlier server, and may have done a part of its work.
+        try:
+            return await approvals.retry(run.turn, request, before=run.tell_started)
+        except (Declined, Failed) as refusal:
+            raise type(refusal)(f"{refusal.reason}; {RAN_BEFORE}") from refusal
 
     async def wait(self, seconds: float, *, exit_code: int | None = None) -> bool:
         """Wait for the end, for so long; true if it has come.
@@ -186,7 +197,7 @@ class Attempt:
         """Run it without the sandbox; false if it may not."""
         run = self.run
         try:
-            permit = await self._thread.approvals.retry(run.turn, self._request, run.output.text())
+            permit = await self._thread.approvals.retry(run.turn, self._request)
         except (Declined, Failed):
             return False
         # The model reads of the second attempt only; clients have seen both.

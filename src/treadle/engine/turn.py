@@ -138,6 +138,11 @@ class Turn:
         """Whether it has ended, and said so if there was a way to."""
         return self.ended.is_set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop, and has perhaps done so."""
+        return self.is_over or (self.task is not None and self.task.cancelling() > 0)
+
     def adjust(self, **settings: JsonValue) -> None:
         """Change settings for this turn alone; null changes nothing."""
         self.changes |= {name: value for name, value in settings.items() if value is not None}
