@@ -105,6 +105,18 @@ async def test_paths_are_seen_from_the_folder_of_the_command(home: Path) -> None
     assert (folder / "a").exists()
 
 
+async def test_the_user_is_asked_about_the_place_that_a_link_leads_to(
+    home: Path, granted: Path
+) -> None:
+    """And that place is what a yes opens, wherever the link leads by then."""
+    async with bench(home, FEATURE, **POLICY | {"sandbox": "workspace-write"}) as on:
+        (on.stage.workspace / "link").symlink_to(granted)
+        asked, _ = await accepted(on, wish("touch link/a", file_system={"write": ["link"]}))
+
+    assert asked["additionalPermissions"]["fileSystem"]["write"] == [str(granted)]
+    assert (granted / "a").exists()
+
+
 async def test_what_was_approved_for_the_session_is_not_asked_again(
     home: Path, granted: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """Questions about paths that policies and backends ask."""
 
 # Paths are text here: they end up in the arguments of other programs.
-# ruff: noqa: PTH113, PTH118, PTH119, PTH120, PTH207
+# ruff: noqa: PTH109, PTH113, PTH115, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _MATCHES: Final = 10_000
+# As many as the kernel follows.
+_LINKS: Final = 40
 _POINTER: Final = "gitdir:"
 
 
@@ -47,6 +49,27 @@ def is_out_of_reach(path: str) -> bool:
     is_ours = os.geteuid() in (found.st_uid, parent.st_uid)
     is_open = not stat.S_ISLNK(found.st_mode) and os.access(path, os.W_OK)
     return bool(parent.st_mode & stat.S_ISVTX) and not is_ours and not is_open
+
+
+def links(path: str) -> list[str]:
+    """Where the links are that lead to what a path names."""
+    found: list[str] = []
+    place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    while ahead and len(found) < _LINKS:
+        name = ahead.pop()
+        if name == "..":
+            place = os.path.dirname(place)
+            continue
+        here = place if name in ("", ".") else os.path.join(place, name)
+        try:
+            target = os.readlink(here)
+        except OSError:
+            place = here
+            continue
+        found.append(here)
+        place = "/" if target.startswith("/") else place
+        ahead += target.split("/")[::-1]
+    return found
 
 
 def between(folder: str, path: str) -> Iterator[str]:

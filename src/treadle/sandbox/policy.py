@@ -9,7 +9,7 @@ Nothing here enforces anything on other processes; the backends do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -39,7 +39,7 @@ from treadle.protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.sandbox.paths import git_folders, is_within, matches, real
+from treadle.sandbox.paths import git_folders, is_out_of_reach, is_within, links, matches, real
 
 PROTECTED: Final = (".git", ".codex", ".agents")
 """Names below a writable folder that stay read-only: what is in them runs outside the sandbox."""
@@ -121,10 +121,10 @@ def confine(
     network = policy.network_access or any(p.network and p.network.enabled for p in granted)
     entries = [entry for profile in granted for entry in _entries(profile)]
     given = {access: _paths(entries, access, places) for access in ("read", "write", "deny")}
-    roots = list(dict.fromkeys(real(path) for path in [*base, *given["write"]]))
-    explicit = {real(path) for path in given["write"]}
+    opened = _opened([*base, *given["write"]], given["write"])
+    roots = [root.path for root in opened]
     return Confinement(
-        writable=tuple(_protected(root, roots, explicit) for root in roots),
+        writable=opened,
         network=bool(network),
         denied=tuple(real(path) for path in given["deny"]),
         readable=None if "/" in roots else _readable(access, [*roots, *given["read"]]),
@@ -146,6 +146,27 @@ def _workspace(policy: WorkspaceWriteSandboxPolicy, places: _Places) -> list[str
     tmp = [] if policy.exclude_slash_tmp else ["/tmp"]  # noqa: S108 - the folder, no file of ours
     tmpdir = [] if policy.exclude_tmpdir_env_var else places.tmpdir
     return [places.cwd, *policy.writable_roots, *tmp, *tmpdir]
+
+
+def _opened(paths: list[str], granted: list[str]) -> tuple[WritableRoot, ...]:
+    """The roots that paths name; those that a command could have led elsewhere open nothing."""
+    places = {path: real(path) for path in paths}
+    led = {path for path in paths if _is_led(path, places.values())}
+    plain = list(dict.fromkeys(place for path, place in places.items() if path not in led))
+    explicit = {places[path] for path in granted if path not in led}
+    opened = tuple(_protected(root, plain, explicit) for root in plain)
+    # One that is open anyway is still a root: the names in it that stay closed are to be kept.
+    rest = [places[path] for path in paths if path in led and Confinement(opened).may_write(path)]
+    return (*opened, *(_protected(root, [*plain, *rest], explicit) for root in rest))
+
+
+def _is_led(path: str, roots: Collection[str]) -> bool:
+    """Whether a link leads to it that a command may make: today's need not be yesterday's."""
+    return any(
+        is_within(link, root) and not is_out_of_reach(link)
+        for link in links(path)
+        for root in roots
+    )
 
 
 def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tuple[str, ...] | None:

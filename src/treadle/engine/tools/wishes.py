@@ -89,8 +89,8 @@ def files_of(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemP
 
 
 def absolute(paths: Iterable[str], cwd: str) -> list[str]:
-    """Paths seen from a folder, without their short forms."""
-    return [os.path.normpath(Path(cwd, path)) for path in paths]
+    """Paths seen from a folder, as they are without links: what is granted cannot be led away."""
+    return [os.path.realpath(Path(cwd, path)) for path in paths]
 
 
 def permissions_schema(words: str) -> dict[str, JsonValue]:
