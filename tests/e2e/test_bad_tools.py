@@ -153,8 +153,12 @@ def all_of(arguments: str) -> Reply:
             TWO_FILES,
             "Failed to find expected lines in {work}/a.txt:\nno",
         ),
+        (
+            "*** Begin Patch\n*** Add File: n\0ul\n+x\n*** End Patch",
+            r"invalid patch: '{work}/n\x00ul' contains a NUL byte",
+        ),
     ],
-    ids=["nonsense", "context", "missing", "second-file"],
+    ids=["nonsense", "context", "missing", "second-file", "nul"],
 )
 async def test_a_patch_that_does_not_apply(home: Path, patch: str, reason: str) -> None:
     async with acting(home, **WRITES) as scene:

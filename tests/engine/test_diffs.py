@@ -29,7 +29,7 @@ class Turn:
         """Apply a patch and give the diff of the turn."""
         text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
         edits = plan(parse(text), str(self.folder), read_file)
-        self.diff.note(carry_out(edits, [touched(edit) for edit in edits]))
+        self.diff.note(carry_out(edits, touched(edits)))
         return self.diff.unified(str(self.folder))
 
 

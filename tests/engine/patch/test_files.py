@@ -12,7 +12,7 @@ import pytest
 
 from treadle.engine.patch.files import Blob, Changed, EditFailed, carry_out, read_file, touched
 from treadle.engine.patch.plan import Edit, plan
-from treadle.engine.patch.syntax import parse
+from treadle.engine.patch.syntax import PatchError, parse
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def planned(folder: Path, *lines: str) -> list[Edit]:
 
 def apply(folder: Path, *lines: str) -> list[Changed]:
     edits = planned(folder, *lines)
-    return carry_out(edits, [touched(edit) for edit in edits])
+    return carry_out(edits, touched(edits))
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -205,7 +205,7 @@ def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, w
     for place in (outside, inside / "d"):
         (place / "a").write_bytes(b"one\n")
     edits = planned(inside, "*** Update File: d/a", "-one", "+1")
-    paths = [touched(edit) for edit in edits]
+    paths = touched(edits)
     (inside / "d" / "a").unlink()
     if what == "folder":
         (inside / "d").rmdir()
@@ -217,6 +217,35 @@ def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, w
         carry_out(edits, paths)
 
     assert tree(outside) == {"a": b"one\n"}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["*** Update File: a", "-one", "+1", "*** Update File: alias", "-two", "+2"],
+        ["*** Update File: a", "-one", "+1", "*** Add File: alias", "+2"],
+        ["*** Update File: a", "-one", "+1", "*** Delete File: folder/a"],
+        ["*** Update File: a", "*** Move to: alias", "-one", "+1"],
+    ],
+)
+def test_two_names_of_one_file_are_refused(folder: Path, lines: list[str]) -> None:
+    (folder / "a").write_bytes(b"one\ntwo\n")
+    (folder / "alias").symlink_to("a")
+    (folder / "folder").symlink_to(folder)
+    before = tree(folder)
+
+    with pytest.raises(PatchError, match=f"multiple operations target {folder}/a"):
+        apply(folder, *lines)
+
+    assert tree(folder) == before
+
+
+def test_a_link_that_leads_in_a_circle_is_no_file(folder: Path) -> None:
+    """Before Python 3.13 pathlib raises an error of its own about it."""
+    (folder / "circle").symlink_to("circle")
+
+    with pytest.raises(EditFailed, match=f"Failed to write file {folder}/circle"):
+        apply(folder, "*** Add File: circle", "+x")
 
 
 def test_what_is_no_file_is_not_read(folder: Path) -> None:

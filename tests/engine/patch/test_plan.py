@@ -156,6 +156,7 @@ def test_a_move_onto_itself_is_an_update() -> None:
             ["*** Delete File: a", "*** Add File: a", "+new"],
             "invalid patch: multiple operations target /w/a",
         ),
+        (["*** Add File: n\0ul", "+x"], r"invalid patch: '/w/n\x00ul' contains a NUL byte"),
         (
             ["*** Update File: a", "*** Move to: b", "-one", "*** Add File: b", "+x"],
             "invalid patch: multiple operations target /w/b",

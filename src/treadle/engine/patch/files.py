@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.engine.patch.plan import Edit
+from treadle.engine.patch.syntax import PatchError
 from treadle.support.ids import uuid7
 
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -63,12 +64,29 @@ def read_file(path: str) -> bytes:
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
     """A path without links; of an entry only the folder is resolved: a link is itself removed."""
+    # Not Path.resolve: before Python 3.13 it raises for links that lead in a circle.
+    if not is_entry:
+        return os.path.realpath(path)
     place = Path(path)
-    return str(place.parent.resolve() / place.name) if is_entry else str(place.resolve())
+    return str(Path(os.path.realpath(place.parent), place.name))
 
 
-def touched(edit: Edit) -> tuple[str, str | None]:
-    """The path that an edit is about and the one it moves to, both without links."""
+def touched(edits: Sequence[Edit]) -> list[tuple[str, str | None]]:
+    """The paths that edits are about and those they move to, without links.
+
+    Raises:
+        PatchError: two names of one file; what the first edit made, the second would undo.
+    """
+    found = [_touched(edit) for edit in edits]
+    taken: set[str] = set()
+    for path in (path for pair in found for path in pair if path is not None):
+        if path in taken:
+            raise PatchError(f"invalid patch: multiple operations target {path}")
+        taken.add(path)
+    return found
+
+
+def _touched(edit: Edit) -> tuple[str, str | None]:
     if edit.move_path is not None:
         return real_path(edit.path, is_entry=True), real_path(edit.move_path)
     return real_path(edit.path, is_entry=edit.kind == "delete"), None

@@ -37,6 +37,8 @@ def plan(operations: Sequence[Operation], cwd: str, read: Read) -> list[Edit]:
     for operation in operations:
         moves = operation.move_to if isinstance(operation, UpdateFile) else None
         for path in {_absolute(cwd, operation.path), _absolute(cwd, moves or operation.path)}:
+            if "\0" in path:
+                raise PatchError(f"invalid patch: {path!r} contains a NUL byte")
             if path in taken:
                 raise PatchError(f"invalid patch: multiple operations target {path}")
             taken.add(path)

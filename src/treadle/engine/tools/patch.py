@@ -132,12 +132,12 @@ async def apply_patch(
     started = thread.around.clock()
     try:
         edits = _plan(patch_text, cwd)
+        paths = touched(edits)
     except PatchError as error:
         raise ToolRefused(f"apply_patch verification failed: {error}") from error
     if not edits:
         raise ToolRefused("patch rejected: empty patch")
     changes = _changes(edits)
-    paths = [touched(edit) for edit in edits]
     is_asked = await _approve(thread, turn, call_id, changes, _as_judged(changes, edits, paths))
     turn.start_item(_item(call_id, changes, "inProgress"))
     try:
