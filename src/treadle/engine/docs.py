@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from treadle.support.files import read_file
+
 MAX_BYTES: Final = 32 * 1024
 NAMES: Final = ("AGENTS.override.md", "AGENTS.md")
 _SEPARATOR: Final = "\n\n--- project-doc ---\n\n"
@@ -31,8 +33,7 @@ def read_project_docs(
     left = max_bytes
     for path in _files(cwd, home, [*NAMES, *fallbacks]):
         try:
-            with path.open("rb") as file:
-                text = file.read(left).decode("utf-8", "replace")
+            text = read_file(path, left).decode("utf-8", "replace")
         except OSError:
             continue
         if not text.strip() or left <= 0:

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from treadle.protocol.base import GitInfo
+from treadle.support.files import read_file
 
 _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ORIGIN: Final = re.compile(
@@ -64,12 +65,6 @@ def _resolve(ref: str, folder: str, common: str) -> str:
 
 def _text(folder: str, name: str, size: int = _MAX_BYTES) -> str:
     try:
-        descriptor = os.open(f"{folder}/{name}", os.O_RDONLY)
+        return read_file(f"{folder}/{name}", size).decode("utf-8", "replace")
     except OSError:
         return ""
-    try:
-        return os.read(descriptor, size).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)

@@ -25,6 +25,7 @@ from treadle.protocol.input import (
 )
 from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.tool import TurnToolOutput
+from treadle.support.files import read_file
 from treadle.support.ids import uuid7
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
@@ -129,8 +130,7 @@ def _skill(part: SkillUserInput, field: str) -> ModelItem:
 
 def _read(path: str, field: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_file(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:

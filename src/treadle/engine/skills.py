@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from treadle.engine.docs import repository_root
 from treadle.protocol.skill import SkillErrorInfo, SkillMetadata, SkillScope
+from treadle.support.files import read_file
 
 NAME: Final = "SKILL.md"
 MAX_DEPTH: Final = 6
@@ -159,8 +160,7 @@ def skill_folders(root: Path) -> Iterator[Path]:
 def _head(path: Path) -> list[str]:
     """The lines between the first two lines of dashes."""
     try:
-        with path.open("rb") as file:
-            lines = file.read(MAX_HEAD_BYTES).splitlines()
+        lines = read_file(path, MAX_HEAD_BYTES).splitlines()
     except OSError as error:
         message = f"failed to read file: {error.strerror}"
         raise ValueError(message) from error

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import stat
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Final
+
+from treadle.support.files import read_file
 
 _MATCHES: Final = 10_000
 # As many as the kernel follows.
 _LINKS: Final = 40
 _POINTER: Final = "gitdir:"
+_POINTER_BYTES: Final = 16 * 1024
 
 
 def real(path: str, name: str | None = None) -> str:
@@ -88,12 +91,16 @@ def matches(pattern: str) -> list[str]:
 def git_folders(root: str) -> list[str]:
     """Where the repository really is when `.git` is a file that points to it."""
     try:
-        text = Path(root, ".git").read_text("utf-8", "replace")
+        text = _text(root, ".git")
         if not text.startswith(_POINTER):
             return []
         folder = real(os.path.join(root, text[len(_POINTER) :].strip()))
-        common = Path(folder, "commondir")
-        shared = [common.read_text("utf-8", "replace").strip()] if common.is_file() else []
     except OSError:
         return []
-    return [folder, *(real(os.path.join(folder, path)) for path in shared)]
+    with contextlib.suppress(OSError):
+        return [folder, real(os.path.join(folder, _text(folder, "commondir").strip()))]
+    return [folder]
+
+
+def _text(folder: str, name: str) -> str:
+    return read_file(os.path.join(folder, name), _POINTER_BYTES).decode("utf-8", "replace")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treadle.protocol.base import JsonValue
+from treadle.support.files import read_file
 
 
 class ConfigError(Exception):
@@ -59,7 +60,7 @@ def read_toml(path: Path) -> dict[str, JsonValue]:
         ConfigError: it cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_file(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

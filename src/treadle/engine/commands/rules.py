@@ -20,6 +20,7 @@ from treadle.engine.commands.rule_writing import append_network_rule, append_rul
 from treadle.engine.commands.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.engine.commands.shell import commands_of
 from treadle.engine.commands.widths import is_too_wide
+from treadle.support.files import read_file
 
 __all__ = [
     "Rules",
@@ -205,7 +206,7 @@ def _stamp(path: Path) -> tuple[str, int, int, int]:
 
 def _read(path: Path) -> RuleFile:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_file(path).decode("utf-8", "replace")
     except OSError as error:
         return RuleFile(warnings=[f"{path}: {error.strerror}"])
     return read_rules(text, str(path))

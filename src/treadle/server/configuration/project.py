@@ -12,6 +12,7 @@ from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.layers import Layer
 from treadle.server.configuration.settings import ProjectTable, Settings, Table
+from treadle.support.files import read_file
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
 
@@ -113,14 +114,14 @@ def _main_worktree(root: Path) -> Path:
     if not _is_there(link, stat.S_ISREG):
         return root
     try:
-        target = link.read_text("utf-8").removeprefix("gitdir:").strip()
+        target = read_file(link).decode().removeprefix("gitdir:").strip()
     except (OSError, UnicodeDecodeError):
         return root
     # A linked worktree points at <main>/.git/worktrees/<name>, which points back: a folder that
     # came from elsewhere can claim the first, but not that the trusted checkout knows it.
     folder = Path(_real(root / target))
     try:
-        back = Path((folder / "gitdir").read_text("utf-8").strip())
+        back = Path(read_file(folder / "gitdir").decode().strip())
     except (OSError, UnicodeDecodeError):
         return root
     is_known = folder.parent.name == "worktrees" and _real(back) == _real(link)
