@@ -6,6 +6,7 @@ Everything here runs against a server in a process of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from tests.harness.processes import TREADLE, listening
 from tests.harness.questions import answer, question
 from tests.harness.scripted import over
 from tests.harness.threads import EPILOGUE, Client, configure, outline, params_of, spawned
+from treadle.engine.patch.files import MAX_BYTES
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import SubprocessTransport
 from treadle.transport.websocket import connect_websocket
@@ -183,6 +185,49 @@ async def test_a_patch_of_a_binary_file(home: Path) -> None:
             "invalid utf-8 sequence of 1 bytes from index 128"
         )
         assert (scene.work / "a.bin").read_bytes() == BINARY
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        ("*** Delete File: huge", "apply_patch verification failed: Failed to read {path}: {why}"),
+        (
+            "*** Update File: huge\n@@\n-a\n+b",
+            "apply_patch verification failed: Failed to read file to update {path}: {why}",
+        ),
+        (
+            "*** Add File: huge\n+a",
+            "Exit code: 1\nWall time: {s} seconds\nOutput:\nFailed to write file {path}: {why}\n",
+        ),
+    ],
+    ids=["delete", "update", "add"],
+)
+async def test_a_patch_of_a_file_that_is_too_large(home: Path, patch: str, reason: str) -> None:
+    async with acting(home, **WRITES) as scene:
+        huge = scene.work / "huge"
+        huge.touch()
+        os.truncate(huge, MAX_BYTES + 1)
+        _, output = await scene.play(patches(f"*** Begin Patch\n{patch}\n*** End Patch"))
+        await scene.goes_on()
+
+        seconds = re.search(r"Wall time: (\S+)", output)
+        why = f"path `{huge}` is larger than {MAX_BYTES} bytes"
+        assert output == reason.format(path=huge, why=why, s=seconds and seconds[1])
+        assert huge.stat().st_size == MAX_BYTES + 1
+
+
+async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:
+    """What was in it is not told: it would not fit a message."""
+    async with acting(home, **WRITES) as scene:
+        (scene.work / "large").write_bytes(b"\0" * 32 * MEBIBYTE)
+        told, _ = await scene.play(
+            patches("*** Begin Patch\n*** Delete File: large\n*** End Patch")
+        )
+        await scene.goes_on()
+
+        assert not is_there(str(scene.work / "large"))
+    assert [change["diff"] for change in only(told, "fileChange")["changes"]] == [""]
+    assert "Binary files" in params_of(told, "turn/diff/updated")[-1]["diff"]
 
 
 async def test_a_binary_file_that_a_command_prints(home: Path) -> None:

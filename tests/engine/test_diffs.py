@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.engine.diffs import TurnDiff
+from treadle.engine.diffs import MAX_SHOWN, TurnDiff
 from treadle.engine.patch.files import carry_out, read_file, touched
 from treadle.engine.patch.plan import plan
 from treadle.engine.patch.syntax import parse
@@ -141,6 +141,24 @@ def test_binary_files_are_said_to_differ(turn: Turn) -> None:
         "Binary files a/a and /dev/null differ\n"
         f"diff --git a/b b/b\nindex {BINARY}..{ONE}\nBinary files a/b and b/b differ\n"
     )
+
+
+def test_a_file_that_is_too_large_to_show_is_said_to_differ(turn: Turn) -> None:
+    """Ours: its lines would not fit a message; what changes in it would."""
+    for name in "ab":
+        (turn.folder / name).write_text("first\n" + "x\n" * MAX_SHOWN)
+    diff = turn.patch("*** Delete File: a", "*** Update File: b", "-first", "+1")
+
+    assert [line for line in diff.splitlines() if "index" not in line] == [
+        "diff --git a/a b/a",
+        "deleted file mode 100644",
+        "Binary files a/a and /dev/null differ",
+        "diff --git a/b b/b",
+        "--- a/b",
+        "+++ b/b",
+        "@@ -1,4 +1,4 @@",
+        *("-first", "+1", " x", " x", " x"),
+    ]
 
 
 def test_an_empty_file_has_no_hunks(turn: Turn) -> None:

@@ -13,6 +13,9 @@ from treadle.engine.docs import repository_root
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.files import Blob, Changed
 
+MAX_SHOWN: Final = 1024 * 1024
+"""How much is shown of one file: more would not fit the messages of a turn with many."""
+
 _CONTEXT: Final = 3
 _NO_BLOB: Final = "0" * 40
 
@@ -99,7 +102,11 @@ def _section(old: str, new: str, before: Blob | None, after: Blob | None) -> str
     except UnicodeDecodeError:
         lines.append(f"Binary files {name} and {other} differ\n")
     else:
-        lines += [f"--- {name}\n", f"+++ {other}\n", hunks] if hunks else []
+        if len(hunks) > MAX_SHOWN:
+            # In git's words, which every reader of diffs knows.
+            lines.append(f"Binary files {name} and {other} differ\n")
+        else:
+            lines += [f"--- {name}\n", f"+++ {other}\n", hunks] if hunks else []
     return "".join(lines)
 
 

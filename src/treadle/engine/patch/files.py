@@ -21,6 +21,9 @@ from treadle.engine.patch.plan import Edit
 from treadle.engine.patch.syntax import PatchError
 from treadle.support.ids import uuid7
 
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""The largest file that can be edited: it is held in memory, and everybody waits meanwhile."""
+
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
@@ -58,8 +61,15 @@ def read_file(path: str) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(f"path `{path}` is not a file")
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
-        return file.read()
+    return _content(descriptor, path)
+
+
+def _content(descriptor: int, path: str) -> bytes:
+    with open(descriptor, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(f"path `{path}` is larger than {MAX_BYTES} bytes")
+    return data
 
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
@@ -172,7 +182,8 @@ class _Work:
             self._steps.append(step)
             step.after = Blob(edit.new, self._fill(step, edit.new, found, model))
         except OSError as error:
-            raise EditFailed(failure) from error
+            # Those of the system say no more than that to models, as upstream.
+            raise EditFailed(failure if error.errno else f"{failure}: {error}") from error
 
     def _fill(
         self,
@@ -290,8 +301,7 @@ def _blob(step: _Step, found: os.stat_result) -> Blob:
         raise OSError(errno.EISDIR, "not a file")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(step.name, flags, dir_fd=step.folder)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
-        return Blob(file.read(), _git_mode(found.st_mode))
+    return Blob(_content(descriptor, step.path), _git_mode(found.st_mode))
 
 
 def _put_back(folder: int, backup: str, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.approvals import BY_USER
+from treadle.engine.diffs import MAX_SHOWN
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.files import EditFailed, carry_out, read_file, touched
@@ -223,7 +224,9 @@ def _change(edit: Edit) -> FileUpdateChange:
 
 
 def _text(data: bytes) -> str:
-    """What was in a file, if it is something to read."""
+    """What was in a file, if it is something to read and not too much."""
+    if len(data) > MAX_SHOWN:
+        return ""
     try:
         return data.decode()
     except UnicodeDecodeError:
