@@ -7,10 +7,12 @@ the two agree; the differences are written down with their reasons.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import test_tools_reference as tools
 from tests.e2e import test_transcripts_reference as newer
 from tests.harness.mcp import STATUS, settled, stdio
 from tests.harness.model_server import calls, patches, says
@@ -29,6 +31,8 @@ COMMAND = "item/commandExecution/requestApproval"
 FILES = "item/fileChange/requestApproval"
 ELICITATION = "mcpServer/elicitation/request"
 UNTRUSTED = {"approvalPolicy": "untrusted", "sandbox": "workspace-write"}
+# A model that is known to take patches as free text.
+KNOWN = "gpt-5.2"
 FREE = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 
 
@@ -82,7 +86,7 @@ def patched(decision: str) -> Steps:
 
     async def steps(scene: Scene) -> None:
         text = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch"
-        thread_id = await scene.client.start(cwd=scene.cwd, model="gpt-5.2", **UNTRUSTED)
+        thread_id = await scene.client.start(cwd=scene.cwd, model=KNOWN, **UNTRUSTED)
         scene.model.plays(patches(text), says("ok"))
         await asked(scene, thread_id, FILES, {"decision": decision})
 
@@ -121,9 +125,10 @@ async def served(scene: Scene) -> None:
 LOOSE = frozenset({"item/commandExecution/outputDelta", "thread/status/changed active"})
 # As in 0.163.0, where what was declined is told once.
 TWICE = {"decline": ("- item/completed commandExecution",)}
+# As in 0.163.0, where a patch prints nothing; here in one piece or two.
+PRINTED = frozenset({"item/fileChange/outputDelta"})
 PATCHES: dict[str, tuple[str, ...]] = {
-    # As in 0.163.0, where a patch prints nothing.
-    "accept": ("- item/fileChange/outputDelta",) * 2,
+    "accept": (),
     "decline": ("- item/completed fileChange",),
     "cancel": (),
 }
@@ -152,11 +157,22 @@ SCENARIOS |= {
 SCENARIOS |= {
     # Outside of a repository, names in a turn's diff are relative here, as in 0.163.0.
     f"patch, {decision}": Scenario(
-        patched(decision), differences, loose=LOOSE, values=frozenset({"diff"})
+        patched(decision), differences, loose=LOOSE | PRINTED, values=frozenset({"diff"})
     )
     for decision, differences in PATCHES.items()
 }
 SCENARIOS |= {
+    # A file that is new and moved in the same turn has one name in its diff, as in 0.163.0.
+    # Of one in a shell command the model is told in the words of the command, also as there.
+    "patches": Scenario(
+        partial(tools.patched, model=KNOWN),
+        loose=LOOSE | PRINTED,
+        values=frozenset({"diff"}),
+        outputs=False,
+    ),
+    "patch, for the session": Scenario(
+        partial(newer.remembered, model=KNOWN), loose=LOOSE | PRINTED, values=frozenset({"diff"})
+    ),
     "compaction": Scenario(newer.compacted),
     "shell commands": Scenario(newer.commanded, loose=LOOSE),
     "no review": Scenario(newer.unreviewed, has_events=False),

@@ -59,7 +59,7 @@ def work(scene: Scene) -> None:
     Path(scene.cwd, "a.txt").write_text("hello\n")
 
 
-async def patched(scene: Scene) -> None:
+async def patched(scene: Scene, model: str = "gpt-5.5") -> None:
     """Patches that apply, do not apply, and are none; moves, deletes, and a heredoc."""
     work(scene)
     move = ("*** Update File: new.txt", "*** Move to: sub/moved.txt", "@@", "-one", "+ONE")
@@ -72,7 +72,7 @@ async def patched(scene: Scene) -> None:
         calls("exec_command", {"cmd": f"apply_patch <<'EOF'\n{heredoc}\nEOF"}, "call-5"),
         patches(patch("*** Add File: /outside.txt", "+x"), "call-6"),
     )
-    thread_id = await scene.client.start(cwd=scene.cwd, **NEVER)
+    thread_id = await scene.client.start(cwd=scene.cwd, **NEVER | {"model": model})
     await scene.client.run(thread_id, "go")
 
 

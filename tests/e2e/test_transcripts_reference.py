@@ -93,10 +93,10 @@ def work(scene: Scene) -> None:
     Path(scene.cwd, "a.txt").write_text("hello\n")
 
 
-async def remembered(scene: Scene) -> None:
+async def remembered(scene: Scene, model: str = "gpt-5.5") -> None:
     """A file that may be changed for the session, and is."""
     work(scene)
-    params = {"approvalPolicy": "untrusted", "sandbox": "workspace-write", "model": "gpt-5.5"}
+    params = {"approvalPolicy": "untrusted", "sandbox": "workspace-write", "model": model}
     thread_id = await scene.client.start(cwd=scene.cwd, **params)
     scene.model.plays(patches(patch("hello"), "call-1"), says("ok", "m1"))
     await asked(scene, thread_id, FILES, "acceptForSession")

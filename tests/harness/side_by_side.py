@@ -175,16 +175,24 @@ def is_expected(key: str) -> bool:
 
 
 async def compare(scenario: Scenario, folder: Path) -> None:
-    """Let both servers go through the steps, and hold what they say side by side.
+    """Let both servers go through the steps, and hold what they say side by side."""
+    await _compare("reference", scenario, folder, hold_together)
 
-    The reference's tasks race: its answers may overtake its events, or not. It may have another
-    go; ours has one.
-    """
+
+async def compare_older(scenario: Scenario, folder: Path) -> None:
+    """Hold what we say beside what the older release says, of which we know more words."""
+    await _compare("older", scenario, folder, _hold_known)
+
+
+async def _compare(
+    kind: str, scenario: Scenario, folder: Path, hold: Callable[[Scenario, Played, Played], None]
+) -> None:
+    """The reference's tasks race, so it may have another go; ours has one."""
     ours = await play("treadle", scenario, folder)
     for goes_left in reversed(range(GOES)):
-        theirs = await play("reference", scenario, folder)
+        theirs = await play(kind, scenario, folder)
         try:
-            hold_together(scenario, theirs, ours)
+            hold(scenario, theirs, ours)
         except AssertionError:
             if not goes_left:
                 raise
@@ -192,9 +200,7 @@ async def compare(scenario: Scenario, folder: Path) -> None:
             return
 
 
-async def compare_older(scenario: Scenario, folder: Path) -> None:
-    """Hold what we say beside what the older release says, of which we know more words."""
-    ours, theirs = [await play(kind, scenario, folder) for kind in ("treadle", "older")]
+def _hold_known(scenario: Scenario, theirs: Played, ours: Played) -> None:
     assert line_differences(scenario, theirs, ours) == list(scenario.differences)
     ignored = VOLATILE | scenario.values
     pairs = zip(deeds(ours.heard, ignored), deeds(theirs.heard, ignored), strict=False)
