@@ -66,6 +66,13 @@ async def test_the_environment_and_the_folder_are_those_given(
     assert output.text == f"1 ü=ö\n{ws}\n"
 
 
+async def test_a_variable_without_a_name_is_left_out(confinement: Confinement) -> None:
+    process, output = await start(
+        ["/bin/sh", "-c", "echo $A"], confinement, env={"": "x", "A": "1"}
+    )
+    assert (await process.wait(), output.text) == (0, "1\n")
+
+
 async def test_without_input_a_command_reads_the_end_at_once(confinement: Confinement) -> None:
     assert (await run(["cat"], confinement)).exit_code == 0
 

@@ -135,7 +135,8 @@ class _Guard:
                 os._exit(1)
             failure = self._close_others(failure)
             stage = "exec"
-            env = dict(entry.split(b"=", 1) for entry in self._env)
+            # A variable without a name cannot be handed on.
+            env = dict(entry.split(b"=", 1) for entry in self._env if entry[:1] != b"=")
             os.execvpe(self._argv[0], self._argv, env)  # noqa: S606 - no shell is the point
         except OSError as error:
             os.write(failure, f"{error.errno} {stage}".encode())

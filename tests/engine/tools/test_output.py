@@ -49,6 +49,7 @@ def test_a_token_is_about_four_bytes(size: int, count: int) -> None:
         ("é".encode(), "é"),
         (b"\xffabc", "ÿabc"),
         ("é".encode() + b"\xff", "é\ufffd"),
+        ("\ufffd".encode(), "\ufffd"),
         (b"", ""),
     ],
 )

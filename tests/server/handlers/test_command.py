@@ -100,6 +100,14 @@ async def test_folder_and_variables_are_as_asked_for(client: Client, tmp_path: P
             -32603,
             "failed to spawn command: No such file or directory (os error 2)",
         ),
+        *(
+            ({**params, **FREE}, -32603, "failed to spawn command: embedded null byte")
+            for params in (
+                {"command": ["true", "\0"]},
+                {"command": ["true"], "env": {"A": "\0"}},
+                {"command": ["true"], "env": {"\0": "a"}},
+            )
+        ),
         (
             {"command": ["true"], "timeoutMs": 5, "disableTimeout": True},
             -32602,

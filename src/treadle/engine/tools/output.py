@@ -95,8 +95,11 @@ def truncate(text: str, max_tokens: int) -> str:
 
 def decode(data: bytes) -> str:
     """Read bytes of unknown origin: UTF-8, or the one-byte letters of old programs."""
-    text = data.decode("utf-8", "replace")
-    if "\ufffd" not in text or any(letter > "\x7f" and letter != "\ufffd" for letter in text):
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+    if any(letter > "\x7f" and letter != "\ufffd" for letter in text):
         return text
     return data.decode("cp1252", "replace")
 

@@ -261,6 +261,8 @@ async def _start(
         words = os.strerror(error.errno) if error.errno else str(error)
         message = f"failed to spawn command: {words} (os error {error.errno})"
         raise InternalError(message, kind="io") from error
+    except ValueError as error:  # a null byte, which no process can be given
+        raise InternalError(f"failed to spawn command: {error}", kind="invalidParams") from error
     return command.process
 
 
