@@ -159,6 +159,23 @@ async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("script", "reason"),
+    [("a\0b", "embedded null byte"), ("x" * 200_000, "Argument list too long (os error 7)")],
+    ids=["null", "long"],
+)
+async def test_a_command_that_no_process_can_be_given_ends_with_the_reason(
+    home: Path, script: str, reason: str
+) -> None:
+    async with bench(home, **READ_ONLY) as b:
+        await b.client.ask("thread/shellCommand", {"threadId": b.thread_id, "command": script})
+        told = await b.client.until("turn/completed")
+
+    [item] = commands(told)
+    assert (item["status"], item["exitCode"]) == ("failed", -1)
+    assert item["aggregatedOutput"] == f"execution error: {reason}"
+
+
+@pytest.mark.parametrize(
     ("params", "code", "message"),
     [
         ({"command": "   "}, -32600, "command must not be empty"),

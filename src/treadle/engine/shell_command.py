@@ -70,6 +70,8 @@ async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
     except OSError as error:
         words = os.strerror(error.errno) if error.errno else str(error)
         run.fail(f"execution error: {words} (os error {error.errno})")
+    except ValueError as error:  # a null byte, which no process can be given
+        run.fail(f"execution error: {error}")
     except asyncio.CancelledError:
         run.abort()
         raise
