@@ -71,3 +71,25 @@ def test_a_repository_without_a_commit_has_a_branch_only(tmp_path: Path) -> None
 
 def test_outside_a_repository_there_is_nothing(tmp_path: Path) -> None:
     assert read_git_info(str(tmp_path)) is None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("config", "url"),
+    [
+        ('[remote "origin"]\n' + "\n" * 16_000, None),
+        ('[remote "origin"]\n' * 900, None),
+        ('[remote "origin"]\n\turl = a\n\turl = b\n', "a"),
+        ('[remote "other"]\nurl = a\n[remote "origin"]\n\n# url = c\nurl=b\n', "b"),
+        ('[remote "origin"]\n[core]\nurl = a\n', None),
+    ],
+    ids=["blank", "heads", "two", "other", "elsewhere"],
+)
+def test_a_configuration_of_any_kind_is_read_in_time(
+    tmp_path: Path, config: str, url: str | None
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git" / "config").write_text(config)
+
+    assert read_git_info(str(tmp_path)) == GitInfo(branch="main", origin_url=url)

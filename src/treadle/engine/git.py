@@ -14,10 +14,7 @@ from treadle.protocol.base import GitInfo
 from treadle.support.files import read_file
 
 _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_ORIGIN: Final = re.compile(
-    r'^\s*\[remote "origin"\]\s*$(?:\n(?!\s*\[).*$)*?\n\s*url\s*=\s*(?P<url>\S.*?)\s*$',
-    re.MULTILINE,
-)
+_ORIGIN: Final = '[remote "origin"]'
 _MAX_BYTES: Final = 16 * 1024
 _MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
 
@@ -31,12 +28,24 @@ def read_git_info(cwd: str) -> GitInfo | None:
     common = os.path.join(folder, _text(folder, "commondir").strip())  # noqa: PTH118 - see above
     ref = head.removeprefix("ref: ") if head.startswith("ref: ") else None
     sha = head if ref is None else _resolve(ref, folder, common)
-    origin = _ORIGIN.search(_text(common, "config"))
     return GitInfo(
         branch=ref.removeprefix("refs/heads/") if ref is not None else None,
-        origin_url=origin["url"] if origin else None,
+        origin_url=_origin(_text(common, "config")),
         sha=sha if _SHA.fullmatch(sha) else None,
     )
+
+
+def _origin(config: str) -> str | None:
+    """Line by line: one pattern for all of it takes minutes on a file of blank lines."""
+    is_origin = False
+    for line in map(str.strip, config.split("\n")):
+        if line.startswith("["):
+            is_origin = line == _ORIGIN
+        elif is_origin:
+            name, _, value = line.partition("=")
+            if name.strip() == "url" and (url := value.strip()):
+                return url
+    return None
 
 
 def _git_folder(cwd: str) -> str:
