@@ -71,7 +71,7 @@ def _closed_above(path: Path) -> Path | None:
     "name",
     [
         *("test_files", "test_protected", "test_network", "test_leftovers", "test_process"),
-        *("test_roots", "network/test_gate"),
+        *("test_roots", "test_kernel", "network/test_gate"),
     ],
 )
 def test_the_same_holds_for_an_ordinary_user(prefix: list[str], folder: Path, name: str) -> None:
