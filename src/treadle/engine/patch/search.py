@@ -19,6 +19,8 @@ def _plain(line: str) -> str:
     return line.strip().translate(_LOOKALIKES)
 
 
+# So many lines are looked at again and again before it is done with more care.
+_MAX_EFFORT: Final = 1_000_000
 # Each is tried on the whole file before the next: an exact place further down is the better one.
 _VIEWS: Final[Sequence[Callable[[str], str] | None]] = (None, str.rstrip, str.strip, _plain)
 
@@ -50,7 +52,7 @@ class Haystack:
 
 
 def _index(lines: list[str], wanted: list[str], first: int, last: int) -> int | None:
-    place = first
+    place, effort = first, 0
     while place <= last:
         try:
             place = lines.index(wanted[0], place, last + 1)
@@ -59,4 +61,28 @@ def _index(lines: list[str], wanted: list[str], first: int, last: int) -> int | 
         if lines[place : place + len(wanted)] == wanted:
             return place
         place += 1
+        effort += len(wanted)
+        if effort > _MAX_EFFORT:
+            return _index_steadily(lines, wanted, place, last)
     return None
+
+
+def _index_steadily(lines: list[str], wanted: list[str], first: int, last: int) -> int | None:
+    """The same for files that repeat themselves: no line is gone back to."""
+    # Of each beginning of what is wanted: how much of its end is such a beginning too.
+    borders, matched = [0], 0
+    for line in wanted[1:]:
+        matched = _extended(wanted, borders, matched, line)
+        borders.append(matched)
+    matched = 0
+    for place in range(first, last + len(wanted)):
+        matched = _extended(wanted, borders, matched, lines[place])
+        if matched == len(wanted):
+            return place + 1 - matched
+    return None
+
+
+def _extended(wanted: list[str], borders: list[int], matched: int, line: str) -> int:
+    while matched and line != wanted[matched]:
+        matched = borders[matched - 1]
+    return matched + (line == wanted[matched])

@@ -16,6 +16,7 @@ from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ImageViewThreadItem
 from treadle.sandbox.paths import is_within, real
+from treadle.support.files import read_file
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -133,7 +134,8 @@ def _load(path: Path, confinement: Confinement) -> str:
                 f"image at `{path}` is too large: {about.st_size} bytes, "
                 f"at most {MAX_IMAGE_BYTES} can be shown"
             )
-        data = path.read_bytes()
+        # By now it may be something else, and a pipe would be waited for.
+        data = read_file(path, MAX_IMAGE_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolRefused(f"unable to locate image at `{path}`: {error.strerror}") from error
     except (OSError, ValueError) as error:
