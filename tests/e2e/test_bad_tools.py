@@ -6,101 +6,35 @@ Everything here runs against a server in a process of its own.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.harness.acting import WRITES, acting, is_there, only
 from tests.harness.commands import commands
 from tests.harness.mcp import item_of, stdio, text_of
 from tests.harness.model_server import (
-    ModelServer,
     Reply,
     calls,
     completed,
     created,
     done,
     model_server,
-    patches,
 )
-from tests.harness.processes import TREADLE, listening
+from tests.harness.processes import listening
 from tests.harness.questions import answer, question
 from tests.harness.scripted import over
-from tests.harness.threads import EPILOGUE, Client, configure, outline, params_of, spawned
-from treadle.engine.patch.files import MAX_BYTES
+from tests.harness.threads import EPILOGUE, configure, outline
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import SubprocessTransport
 from treadle.transport.websocket import connect_websocket
 
 MEBIBYTE = 2**20
-WRITES: JsonValue = {"sandbox": "workspace-write", "approvalPolicy": "never"}
 TOOL: JsonValue = {"name": "lookup", "description": "d", "inputSchema": {"type": "object"}}
 BINARY = bytes(range(256))
-TWO_FILES = """\
-*** Begin Patch
-*** Add File: b.txt
-+b
-*** Update File: a.txt
-@@
--no
-*** End Patch"""
 INVALID = "dynamic tool response was invalid"
 OUTSIDE = "/var/lib/treadle-must-not-exist"
-
-
-@dataclass(slots=True)
-class Scene:
-    """A thread of a server in a process of its own, the model it talks to, and its folder."""
-
-    model: ModelServer
-    client: Client
-    thread_id: str
-    work: Path
-
-    async def play(self, reply: Reply) -> tuple[list[JsonValue], JsonValue]:
-        """Let the model make a call; gives what was told, and what the model was told of it."""
-        self.model.plays(reply)
-        return await self.finish(await self.client.begin(self.thread_id))
-
-    async def finish(self, turn_id: str) -> tuple[list[JsonValue], JsonValue]:
-        """Wait for the end of the turn, which must be a good one."""
-        told = await self.client.end_of(turn_id)
-        assert outline(told)[-2:] == EPILOGUE
-        return told, self.model.requests[-1].outputs()["call-1"]
-
-    async def goes_on(self) -> None:
-        """See that the thread can be talked to, and that the model knows what happened."""
-        told = await self.client.run(self.thread_id, "and now?")
-        assert outline(told)[-2:] == EPILOGUE
-        assert "call-1" in self.model.requests[-1].outputs()
-
-
-@asynccontextmanager
-async def acting(home: Path, more: str = "", **params: JsonValue) -> AsyncIterator[Scene]:
-    """Set the scene."""
-    work = home.parent / "work"
-    work.mkdir()
-    async with model_server() as model:
-        configure(home, model, more)
-        async with spawned([TREADLE, "app-server"], home) as client:
-            thread_id = await client.start(cwd=str(work), **params)
-            yield Scene(model, client, thread_id, work)
-
-
-def is_there(path: str) -> bool:
-    """Whether there is a file of this path."""
-    return Path(path).exists()
-
-
-def only(told: list[JsonValue], kind: str) -> JsonValue:
-    """The one item of a kind that was completed."""
-    items = (params["item"] for params in params_of(told, "item/completed"))
-    (item,) = [item for item in items if item["type"] == kind]
-    return item
 
 
 TOOLS = """
@@ -139,97 +73,6 @@ def all_of(arguments: str) -> Reply:
     return Reply([created(), *made, completed()])
 
 
-@pytest.mark.parametrize(
-    ("patch", "reason"),
-    [
-        ("nonsense", "invalid patch: The first line of the patch must be '*** Begin Patch'"),
-        (
-            "*** Begin Patch\n*** Update File: a.txt\n@@\n-not there\n+x\n*** End Patch",
-            "Failed to find expected lines in {work}/a.txt:\nnot there",
-        ),
-        (
-            "*** Begin Patch\n*** Update File: none.txt\n@@\n-a\n+x\n*** End Patch",
-            "Failed to read file to update {work}/none.txt: No such file or directory (os error 2)",
-        ),
-        (
-            TWO_FILES,
-            "Failed to find expected lines in {work}/a.txt:\nno",
-        ),
-        (
-            "*** Begin Patch\n*** Add File: n\0ul\n+x\n*** End Patch",
-            r"invalid patch: '{work}/n\x00ul' contains a NUL byte",
-        ),
-    ],
-    ids=["nonsense", "context", "missing", "second-file", "nul"],
-)
-async def test_a_patch_that_does_not_apply(home: Path, patch: str, reason: str) -> None:
-    async with acting(home, **WRITES) as scene:
-        (scene.work / "a.txt").write_text("one\n")
-        _, output = await scene.play(patches(patch))
-        await scene.goes_on()
-
-        assert output == f"apply_patch verification failed: {reason.format(work=scene.work)}"
-        assert [path.name for path in scene.work.iterdir()] == ["a.txt"]
-        assert (scene.work / "a.txt").read_text() == "one\n"
-
-
-async def test_a_patch_of_a_binary_file(home: Path) -> None:
-    async with acting(home, **WRITES) as scene:
-        (scene.work / "a.bin").write_bytes(BINARY)
-        patch = "*** Begin Patch\n*** Update File: a.bin\n@@\n-a\n+b\n*** End Patch"
-        _, output = await scene.play(patches(patch))
-        await scene.goes_on()
-
-        assert output == (
-            f"apply_patch verification failed: Failed to read file to update {scene.work}/a.bin: "
-            "invalid utf-8 sequence of 1 bytes from index 128"
-        )
-        assert (scene.work / "a.bin").read_bytes() == BINARY
-
-
-@pytest.mark.parametrize(
-    ("patch", "reason"),
-    [
-        ("*** Delete File: huge", "apply_patch verification failed: Failed to read {path}: {why}"),
-        (
-            "*** Update File: huge\n@@\n-a\n+b",
-            "apply_patch verification failed: Failed to read file to update {path}: {why}",
-        ),
-        (
-            "*** Add File: huge\n+a",
-            "Exit code: 1\nWall time: {s} seconds\nOutput:\nFailed to write file {path}: {why}\n",
-        ),
-    ],
-    ids=["delete", "update", "add"],
-)
-async def test_a_patch_of_a_file_that_is_too_large(home: Path, patch: str, reason: str) -> None:
-    async with acting(home, **WRITES) as scene:
-        huge = scene.work / "huge"
-        huge.touch()
-        os.truncate(huge, MAX_BYTES + 1)
-        _, output = await scene.play(patches(f"*** Begin Patch\n{patch}\n*** End Patch"))
-        await scene.goes_on()
-
-        seconds = re.search(r"Wall time: (\S+)", output)
-        why = f"path `{huge}` is larger than {MAX_BYTES} bytes"
-        assert output == reason.format(path=huge, why=why, s=seconds and seconds[1])
-        assert huge.stat().st_size == MAX_BYTES + 1
-
-
-async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:
-    """What was in it is not told: it would not fit a message."""
-    async with acting(home, **WRITES) as scene:
-        (scene.work / "large").write_bytes(b"\0" * 32 * MEBIBYTE)
-        told, _ = await scene.play(
-            patches("*** Begin Patch\n*** Delete File: large\n*** End Patch")
-        )
-        await scene.goes_on()
-
-        assert not is_there(str(scene.work / "large"))
-    assert [change["diff"] for change in only(told, "fileChange")["changes"]] == [""]
-    assert "Binary files" in params_of(told, "turn/diff/updated")[-1]["diff"]
-
-
 async def test_a_binary_file_that_a_command_prints(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         (scene.work / "a.bin").write_bytes(BINARY)
@@ -249,17 +92,6 @@ async def test_a_binary_file_that_is_no_picture(home: Path) -> None:
         await scene.goes_on()
 
     assert output == "unable to process image: invalid or unsupported image data"
-
-
-async def test_a_patch_of_a_path_outside_the_roots(home: Path) -> None:
-    async with acting(home, **WRITES) as scene:
-        patch = f"*** Begin Patch\n*** Add File: {OUTSIDE}\n+b\n*** End Patch"
-        _, output = await scene.play(patches(patch))
-        await scene.goes_on()
-
-    reason = "writing outside of the project; rejected by user approval settings"
-    assert output == f"patch rejected: {reason}"
-    assert not is_there(OUTSIDE)
 
 
 async def test_a_command_that_writes_outside_the_roots(home: Path) -> None:

@@ -1,0 +1,66 @@
+"""A thread of a server in a process of its own, in which the model makes one call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.model_server import ModelServer, Reply, model_server
+from tests.harness.processes import TREADLE
+from tests.harness.threads import EPILOGUE, Client, configure, outline, params_of, spawned
+from treadle.protocol.base import JsonValue
+
+WRITES: JsonValue = {"sandbox": "workspace-write", "approvalPolicy": "never"}
+
+
+@dataclass(slots=True)
+class Scene:
+    """A thread of a server in a process of its own, the model it talks to, and its folder."""
+
+    model: ModelServer
+    client: Client
+    thread_id: str
+    work: Path
+
+    async def play(self, reply: Reply) -> tuple[list[JsonValue], JsonValue]:
+        """Let the model make a call; gives what was told, and what the model was told of it."""
+        self.model.plays(reply)
+        return await self.finish(await self.client.begin(self.thread_id))
+
+    async def finish(self, turn_id: str) -> tuple[list[JsonValue], JsonValue]:
+        """Wait for the end of the turn, which must be a good one."""
+        told = await self.client.end_of(turn_id)
+        assert outline(told)[-2:] == EPILOGUE
+        return told, self.model.requests[-1].outputs()["call-1"]
+
+    async def goes_on(self) -> None:
+        """See that the thread can be talked to, and that the model knows what happened."""
+        told = await self.client.run(self.thread_id, "and now?")
+        assert outline(told)[-2:] == EPILOGUE
+        assert "call-1" in self.model.requests[-1].outputs()
+
+
+@asynccontextmanager
+async def acting(home: Path, more: str = "", **params: JsonValue) -> AsyncIterator[Scene]:
+    """Set the scene."""
+    work = home.parent / "work"
+    work.mkdir()
+    async with model_server() as model:
+        configure(home, model, more)
+        async with spawned([TREADLE, "app-server"], home) as client:
+            thread_id = await client.start(cwd=str(work), **params)
+            yield Scene(model, client, thread_id, work)
+
+
+def is_there(path: str) -> bool:
+    """Whether there is a file of this path."""
+    return Path(path).exists()
+
+
+def only(told: list[JsonValue], kind: str) -> JsonValue:
+    """The one item of a kind that was completed."""
+    items = (params["item"] for params in params_of(told, "item/completed"))
+    (item,) = [item for item in items if item["type"] == kind]
+    return item
