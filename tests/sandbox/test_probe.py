@@ -52,6 +52,18 @@ async def test_what_bubblewrap_refuses_was_seen_to_be_refused(bubblewrap: Backen
     assert (await found())["bubblewrap"].refused == EVERYTHING
 
 
+async def test_a_program_in_front_of_the_systems_own_is_not_taken_for_it(
+    bubblewrap: Backend, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command could have put it there: into a virtual environment, say."""
+    planted = programs / "bwrap"
+    planted.write_text("#!/bin/sh\nexit 1\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{programs}:/usr/local/bin:/usr/bin:/bin")
+    monkeypatch.chdir(programs)
+    assert (await found())["bubblewrap"].backend == bubblewrap
+
+
 async def test_without_bubblewrap_landlock_is_chosen(
     programs: Path, working: dict[str, Backend]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 import msgspec
 
 import treadle
-from treadle.sandbox.bubblewrap import PROGRAM
+from treadle.sandbox.bubblewrap import find_bubblewrap
 from treadle.sandbox.probe import Finding, findings
 from treadle.server.config_file import ConfigError, Overrides
 from treadle.server.configuration.configuration import Configuration
@@ -107,7 +106,7 @@ def _backend(finding: Finding) -> BackendReport:
 
 
 def _bubblewrap_version() -> str | None:
-    program = shutil.which(PROGRAM)
+    program = find_bubblewrap()
     if program is None:
         return None
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)

@@ -280,8 +280,11 @@ class Approvals:
             self.grants.add_command(turn, request.key)
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
             self._amend(turn, decision)
-        self._approved_calls.add((turn.id, request.call_id))
-        turn.at_end(lambda: self._approved_calls.discard((turn.id, request.call_id)))
+        self._note_approved(turn, request.call_id)
+
+    def _note_approved(self, turn: Turn, call_id: str) -> None:
+        self._approved_calls.add((turn.id, call_id))
+        turn.at_end(lambda: self._approved_calls.discard((turn.id, call_id)))
 
     def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
         """Store a rule; the command itself is allowed even where that cannot be done."""
@@ -358,7 +361,7 @@ class Approvals:
         review = await review_action(self._thread, turn, action, call_id, justification)
         if review.status != "approved":
             raise Declined(review.rationale or f"the automatic review ended as {review.status}")
-        self._approved_calls.add((turn.id, call_id))
+        self._note_approved(turn, call_id)
         return True
 
     # -- the rest

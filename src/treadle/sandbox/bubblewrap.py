@@ -21,7 +21,8 @@ from treadle.sandbox.placeholders import Placeholder, take
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import program
 
-PROGRAM: Final = "bwrap"
+_PROGRAM: Final = "bwrap"
+_SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 FILTER_FD, GATE_FD = 3, 4
 # Makes the terminal the command's own, apart from bubblewrap: Ctrl-C is for the command alone.
 _OWN_TERMINAL: Final = ("setsid", "--ctty")
@@ -31,6 +32,13 @@ _LOADER: Final = "LD_"
 
 class Unprotectable(Exception):
     """A path that has to stay read-only cannot be kept so."""
+
+
+def find_bubblewrap() -> str | None:
+    """Where it is on `PATH`; the system's own comes before what commands may have put there."""
+    folders = [folder for folder in os.get_exec_path() if folder.startswith("/")]
+    folders.sort(key=lambda folder: folder not in _SYSTEM)
+    return find_program(_PROGRAM, cwd="/", path=os.pathsep.join(folders)) if folders else None
 
 
 @dataclass(frozen=True, slots=True)

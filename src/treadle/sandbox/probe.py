@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from typing import Final
 from treadle.sandbox import landlock
 from treadle.sandbox.backend import Backend, BackendName, SandboxUnavailable
 from treadle.sandbox.backends import Bubblewrap, Landlock, Seatbelt
-from treadle.sandbox.bubblewrap import PROGRAM, Flavour
+from treadle.sandbox.bubblewrap import Flavour, find_bubblewrap
 from treadle.sandbox.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.child import Descriptors
 from treadle.sandbox.policy import Confinement, WritableRoot
@@ -74,7 +73,7 @@ async def findings(*, landlock_protects: bool = False) -> AsyncIterator[Finding]
 
 
 async def _bubblewrap() -> Finding:
-    program = shutil.which(PROGRAM)
+    program = find_bubblewrap()
     if program is None:
         reason, fix = explain_bubblewrap("")
         return Finding("bubblewrap", reason=reason, fix=fix)
