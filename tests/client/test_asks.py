@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import sys
 import threading
 from collections.abc import Callable
 from typing import Literal
@@ -301,6 +303,22 @@ async def test_a_handler_may_leave_the_decision(in_memory: Reach) -> None:
             await thread.run(asking((FILES, {})))
 
 
+async def test_a_handler_that_ends_the_program_or_was_left_alone_has_said_no(
+    in_memory: Reach,
+) -> None:
+    def prepare(client: AsyncClient) -> None:
+        @client.on_command_approval
+        def leave(_ask: CommandApproval) -> bool:
+            sys.exit(1)
+
+        @client.on_file_change
+        async def wait(_ask: FileChangeApproval) -> bool:
+            raise asyncio.CancelledError
+
+    answers = await answers_of(in_memory, [(COMMAND, SAFE), (FILES, {})], prepare)
+    assert answers == [{"decision": "decline"}] * 2
+
+
 async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Reach) -> None:
     said = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
     shown: list[str] = []
@@ -319,19 +337,41 @@ async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Rea
     assert "2. blue" in shown[4]
 
 
+def reading(script: str) -> list[tuple[str, JsonValue]]:
+    """A question about a script that the server takes for reading."""
+    params = {
+        "command": shlex.join(["bash", "-lc", script]),
+        "cwd": "/",
+        "commandActions": [{**READ, "command": "cat a"}],
+    }
+    return [(COMMAND, params)]
+
+
 @pytest.mark.parametrize(
     "script",
     ["cat a > b", "find . -delete", "cat $(rm x)", "rg --pre rm x", "sed -n -i 1p a", "cat a; rm b",
-     "sort -o a b", "cat 'unclosed"],
+     "sort -o a b", "cat 'unclosed", "cat a | tee b", "cat a|tee b", "cat a | sort -ob",
+     "cat a | sort -ro b", "cat a | sort --outp=b", "cat a | awk 'BEGIN{system(\"rm b\")}'",
+     "cat a | awk -f b",
+     "cat a | xargs rm", "cat a | sed 's/a/rm b/e'", "cat a | sed -n 'w b'", "sed -n 1p a -i.b",
+     "cat a | uniq - b", "git grep -Orm a", "git grep --open=rm a", "git -c alias.grep=!rm grep a",
+     "fd a -Xrm", "tree -ob", "cat <(rm b)", "find . -{delete,print}", "./cat a", "A=1 cat a",
+     "cat a || rm b", "cat a |", "cat a |& tee b", "less -ob a", "rg -z a", "| cat a"],
 )  # fmt: skip
 async def test_a_command_that_could_do_more_than_read_is_not_safe(
     in_memory: Reach, script: str
 ) -> None:
     """What the server calls reading is checked against the words of the command."""
-    params = {
-        "command": f'bash -lc "{script}"',
-        "cwd": "/",
-        "commandActions": [{**READ, "command": script}],
-    }
-    answers = await answers_of(in_memory, [(COMMAND, params)], policy=approve_safe)
+    answers = await answers_of(in_memory, reading(script), policy=approve_safe)
     assert answers == [{"decision": "decline"}]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["cat a", "/bin/cat a", "ls -la b | head -3", "rg -n 'x|y' src | sort -rn | uniq -c | wc -l",
+     "sed -n 10,20p a", "nl -ba a | sed -n 1,5p", "find . -name '*.py' -type f", "git ls-files -o",
+     "git grep -n x -- src", "fd -e py", "grep -rn x .", "cat -- a", "tail -n +3 < a"],
+)  # fmt: skip
+async def test_commands_that_only_read_are_safe(in_memory: Reach, script: str) -> None:
+    answers = await answers_of(in_memory, reading(script), policy=approve_safe)
+    assert answers == [{"decision": "accept"}]

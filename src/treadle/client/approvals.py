@@ -6,12 +6,12 @@ protocol's own words, or the protocol's response. `CannotDecide` ends the turn i
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
+from treadle.client.safety import only_reads
 from treadle.client.worker import in_thread
 from treadle.protocol.approval import (
     ApplyPatchApprovalParams,
@@ -125,19 +125,6 @@ def _refuse_to_decide(_ask: object) -> NoReturn:
     raise CannotDecide
 
 
-# Words that make a program which otherwise only reads write, delete or run something.
-_DANGEROUS: Final = {
-    "find": "-delete -exec -execdir -ok -okdir -fprint -fprint0 -fprintf -fls".split(),
-    "fd": "-x --exec -X --exec-batch".split(),
-    "rg": "--pre --hostname-bin --search-zip -z".split(),
-    "sed": "-i --in-place".split(),
-    "sort": "-o --output --compress-program".split(),
-    "tree": "-o".split(),
-    "git": "--output -o --ext-diff --textconv -c --exec-path --config-env".split(),
-}
-_MARKS: Final = frozenset(">`$&;\n")
-
-
 def is_safe(ask: CommandApproval) -> bool:
     """Whether a command only reads, lists or searches, as far as anyone can tell from its words."""
     params = ask.params
@@ -150,22 +137,9 @@ def is_safe(ask: CommandApproval) -> bool:
     actions = ask.actions
     if not actions or any(isinstance(action, UnknownCommandAction) for action in actions):
         return False
-    return all(_only_reads(getattr(action, "command", None)) for action in actions) and (
-        _only_reads(ask.command)
+    return all(only_reads(getattr(action, "command", None)) for action in actions) and (
+        only_reads(ask.command)
     )
-
-
-def _only_reads(command: str | None) -> bool:
-    try:
-        words = shlex.split(command or "")
-        script = words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else command or ""
-        words = shlex.split(script)
-    except ValueError:
-        return False
-    flags = {word.partition("=")[0] for word in words}
-    programs = _DANGEROUS.keys() & {word.rpartition("/")[2] for word in words}
-    is_tame = not any(flags.intersection(_DANGEROUS[program]) for program in programs)
-    return bool(words) and is_tame and not _MARKS & set(script)
 
 
 class Terminal:
