@@ -58,6 +58,28 @@ KINDS = {
 }
 
 
+@dataclasses.dataclass
+class Setting:
+    """A field for each word that schemas use themselves."""
+
+    default: str
+    properties: dict[str, int]
+    type: str
+    required: bool = False
+
+
+async def test_fields_may_be_called_what_they_like(home: Path) -> None:
+    schema = output_schema(Setting)
+    assert schema["required"] == ["default", "properties", "type", "required"]
+    assert schema["properties"]["default"] == {"type": "string"}
+    assert schema["properties"]["properties"]["additionalProperties"] == {"type": "integer"}
+    setting = Setting("on", {"a": 1}, "t", required=True)
+    script = [json.dumps(dataclasses.asdict(setting))]
+    async with playing(home, script) as server, AsyncClient.in_process(server) as client:
+        thread = await client.start_thread()
+        assert (await thread.run("Which?", output_type=Setting)).output == setting
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_schema_is_strict_and_what_may_be_missing_may_be_null(kind: type) -> None:
     schema = output_schema(kind)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
@@ -238,6 +241,60 @@ async def test_calls_are_served_and_whatever_fails_is_told_to_the_model(
         (True, [text('{"name":"v","age":null}')]),
         (True, [text('{"query": "{}"}')]),
         (False, [text("Unsupported dynamic tool 'unknown'.")]),
+    ]
+
+
+def exits() -> str:
+    """End the program, as parsers of arguments do."""
+    sys.exit(3)
+
+
+async def exits_too() -> str:
+    """Do the same on the loop."""
+    sys.exit("no such option")
+
+
+async def is_left_alone() -> str:
+    """Wait for what is cancelled."""
+    task = asyncio.ensure_future(asyncio.Event().wait())  # noqa: TID251 - to be cancelled at once
+    task.cancel()
+    await task
+    return "never"
+
+
+def half() -> str:
+    """Give half a character, as a name of a file may hold."""
+    return os.fsdecode(b"a\xff")
+
+
+def halves() -> list[str]:
+    """Give several of them."""
+    return [half()]
+
+
+def complains() -> str:
+    """Raise one."""
+    raise ToolError(half())
+
+
+async def test_whatever_a_tool_does_the_server_gets_an_answer(in_memory: Reach) -> None:
+    tools: list[ToolLike] = [exits, exits_too, is_left_alone, half, halves, complains]
+    names = [getattr(each, "__name__", "") for each in tools]
+    asked = [
+        ("item/tool/call", {"tool": name, "arguments": {}, "callId": f"call-{name}"})
+        for name in names
+    ]
+    async with in_memory("asks") as (client, heard), client:
+        thread = await client.start_thread(tools=tools)
+        await thread.run(json.dumps(asked))
+    answers = list(heard.answers().values())
+    assert [(each["success"], each["contentItems"]) for each in answers] == [
+        (False, [text("RuntimeError: SystemExit: 3")]),
+        (False, [text("RuntimeError: SystemExit: no such option")]),
+        (False, [text("RuntimeError: what it waited for was cancelled")]),
+        (True, [text("a\ufffd")]),
+        (True, [text('["a\\udcff"]')]),
+        (False, [text("a\ufffd")]),
     ]
 
 

@@ -6,6 +6,7 @@ speaks for itself, and pydantic is not imported here.
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import PurePath
 from typing import TypeVar
@@ -64,7 +65,11 @@ def to_json(value: object) -> str:
     own = getattr(value, "model_dump_json", None)
     if callable(own):
         return str(own())
-    return msgspec.json.encode(value, enc_hook=_encode_other).decode()
+    try:
+        return msgspec.json.encode(value, enc_hook=_encode_other).decode()
+    except UnicodeEncodeError:
+        # Half a character: JSON can spell it, though not every writer does.
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_other))
 
 
 def _encode_other(value: object) -> JsonValue:
@@ -125,7 +130,12 @@ def strict(schema: JsonValue) -> JsonValue:
         return [strict(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: strict(value) for name, value in schema.items() if name != "default"}
+    made = {
+        # Here the names are the user's own, and may be words of schemas.
+        name: _each_strict(value) if name in ("properties", "$defs") else strict(value)
+        for name, value in schema.items()
+        if name != "default"
+    }
     properties = made.get("properties")
     if isinstance(properties, dict) and schema.get("type", "object") == "object":
         required = schema.get("required", [])
@@ -135,6 +145,10 @@ def strict(schema: JsonValue) -> JsonValue:
         made["required"] = list(properties)
         made["additionalProperties"] = False
     return made
+
+
+def _each_strict(schemas: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: strict(schema) for name, schema in schemas.items()}
 
 
 def _nullable(schema: JsonValue) -> JsonValue:

@@ -250,7 +250,7 @@ def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 
 def _failure(text: str) -> DynamicToolCallResponse:
-    return DynamicToolCallResponse([InputTextDynamicToolCallOutputContentItem(text)], success=False)
+    return DynamicToolCallResponse([_text(text)], success=False)
 
 
 def response_of(value: object) -> DynamicToolCallResponse:
@@ -268,10 +268,14 @@ def _content(value: object) -> DynamicToolCallOutputContentItem:
     if isinstance(value, _ITEMS):
         return value
     if value is None:
-        return InputTextDynamicToolCallOutputContentItem("")
-    return InputTextDynamicToolCallOutputContentItem(
-        value if isinstance(value, str) else to_json(value)
-    )
+        return _text("")
+    return _text(value if isinstance(value, str) else to_json(value))
+
+
+def _text(text: str) -> InputTextDynamicToolCallOutputContentItem:
+    # Names of files may hold halves of characters, which no message can carry.
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return InputTextDynamicToolCallOutputContentItem(whole)
 
 
 _ITEMS: Final = (

@@ -15,12 +15,26 @@ R = TypeVar("R")
 
 
 async def call(function: Callable[..., object], *args: object, **kwargs: object) -> object:
-    """Call a function off the read loop and give what it returns or raises."""
-    if _is_async(function):
-        outcome = function(*args, **kwargs)
-    else:
-        outcome = await in_thread(partial(function, *args, **kwargs))
-    return await outcome if inspect.isawaitable(outcome) else outcome
+    """Call a function off the read loop and give what it returns or raises.
+
+    Raises:
+        RuntimeError: it wanted to end the program, or something that it waited for was cancelled.
+    """
+    try:
+        if _is_async(function):
+            outcome = function(*args, **kwargs)
+        else:
+            outcome = await in_thread(partial(function, *args, **kwargs))
+        return await outcome if inspect.isawaitable(outcome) else outcome
+    except SystemExit as exit_:
+        # Parsers of arguments do this; a task that raises it would take the whole loop down.
+        raise RuntimeError(f"SystemExit: {exit_.code}") from exit_
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Not we were cancelled: whoever waits for an answer must get one.
+        raise RuntimeError("what it waited for was cancelled") from error
 
 
 def _is_async(function: Callable[..., object]) -> bool:
