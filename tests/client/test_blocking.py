@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,10 +12,12 @@ import pytest
 
 from tests.harness.processes import environment
 from tests.harness.scripted import scripted_server, write_script
-from treadle import Client, RequestRefused, ServerExited, TurnFailed
+from treadle import Client, RequestRefused, ServerExited, TurnFailed, TurnInterrupted
 from treadle.client.events import AgentMessageDelta, ThreadStarted
 from treadle.protocol.item import DynamicToolCallThreadItem, UserMessageThreadItem
 from treadle.protocol.turn import Turn
+from treadle.testing import says, waits
+from treadle.testing.plugin import ProcessFactory
 
 
 def client_of(home: Path, *responses: object) -> Client:
@@ -129,3 +134,41 @@ def test_a_server_in_this_process_runs_on_the_clients_loop(home: Path) -> None:
     with Client.in_process(server) as client:
         assert client.start_thread().run("hi").agent_message == "Hello"
         client.portal.run(server.close())
+
+
+WAITING = """
+import sys
+from treadle import Client
+
+with Client(sys.argv[1]) as client:
+    client.on("item:agentMessage:delta", lambda _delta: print("spoken", flush=True))
+    thread = client.start_thread()
+    print(thread.id, flush=True)
+    {wait}
+"""
+
+
+@pytest.mark.parametrize("wait", ['thread.run("hi")', 'list(thread.stream("hi"))'])
+def test_whoever_presses_ctrl_c_stops_the_turn(treadle_process: ProcessFactory, wait: str) -> None:
+    """On a server that lives on, as the one of others does."""
+    server = treadle_process([[says("On and on", deltas=["On "]), waits(60)]])
+    code = WAITING.format(wait=wait)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        thread_id, spoken = program.stdout.readline().strip(), program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate()
+    assert spoken == "spoken\n"
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    with Client(server.url) as client:
+        turn = client.resume_thread(thread_id).running()
+        if turn is not None:
+            with pytest.raises(TurnInterrupted):
+                turn.result()
+        (stored,) = client.read_thread(thread_id, include_turns=True).turns
+    assert stored.status == "interrupted"

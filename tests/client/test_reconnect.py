@@ -160,6 +160,16 @@ async def test_a_server_that_does_not_come_back_is_given_up(short_folder: Path) 
                 await client.list_models()
 
 
+async def test_a_server_that_hangs_up_at_every_start_of_a_turn_is_not_asked_for_ever() -> None:
+    """Users of a server that dies of their message need to hear of it."""
+    server = FakeAppServer().on("turn/start", fake.hangs_up())
+    async with AsyncClient(server) as client:
+        thread = await client.start_thread()
+        with pytest.raises(Disconnected):
+            await thread.run("hi")
+    assert len(server.received("turn/start")) == 10
+
+
 async def test_a_token_is_sent_and_one_that_is_refused_is_not_tried_again(
     short_folder: Path,
 ) -> None:

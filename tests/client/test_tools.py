@@ -280,10 +280,7 @@ def complains() -> str:
 async def test_whatever_a_tool_does_the_server_gets_an_answer(in_memory: Reach) -> None:
     tools: list[ToolLike] = [exits, exits_too, is_left_alone, half, halves, complains]
     names = [getattr(each, "__name__", "") for each in tools]
-    asked = [
-        ("item/tool/call", {"tool": name, "arguments": {}, "callId": f"call-{name}"})
-        for name in names
-    ]
+    asked = [["item/tool/call", {"tool": n, "arguments": {}, "callId": n}] for n in names]
     async with in_memory("asks") as (client, heard), client:
         thread = await client.start_thread(tools=tools)
         await thread.run(json.dumps(asked))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
-from treadle import Disconnected, EventsLost, TurnInterrupted, TurnTimeout
+from treadle import AsyncClient, Disconnected, EventsLost, TurnInterrupted, TurnTimeout
 from treadle.client import hub, turn_state
 from treadle.client.events import (
     AgentMessageDelta,
@@ -17,9 +17,11 @@ from treadle.client.events import (
     ThreadStarted,
     TurnStarted,
 )
+from treadle.protocol.base import JsonValue
 from treadle.protocol.item import AgentMessageThreadItem
 from treadle.protocol.thread import Thread
 from treadle.protocol.turn import Turn
+from treadle.testing import FakeAppServer, FakeConnection, VirtualClock, fake
 
 INTERRUPT = {"threadId": THREAD, "turnId": TURN}
 
@@ -93,6 +95,40 @@ async def test_a_turn_may_be_given_a_total_time(in_memory: Reach) -> None:
         with pytest.raises(TurnTimeout) as caught:
             await thread.run("hi", timeout=0.01)
     assert caught.value.is_total
+
+
+async def test_the_total_time_begins_before_the_turn_does(virtual_clock: VirtualClock) -> None:
+    """And the turn is stopped all the same, once the server has said which one it is."""
+    told = asyncio.Event()
+
+    async def start_late(connection: FakeConnection, request: JsonValue) -> None:
+        await told.wait()
+        turn = {"id": f"turn-{request['id']}", "items": [], "status": "inProgress"}
+        await connection.answer(request, {"turn": turn})
+
+    server = FakeAppServer().on("turn/start", start_late).on("turn/interrupt", fake.answers({}))
+    with virtual_clock:
+        async with AsyncClient(server) as client:
+            thread = await client.start_thread()
+            with pytest.raises(TurnTimeout) as caught:
+                await thread.run("hi", timeout=5)
+            with pytest.raises(TurnTimeout):
+                await thread.start_turn("hi", timeout=5)
+            told.set()
+    assert (caught.value.seconds, caught.value.is_total) == (5, True)
+    assert len(server.received("turn/interrupt")) == 2
+
+
+async def test_closing_waits_until_a_turn_that_was_just_cancelled_is_stopped(
+    in_memory: Reach,
+) -> None:
+    async with in_memory("endless") as (client, heard), client:
+        thread = await client.start_thread()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(thread.run("hi"))
+            await asyncio.sleep(0)
+            running.cancel()
+    assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
 async def test_a_silent_turn_is_looked_up_before_it_is_given_up(in_memory: Reach) -> None:

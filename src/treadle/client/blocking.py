@@ -71,12 +71,19 @@ class Turn:
         if self._events is None:
             self._events = SimpleQueue()
             self._portal.run(self._turn.tap(self._take))
-        while (event := self._events.get()) is not None:
+        while (event := self._next(self._events)) is not None:
             yield event
         self._events.put(None)  # for whoever asks once more
         if self._lost:
             raise EventsLost(self._lost)
         self._turn.check()
+
+    def _next(self, events: SimpleQueue[Event | None]) -> Event | None:
+        try:
+            return events.get()
+        except KeyboardInterrupt:
+            self.__exit__(None, None, None)
+            raise
 
     def _take(self, event: Event | None) -> None:
         if self._events is not None:

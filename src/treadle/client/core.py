@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.asks import Asks
 from treadle.client.connectors import Connector
-from treadle.client.errors import ClientError, Disconnected
+from treadle.client.errors import ClientError, Disconnected, TurnTimeout
 from treadle.client.hub import Hub
 from treadle.client.line import Line
 from treadle.client.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
@@ -25,7 +25,7 @@ from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Request
 from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn
-from treadle.support.alarms import Alarms
+from treadle.support.alarms import Alarm, Alarms
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
 
@@ -44,17 +44,20 @@ logger = logging.getLogger(__name__)
 class _Start:
     """A turn that is being opened, for one who waits for its start, or watches it to its end."""
 
-    __slots__ = ("ask", "outcome", "state", "watch")
+    __slots__ = ("ask", "late", "outcome", "state", "watch")
 
     def __init__(self, ask: Ask, watch: Callable[[TurnState], object] | None) -> None:
         self.ask = ask
         self.watch = watch
+        self.late: Alarm | None = None
         self.state: TurnState | None = None
         self.outcome: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
 
     def go_on(self, state: TurnState) -> None:
         """The turn is open."""
         self.state = state
+        if self.late is not None:
+            state.at_end(self.late.cancel)
         if self.watch is None:
             self.outcome.set_result(state)
         else:
@@ -130,8 +133,10 @@ class Core:
     async def close(self) -> None:
         """Hang up, and leave no task behind."""
         self._is_closed = True
-        if self._farewells:
-            await asyncio.wait(self._farewells, timeout=_FAREWELL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                while self._farewells:  # one may lead to the next
+                    await asyncio.wait(self._farewells)
         await self.line.close()
         await self.tasks.close()
         self.alarms.close()
@@ -146,12 +151,15 @@ class Core:
         """An id by which a server knows a message that it was sent twice."""
         return f"{self._name}-{next(self._numbers)}"
 
-    async def begin_turn(self, ask: Ask) -> TurnState:
+    async def begin_turn(self, ask: Ask, *, timeout: float | None) -> TurnState:
         """Make the request that opens a turn, and follow it from its first event on.
 
         A caller that is cancelled meanwhile has the turn interrupted as soon as it is known.
+
+        Raises:
+            TurnTimeout: the time for the whole turn went by with its opening.
         """
-        return await self._wait_for(_Start(ask, None))
+        return await self._wait_for(_Start(ask, None), timeout)
 
     async def run_turn(
         self, ask: Ask, *, silence: float | None, timeout: float | None
@@ -161,18 +169,34 @@ class Core:
         Raises:
             ClientError: the turn was given up.
         """
-        watch = partial(Watch, self, silence=silence, timeout=timeout)
-        return await self._wait_for(_Start(ask, watch))
+        watch = partial(Watch, self, silence=silence)
+        return await self._wait_for(_Start(ask, watch), timeout)
 
-    async def _wait_for(self, start: _Start) -> TurnState:
+    async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:
+        if timeout is not None:
+            start.late = self.alarms.set(timeout, partial(self._expire, start, timeout))
         # A task of its own: the request goes on when the caller is cancelled.
-        self.tasks.start(self._open_turn(start), "turn start")
+        opening = self.tasks.start(self._open_turn(start), "turn start")
         try:
             return await start.outcome
         except BaseException:
+            if start.late is not None:
+                start.late.cancel()
             if start.state is not None:
                 self.give_up(start.state)
+            elif not opening.done():
+                self._part_with(opening)
             raise
+
+    def _expire(self, start: _Start, seconds: float) -> None:
+        """The time for the whole turn is up, whether it is open yet or not."""
+        state = start.state
+        if state is None:
+            unknown = TurnState("", Turn(id="", items=[], status="inProgress"))
+            start.fail(TurnTimeout(unknown.result(), seconds, is_total=True))
+        else:
+            state.fail(TurnTimeout(state.result(), seconds, is_total=True))
+            self.give_up(state)
 
     async def _open_turn(self, start: _Start) -> None:
         try:
@@ -188,8 +212,8 @@ class Core:
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
             start.fail(error)
         else:
-            if start.outcome.cancelled():
-                self.give_up(state)
+            if start.outcome.done():
+                self.give_up(state)  # whoever asked has left
             else:
                 start.go_on(state)
 
@@ -199,7 +223,10 @@ class Core:
         if is_done or isinstance(state.failure, Disconnected) or self.tasks.is_closed:
             return
         state.is_given_up = True
-        task = self.tasks.spawn(self._interrupt(state), f"give up {state.id}")
+        self._part_with(self.tasks.spawn(self._interrupt(state), f"give up {state.id}"))
+
+    def _part_with(self, task: asyncio.Task[None]) -> None:
+        """Let a task end by itself, and give it a moment when the client closes."""
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
 

@@ -6,9 +6,11 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_PARTING_SECONDS: Final = 1.0
 
 
 class Portal:
@@ -113,6 +115,8 @@ class _Call(Generic[T]):
             self._over.acquire()
         except KeyboardInterrupt:
             loop.call_soon_threadsafe(self._cancel)
+            # What it began is to be given up before the program goes on, which may be to close.
+            self._over.acquire(timeout=_PARTING_SECONDS)
             raise
         try:
             if self._error is not None:

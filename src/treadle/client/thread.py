@@ -59,6 +59,7 @@ T = TypeVar("T")
 ThreadSession: TypeAlias = ThreadStartResponse | ThreadResumeResponse | ThreadForkResponse
 """What the server said when the thread was started, resumed or forked: it and its settings."""
 
+_STARTS: Final = 10
 DEFAULT: Final = -1.0
 """Stands for the silence that the client allows."""
 
@@ -191,7 +192,7 @@ class AsyncThread:
         async def begin() -> TurnState:
             return state
 
-        return AsyncTurn(self._core, begin, silence=self._core.silence, timeout=None)
+        return AsyncTurn(self._core, begin, silence=self._core.silence)
 
     def join(self) -> None:
         """Follow the turn that runs, if there is one."""
@@ -233,10 +234,8 @@ class AsyncThread:
             answer = await self._core.request(REVIEW_START, params)
             return answer.review_thread_id or self.id, answer.turn
 
-        async def begin() -> TurnState:
-            return await self._core.begin_turn(ask)
-
-        return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
+        begin = partial(self._core.begin_turn, ask, timeout=timeout)
+        return AsyncTurn(self._core, begin, silence=self._silence(silence))
 
     # -- the thread itself
 
@@ -283,11 +282,8 @@ class AsyncThread:
         self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
     ) -> AsyncTurn:
         ask = self._starter(given, options)
-
-        async def begin() -> TurnState:
-            return await self._core.begin_turn(ask)
-
-        return AsyncTurn(self._core, begin, silence=self._silence(silence), timeout=timeout)
+        begin = partial(self._core.begin_turn, ask, timeout=timeout)
+        return AsyncTurn(self._core, begin, silence=self._silence(silence))
 
     def _starter(self, given: Input, options: TurnOptions) -> Ask:
         """What asks for the turn, however often: its message is known by its id."""
@@ -297,14 +293,19 @@ class AsyncThread:
         return partial(self._start, params)
 
     async def _start(self, params: TurnStartParams) -> tuple[str, Turn]:
-        """Start a turn once, however often the line breaks meanwhile."""
+        """Start a turn once, though the line breaks meanwhile.
+
+        A server that hangs up whenever it is asked for this turn is not asked for ever.
+        """
+        tries = 0
         while True:
+            tries += 1
             try:
                 if self.id not in self._core.subscribed:
                     await self._subscribe()
                 return self.id, (await self._core.request(TURN_START, params)).turn
             except Disconnected:
-                if not self._core.line.can_return:
+                if tries == _STARTS or not self._core.line.can_return:
                     raise
             turn = await self._find_turn(params.client_user_message_id)
             if turn is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -45,12 +44,10 @@ class AsyncTurn:
         begin: Callable[[], Awaitable[TurnState]],
         *,
         silence: float | None,
-        timeout: float | None,
     ) -> None:
         self._core = core
         self._begin = begin
         self._silence = silence
-        self._timeout = timeout
         self._state: TurnState | None = None
         self._starting = asyncio.Lock()
 
@@ -162,7 +159,7 @@ class AsyncTurn:
         async with self._starting:
             if self._state is None:
                 self._state = await self._begin()
-                Watch(self._core, self._state, silence=self._silence, timeout=self._timeout)
+                Watch(self._core, self._state, silence=self._silence)
             return self._state
 
 
@@ -210,19 +207,13 @@ async def interrupt(core: Core, state: TurnState) -> None:
 
 
 class Watch:
-    """Ends a turn that is silent for too long or takes too long; asks stop the first clock."""
+    """Ends a turn that is silent for too long; open asks stop the clock."""
 
-    def __init__(
-        self, core: Core, state: TurnState, *, silence: float | None, timeout: float | None
-    ) -> None:
+    def __init__(self, core: Core, state: TurnState, *, silence: float | None) -> None:
         self._core = core
         self._state = state
         self._silence = silence
-        alarms = core.alarms
-        self._silent = None if silence is None else alarms.set(silence, self._check)
-        self._late = (
-            None if timeout is None else alarms.set(timeout, partial(self._expire, timeout))
-        )
+        self._silent = None if silence is None else core.alarms.set(silence, self._check)
         state.at_end(self._stop)
 
     def _check(self) -> None:
@@ -253,11 +244,6 @@ class Watch:
             state.fail(TurnTimeout(state.result(), seconds, is_total=False))
             self._core.give_up(state)
 
-    def _expire(self, seconds: float) -> None:
-        self._state.fail(TurnTimeout(self._state.result(), seconds, is_total=True))
-        self._core.give_up(self._state)
-
     def _stop(self) -> None:
-        for alarm in (self._silent, self._late):
-            if alarm is not None:
-                alarm.cancel()
+        if self._silent is not None:
+            self._silent.cancel()
