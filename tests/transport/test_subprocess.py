@@ -75,6 +75,22 @@ async def test_a_program_that_is_not_there_is_an_error_of_the_line() -> None:
         spawn(["no-such-program"])
 
 
+async def test_a_path_to_a_program_begins_where_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder it runs in may be one that an agent writes to, and puts programs into."""
+    work = tmp_path / "work"
+    for folder, said in ((tmp_path, "ours"), (work, "theirs")):
+        folder.mkdir(exist_ok=True)
+        program = folder / "program"
+        program.write_text(f"#!/bin/sh\necho {said}\n")
+        program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    child = spawn(["./program"], cwd=work)
+    assert await child.receive() == [b"ours"]
+    await child.close()
+
+
 async def test_folder_and_environment_are_the_callers(tmp_path: Path) -> None:
     code = "import os; print(os.getcwd(), os.environ['NAME'])"
     async with asyncio.timeout(20):

@@ -123,14 +123,14 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
     environ = {k: v for k, v in {**os.environ, **options.env}.items() if k not in hidden}
 
     async def dial(_tasks: Nursery) -> Transport:
-        from treadle.transport.subprocess import spawn
+        from treadle.transport.subprocess import rooted, spawn
 
         if isinstance(where, Sequence) and not isinstance(where, str):
             command = list(where)
         else:
             named = where if isinstance(where, str) else None
             command = find_command(program or named, environ)
-        merged = [*_MERGED, *command] if options.merge_stderr else command
+        merged = [*_MERGED, *rooted(command)] if options.merge_stderr else command
         return spawn(merged, cwd=cwd, env=environ)
 
     return Connector(dial, can_return=False)

@@ -95,12 +95,14 @@ def spawn(
 ) -> SubprocessTransport:
     """Start a program that speaks the protocol on its stdin and stdout.
 
+    A path to it begins where we are, not in `cwd`, which may be a folder that others write to.
+
     Raises:
         TransportError: it could not be started.
     """
     try:
         process = subprocess.Popen(
-            command,
+            rooted(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -119,6 +121,12 @@ def spawn(
     process.stdin.close()
     process.stdout.close()
     return SubprocessTransport(process, lines)
+
+
+def rooted(command: Sequence[str]) -> list[str]:
+    """The same command from any folder."""
+    program, *rest = command
+    return [os.path.abspath(program) if os.sep in program else program, *rest]  # noqa: PTH100 - links stay
 
 
 class _Tail:
