@@ -160,6 +160,7 @@ def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
     [
         (["--questions", "ask", "-"], "questions cannot be asked"),
         (["  "], "the prompt is empty"),
+        ([os.fsdecode(b"\xff")], "no text in UTF-8"),
     ],
 )
 def test_what_makes_no_sense_is_refused(home: Path, arguments: list[str], words: str) -> None:
@@ -206,6 +207,15 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
         (["--url", "http://127.0.0.1:1"], "is no way to a server: use ws://, wss:// or unix://"),
         (["--stall-seconds", "-5"], "--stall-seconds is below zero"),
         (["--command", ""], "[] names no server"),
+        (["--command", "codex 'app-server"], "No closing quotation"),
+        (["--stall-seconds", "nan"], "--stall-seconds is no number"),
+        (["--retry-seconds", "inf"], "--retry-seconds is no number"),
+        (["--read-seconds", "0"], "--read-seconds leaves nothing"),
+        (["--max-turns", "0"], "--max-turns leaves nothing"),
+        (["--max-tokens", "-5"], "--max-tokens leaves nothing"),
+        (["--token-env", "NOT_SET_AT_ALL", "--url", "ws://127.0.0.1:1"], "NOT_SET_AT_ALL is not"),
+        (["--state", "no-folder/state.json"], "--state: 'no-folder/state.json' is no place"),
+        (["--state", "."], "--state: '.' is no place"),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
 )

@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +31,24 @@ def run(given: Namespace) -> int:
     if given.prompt == "-" and given.questions == "ask":
         print("Error: questions cannot be asked where the prompt is read from", file=sys.stderr)
         return 2
-    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
-    if not prompt.strip():
-        print("Error: the prompt is empty", file=sys.stderr)
-        return 2
-    if fault := _fault(given):
+    prompt = _prompt(given.prompt)
+    fault = "the prompt is no text in UTF-8" if prompt is None else _fault(given)
+    if prompt is not None and not prompt.strip():
+        fault = "the prompt is empty"
+    if prompt is None or fault is not None:
         print(f"Error: {fault}", file=sys.stderr)
         return 2
     return asyncio.run(_run(given, prompt))
+
+
+def _prompt(said: str) -> str | None:
+    """What is to be done; nothing if it cannot be read."""
+    try:
+        prompt = sys.stdin.read() if said == "-" else said
+        prompt.encode()
+    except UnicodeError:
+        return None
+    return prompt
 
 
 def _fault(given: Namespace) -> str | None:
@@ -45,6 +56,16 @@ def _fault(given: Namespace) -> str | None:
     for name in ("stall_seconds", "turn_seconds", "read_seconds", "retry_seconds", "max_failures"):
         if getattr(given, name) < 0:
             return f"--{name.replace('_', '-')} is below zero"
+        if not isfinite(getattr(given, name)):
+            return f"--{name.replace('_', '-')} is no number of seconds"
+    for name in ("max_turns", "max_tokens", "read_seconds"):
+        least = getattr(given, name)
+        if least is not None and least <= 0:
+            return f"--{name.replace('_', '-')} leaves nothing to work with"
+    if given.token_env and not os.environ.get(given.token_env):
+        return f"--token-env: {given.token_env} is not set"
+    if given.state and (Path(given.state).is_dir() or not Path(given.state).parent.is_dir()):
+        return f"--state: {given.state!r} is no place for a file"
     try:
         connector_of(_server(given))
     except ValueError as error:
