@@ -15,6 +15,7 @@ import pytest
 from tests.client.fake import THREAD, TURN, Heard, turn
 from tests.client.unattended_fake import END, QUICK, begun, failed, reached, usage
 from tests.harness.repositories import commit, repository
+from treadle.client.reconnect import Backoff
 from treadle.client.unattended import (
     BudgetExceeded,
     Plan,
@@ -25,6 +26,7 @@ from treadle.client.unattended import (
     run_unattended,
 )
 from treadle.protocol.base import JsonValue
+from treadle.testing import FakeAppServer, FakeConnection, fake
 
 SECONDS = 30
 
@@ -174,6 +176,31 @@ async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
             await run_unattended(full, options, Plan(retry=QUICK, continuation=full))
     assert len(heard.calls("thread/compact/start")) == 1
     assert len(inputs(heard)) == 2
+
+
+async def test_a_compaction_that_fails_is_a_failure_as_any_other(tmp_path: Path) -> None:
+    """Paid for from the budget, and tried again: the next one may succeed."""
+    server = FakeAppServer()
+    window = {"message": "full", "codexErrorInfo": "contextWindowExceeded"}
+    server.on("turn/start", fake.turn(error=window), fake.turn(error=window), fake.turn("Done."))
+    broken = {"id": "c1", "items": [], "status": "failed"}
+    good = {"id": "c2", "items": [], "status": "completed"}
+    server.on("thread/compact/start", _compacts(broken), _compacts(good))
+    options = SessionOptions(cwd=tmp_path, server=server)
+    report = await run_unattended("Work", options, Plan(retry=Backoff(3, 0.0, 0.0)))
+    assert (report.agent_message, report.failures) == ("Done.", 3)
+    assert len(server.received("thread/compact/start")) == 2
+
+
+def _compacts(turn: JsonValue) -> fake.Play:
+    """A compaction that ends like this."""
+
+    async def play(connection: FakeConnection, request: JsonValue) -> None:
+        await connection.answer(request, {})
+        thread_id = request["params"]["threadId"]
+        await connection.tell("turn/completed", {"threadId": thread_id, "turn": turn})
+
+    return play
 
 
 def limited(resets_at: float) -> str:

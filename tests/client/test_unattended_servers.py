@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.unattended_fake import is_alive
 from tests.harness.model_server import ModelServer, calls, model_server, refuses, says
-from tests.harness.releases import OFFLINE, PROGRAMS, fetched
+from tests.harness.releases import NEWEST, OFFLINE, PROGRAMS, fetched
 from tests.harness.repositories import repository
 from tests.harness.threads import configure
 from treadle.client.unattended import (
@@ -123,6 +123,18 @@ async def test_a_failure_of_the_model_is_a_failed_turn(
         assert "bad model" in str(caught.value)
         report = await session.run("again")
     assert report.agent_message == "done"
+
+
+@pytest.mark.parametrize("options", ["treadle", NEWEST], indirect=True)
+async def test_a_key_that_is_refused_is_not_tried_again(
+    options: SessionOptions, model: ModelServer
+) -> None:
+    """Where the server says no more than the status of the provider, that is enough."""
+    model.plays(refuses(401, {"error": {"message": "bad key"}}))
+    with pytest.raises(TurnFailed) as caught:
+        await run_unattended("hello", options)
+    assert "bad key" in str(caught.value)
+    assert len(model.requests) == 1
 
 
 async def test_a_model_that_hangs_is_a_stall_and_the_process_is_gone(

@@ -134,11 +134,15 @@ class TurnFailed(TurnUnsuccessful):
     @property
     def http_status(self) -> int | None:
         """The status of the provider's answer, where there was one."""
-        info = self.codex_error_info
-        if not isinstance(info, CodexErrorInfoDetail):
-            return None
-        given = (getattr(info, name) for name in info.__struct_fields__)
-        return next((getattr(detail, "http_status_code", None) for detail in given if detail), None)
+        return http_status_of(self.codex_error_info)
+
+
+def http_status_of(info: CodexErrorInfo | None) -> int | None:
+    """The status of the provider's answer that an error tells of."""
+    if not isinstance(info, CodexErrorInfoDetail):
+        return None
+    given = (getattr(info, name) for name in info.__struct_fields__)
+    return next((getattr(detail, "http_status_code", None) for detail in given if detail), None)
 
 
 class TurnInterrupted(TurnUnsuccessful):

@@ -183,6 +183,7 @@ _HOPELESS: Final = frozenset(
         "sandboxError",
     }
 )
+_PASSING: Final = frozenset({408, 409, 425, 429})
 _LIMITS: Final = frozenset({"usageLimitExceeded", "rateLimitExceeded"})
 
 
@@ -195,7 +196,16 @@ class TurnFailed(TurnError):
     def __init__(self, message: str, info: CodexErrorInfo | None = None) -> None:
         super().__init__(message)
         self.codex_error_info = info
-        self.is_retryable = not (isinstance(info, str) and info in _HOPELESS)
+        self.is_retryable = not self._will_stay
+
+    @property
+    def _will_stay(self) -> bool:
+        """Whether the cause is one that no time changes: a bad key or question, not a busy line."""
+        status = errors.http_status_of(self.codex_error_info) or 0
+        is_refused = 400 <= status < 500 and status not in _PASSING
+        return is_refused or (
+            isinstance(self.codex_error_info, str) and self.codex_error_info in _HOPELESS
+        )
 
     @property
     def is_limit(self) -> bool:

@@ -210,8 +210,12 @@ class _Run:
         await self._tell_retry(error, wait)
         await asyncio.sleep(wait)
         if _is_full(error) and self._session is not None:
-            self._is_compacted = True
-            await self._session.compact()
+            try:
+                await self._session.compact()
+            except SessionError as failure:
+                await self._recover(failure)  # it has failed as any turn may
+            else:
+                self._is_compacted = True
 
     def _may_help(self, error: SessionError) -> bool:
         """Whether trying again may help, after a wait that is not too long."""

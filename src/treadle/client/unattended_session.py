@@ -221,9 +221,13 @@ class Session:
                 await thread.compact()
                 turn = await ended
         except TimeoutError:
-            raise Stalled(seconds or 0) from None
+            stalled = Stalled(seconds or 0)
+            await self._fail(stalled)
+            raise stalled from None
         except ClientError as error:
-            raise translated(error) from error
+            failure = translated(error)
+            await self._fail(failure)
+            raise failure from error
         finally:
             self._client.off("turn:completed", heard)
         if turn.status != "completed":
