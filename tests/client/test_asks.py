@@ -319,6 +319,19 @@ async def test_a_handler_that_ends_the_program_or_was_left_alone_has_said_no(
     assert answers == [{"decision": "decline"}] * 2
 
 
+async def test_questions_that_make_no_sense_are_answered_no(in_memory: Reach) -> None:
+    asked = [
+        ("applyPatchApproval", {"fileChanges": {"a": {"type": "new"}}}),
+        ("execCommandApproval", {"command": "ls", "parsedCmd": [5], "conversationId": None}),
+        (COMMAND, {"command": ["ls"], "commandActions": "x"}),
+        (PERMISSIONS, {"permissions": 7}),
+    ]
+    answers = await answers_of(in_memory, asked, policy=approve_safe)
+    no = {"decision": "denied"}
+    nothing: JsonValue = {"permissions": {}, "scope": "turn", "strictAutoReview": None}
+    assert answers == [no, no, {"decision": "decline"}, nothing]
+
+
 async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Reach) -> None:
     said = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
     shown: list[str] = []

@@ -6,7 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
-from typing import get_type_hints
+from typing import assert_type, get_type_hints
 
 import msgspec
 import pytest
@@ -19,14 +19,22 @@ from treadle.client.async_client import AsyncClient
 from treadle.client.blocking import Command, Login, Thread, Turn
 from treadle.client.client import Client
 from treadle.client.commands import AsyncCommand
+from treadle.client.events import AgentMessageDelta
 from treadle.client.names import NAMES
+from treadle.client.result import TurnResult
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
 from treadle.protocol.client_requests import CLIENT_REQUESTS
 from treadle.protocol.command import CommandExecParams
 from treadle.protocol.legacy import LEGACY_REQUESTS
+from treadle.protocol.model import ModelListResponse
+from treadle.protocol.thread import Thread as StoredThread
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.thread_manage import ThreadListResponse
 from treadle.protocol.turn import TurnStartParams
+from treadle.protocol.usage import ThreadTokenUsage
+from treadle.testing import says
+from treadle.testing.plugin import ClientFactory
 
 
 def test_every_method_of_the_tables_has_a_name_of_its_own() -> None:
@@ -57,6 +65,38 @@ PAIRS = [
 ONLY_ASYNC = {AsyncThread: {"join"}, AsyncCommand: {"start"}, AsyncTurn: {"tap", "check"}}
 # What is set in __init__ there is a property here.
 ATTRIBUTES = {AsyncThread: {"id", "session"}, AsyncCommand: {"id"}}
+
+
+async def test_type_checkers_know_what_comes_back(treadle_client: ClientFactory) -> None:
+    """Nothing that a program gets from a client is an `Any`; mypy holds this test to it."""
+    async with treadle_client([says("One."), says("Two.")]) as client:
+        thread = await client.start_thread()
+        assert_type(thread, AsyncThread)
+        result = await thread.run("hi")
+        assert_type(result, TurnResult[None])
+        assert_type(result.usage, ThreadTokenUsage | None)
+        stream = thread.stream("hi")
+        assert_type(stream, AsyncTurn)
+        async for event in stream:
+            assert_type(event, msgspec.Struct)
+            if isinstance(event, AgentMessageDelta):
+                assert_type(event.delta, str)
+        assert_type(await client.list_models(), ModelListResponse)
+        assert_type(await client.list_threads(limit=1), ThreadListResponse)
+        async for stored in client.iter_threads():
+            assert_type(stored, StoredThread)
+
+
+def type_checkers_know_the_same_of_the_other(client: Client) -> None:
+    """Read by mypy, never called."""
+    thread = client.start_thread()
+    assert_type(thread, Thread)
+    assert_type(thread.run("hi"), TurnResult[None])
+    for event in thread.stream("hi"):
+        assert_type(event, msgspec.Struct)
+    for words in thread.stream("hi").text():
+        assert_type(words, str)
+    assert_type(client.list_models(), ModelListResponse)
 
 
 @pytest.mark.parametrize(("kind", "twin"), PAIRS, ids=lambda kind: kind.__name__)

@@ -127,8 +127,10 @@ class Asks:
         handler = self._handlers.get(kind)
         if handler is None:
             return _answer_unasked(method, respond)
-        question = self._question(params)
+        question: object = params
         try:
+            # What a server of another kind asks may make no sense.
+            question = self._question(params)
             outcome = await call(handler, question)
             return respond(outcome, params) if respond else _plain(outcome, method)
         except CannotDecide:
