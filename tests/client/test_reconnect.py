@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,17 @@ from treadle.client.events import (
     TurnStarted,
 )
 from treadle.client.reconnect import Backoff
-from treadle.model.script import says, thinks
+from treadle.model.script import calls, says, thinks
 from treadle.protocol.base import JsonValue
-from treadle.protocol.item import AgentMessageThreadItem
+from treadle.protocol.item import AgentMessageThreadItem, DynamicToolCallThreadItem
+from treadle.protocol.tool import InputTextDynamicToolCallOutputContentItem
 from treadle.server.server import Server
 from treadle.testing import FakeAppServer, fake
 from treadle.transport.auth import CapabilityToken
 from treadle.transport.base import Transport
 from treadle.transport.websocket import WebSocketListener
 
+SECONDS = 30
 AT_ONCE = Backoff(attempts=50, first_s=0.001, longest_s=0.01)
 
 
@@ -197,10 +200,13 @@ class Cutter:
         self._server = server
         self._open: set[Transport] = set()
         self.cuts = 0
+        self.returned = asyncio.Event()
 
     async def attach(self, transport: Transport) -> None:
         """Serve a client until it goes or is cut."""
         self._open.add(transport)
+        if self.cuts:
+            self.returned.set()
         try:
             await self._server.attach(transport)
         finally:
@@ -253,3 +259,34 @@ async def test_a_stream_cut_again_and_again_tells_each_event_once_and_in_order(h
     assert isinstance(events[0], TurnStarted)
     assert isinstance(events[-1], TurnCompleted)
     assert told(events) == told(whole)
+
+
+@pytest.mark.parametrize("is_quick", [True, False], ids=["answer lost", "still at it"])
+async def test_what_was_asked_before_a_cut_is_done_once(home: Path, is_quick: bool) -> None:
+    """The server asks again over the new line, and gets what the first call came to."""
+    called, may_end, numbers = asyncio.Event(), asyncio.Event(), count(1)
+
+    async def order() -> str:
+        """Order something."""
+        number = next(numbers)
+        called.set()
+        await may_end.wait()
+        return f"order {number}"
+
+    script = [[calls("order", {})], ["Done."]]
+    async with (
+        asyncio.timeout(SECONDS),
+        cuttable(home, script) as (cutter, url),
+        AsyncClient(url, reconnect=AT_ONCE) as client,
+    ):
+        thread = await client.start_thread(tools=[order])
+        turn = await thread.start_turn("Order one")
+        await called.wait()
+        await cutter.cut()
+        if not is_quick:
+            await cutter.returned.wait()
+        may_end.set()
+        result = await turn.result()
+    assert (result.agent_message, next(numbers)) == ("Done.", 2)
+    (item,) = [each for each in result.items if isinstance(each, DynamicToolCallThreadItem)]
+    assert item.content_items == [InputTextDynamicToolCallOutputContentItem("order 1")]

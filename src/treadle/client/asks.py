@@ -27,6 +27,7 @@ from treadle.client.errors import ApprovalRequired, InputRequired
 from treadle.client.events import AskResolved
 from treadle.client.hub import Hub
 from treadle.client.lenient import decode
+from treadle.client.once import Once
 from treadle.client.tools import Toolbox
 from treadle.client.turn_state import TurnState
 from treadle.client.worker import call
@@ -45,6 +46,7 @@ from treadle.protocol.method import Request
 from treadle.protocol.tool import CurrentTimeReadResponse, DynamicToolCallParams
 from treadle.rpc.envelope import Id
 from treadle.rpc.errors import InvalidRequest
+from treadle.support.tasks import Nursery
 
 Handler: TypeAlias = Callable[[JsonValue], object | Awaitable[object]]
 Respond: TypeAlias = Callable[[object, JsonValue], msgspec.Struct]
@@ -61,9 +63,12 @@ class NoHandler(InvalidRequest):
 class Asks:
     """The handlers of one client, and the answers made of what they return."""
 
-    def __init__(self, hub: Hub, tools: Toolbox, policy: ApprovalPolicy | None) -> None:
+    def __init__(
+        self, hub: Hub, tools: Toolbox, policy: ApprovalPolicy | None, tasks: Nursery
+    ) -> None:
         self._hub = hub
         self._tools = tools
+        self._once = Once(tasks)
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Id, asyncio.Task[Any]] = {}
         hub.on_resolved = self._withdraw
@@ -108,10 +113,22 @@ class Asks:
     async def _answer(
         self, method: Request[Any, Any], context: Context[None], raw: msgspec.Raw
     ) -> msgspec.Struct:
+        task = asyncio.current_task()
+        id_ = context.answered_id
+        if task is not None:
+            self._running[id_] = task
+        try:
+            key = id_, method.method, bytes(raw)
+            return await self._once.do(key, context.connection, partial(self._do, method, raw))
+        finally:
+            if self._running.get(id_) is task:
+                del self._running[id_]
+
+    async def _do(self, method: Request[Any, Any], raw: msgspec.Raw) -> msgspec.Struct:
         params = decode(method.params_decoder, method.params, raw)
         key = getattr(params, "thread_id", None), getattr(params, "turn_id", None) or ""
         state = self._hub.turns.get(key)
-        with self._noted(context.answered_id, state):
+        with _noted(state):
             if isinstance(params, DynamicToolCallParams):
                 return await self._tools.call(params)
             return await self._decide(method, params, state)
@@ -156,27 +173,25 @@ class Asks:
             case _:
                 return params
 
-    @contextmanager
-    def _noted(self, id_: Id, state: TurnState | None) -> Iterator[None]:
-        """Know who answers what, and let no clock of the turn run meanwhile."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._running[id_] = task
-        if state is not None:
-            state.open_asks += 1
-        try:
-            yield
-        finally:
-            self._running.pop(id_, None)
-            if state is not None:
-                state.open_asks -= 1
-                state.heard_at = state.now()
-
     def _withdraw(self, event: AskResolved) -> None:
         """Stop asking: somebody else has answered, or the turn moved on."""
         task = self._running.pop(event.request_id, None)
         if task is not None:
             task.cancel()
+        self._once.give_up(event.request_id)
+
+
+@contextmanager
+def _noted(state: TurnState | None) -> Iterator[None]:
+    """Let no clock of the turn run meanwhile."""
+    if state is not None:
+        state.open_asks += 1
+    try:
+        yield
+    finally:
+        if state is not None:
+            state.open_asks -= 1
+            state.heard_at = state.now()
 
 
 def _command_approval(

@@ -97,7 +97,7 @@ class Core:
         self.hub = Hub(self.tasks)
         self.hub.can_return = backoff is not None
         self.tools = Toolbox()
-        self.asks = Asks(self.hub, self.tools, policy)
+        self.asks = Asks(self.hub, self.tools, policy, self.tasks)
         self.silence = silence
         self.subscribed: set[str] = set()
         """The threads whose events this client gets."""
