@@ -285,6 +285,14 @@ async def test_what_is_no_input_starts_no_turn(given: JsonValue) -> None:
     assert server.received("turn/start") == []
 
 
+async def test_a_command_in_one_text_is_refused_with_the_way_to_say_it(in_memory: Reach) -> None:
+    async with in_memory("echo") as (client, heard), client:
+        for run in (client.exec_command, client.spawn_command):
+            with pytest.raises(TypeError, match="such as \\['sh', '-c', 'ls -l'\\]"):
+                await run("ls -l")
+    assert heard.calls("command/exec") == []
+
+
 async def test_params_that_json_cannot_carry_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncClient(FakeAppServer()) as client:
         with pytest.raises(TypeError):

@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar, Unpack, overload
 import msgspec
 
 from treadle.client.accounts import AsyncAccounts
-from treadle.client.commands import AsyncCommand, patience
+from treadle.client.commands import AsyncCommand, patience, words_of
 from treadle.client.connectors import Attachable, Where, connector_of
 from treadle.client.core import Core
 from treadle.client.files import AsyncFiles
@@ -332,7 +332,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         self, command: Sequence[str], **options: Unpack[CommandOptions]
     ) -> CommandExecResponse:
         """Run a program in the server's sandbox, outside any thread, and wait for its end."""
-        params = CommandExecParams(command=list(command), **spelled(options))
+        params = CommandExecParams(command=words_of(command), **spelled(options))
         return await self.request(COMMAND_EXEC, params, timeout=patience(params))
 
     async def spawn_command(
@@ -345,7 +345,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         """Run a program and stream its output; with a size (rows, columns) on a terminal."""
         terminal = None if size is None else CommandExecTerminalSize(rows=size[0], cols=size[1])
         params = CommandExecParams(
-            command=list(command),
+            command=words_of(command),
             process_id=uuid7(),
             stream_stdin=True,
             stream_stdout_stderr=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
@@ -35,6 +36,17 @@ class Output(NamedTuple):
 
     stream: Literal["stdout", "stderr"]
     data: bytes
+
+
+def words_of(command: Sequence[str]) -> list[str]:
+    """The words of a command.
+
+    Raises:
+        TypeError: it is one text, each letter of which would be a word.
+    """
+    if isinstance(command, str | bytes):
+        raise TypeError(f"a command is a list of words, such as ['sh', '-c', {command!r}]")
+    return list(command)
 
 
 def patience(params: CommandExecParams) -> float:
