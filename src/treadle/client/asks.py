@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -68,7 +69,7 @@ class Asks:
     ) -> None:
         self._hub = hub
         self._tools = tools
-        self._once = Once(tasks)
+        self._once = Once(tasks, can_return=hub.can_return)
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Id, asyncio.Task[Any]] = {}
         hub.on_resolved = self._withdraw
@@ -118,7 +119,7 @@ class Asks:
         if task is not None:
             self._running[id_] = task
         try:
-            key = id_, method.method, bytes(raw)
+            key = id_, method.method, sha256(raw).digest()
             return await self._once.do(key, context.connection, partial(self._do, method, raw))
         finally:
             if self._running.get(id_) is task:

@@ -12,10 +12,10 @@ from treadle.rpc.envelope import Id
 from treadle.support.tasks import Nursery
 
 Key: TypeAlias = tuple[Id, str, bytes]
-"""A question by its id, its method and its words: only the very same one is not put anew."""
+"""A question by its id, its method and a digest of its words: only the very same one is known."""
 
-_KEPT: Final = 100
-"""Questions whose answers are kept, for those that were lost on the way."""
+_KEPT: Final = 16
+"""Answers that are kept in case they were lost on the way; they may hold pictures."""
 
 
 class _Deed:
@@ -32,8 +32,9 @@ class _Deed:
 class Once:
     """The questions of one server, and what became of them."""
 
-    def __init__(self, tasks: Nursery) -> None:
+    def __init__(self, tasks: Nursery, *, can_return: bool) -> None:
         self._tasks = tasks
+        self._kept = _KEPT if can_return else 0
         self._deeds: dict[Key, _Deed] = {}
 
     async def do(
@@ -71,7 +72,7 @@ class Once:
 
     def _forget_oldest(self) -> None:
         done = [key for key, deed in self._deeds.items() if deed.outcome.done()]
-        for key in done[:-_KEPT]:
+        for key in done[: max(0, len(done) - self._kept)]:
             del self._deeds[key]
 
 
