@@ -107,6 +107,14 @@ async def test_a_process_ends_when_its_client_has_no_more_to_say() -> None:
         assert transport.exit_code == 0, transport.stderr_tail
 
 
+async def test_turns_of_several_plays_are_several_turns() -> None:
+    server = FakeAppServer().on("turn/start", fake.turn("One."), fake.turn("Two."))
+    async with AsyncClient(server) as client:
+        thread = await client.start_thread()
+        ids = [(await thread.run("hi")).turn.id for _ in range(3)]
+    assert ids == ["turn-1", "turn-2", "turn-3"]
+
+
 async def test_a_client_that_comes_back_is_another_connection() -> None:
     server = FakeAppServer().on("model/list", fake.hangs_up(), fake.answers({"data": []}))
     async with asyncio.timeout(SECONDS), server.websocket() as url, AsyncClient(url) as client:

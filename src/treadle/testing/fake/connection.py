@@ -14,11 +14,12 @@ from treadle.testing.fake.wires import Wire
 class FakeConnection:
     """Says to one client whatever it is told to say, whether or not it makes sense."""
 
-    def __init__(self, wire: Wire, number: int, new_id: Callable[[], str]) -> None:
+    def __init__(self, wire: Wire, number: int, new_id: Callable[[str], str]) -> None:
         self.number: Final = number
         """The how-manieth connection it is, from one: clients come back."""
         self._wire = wire
-        self._new_id = new_id
+        self.new_id: Final = new_id
+        """Gives ids of a kind that no other connection was given: `turn-1`, `turn-2`, `ask-1`."""
         self._asked: dict[str | int, asyncio.Future[JsonValue]] = {}
         self._is_frozen = False
 
@@ -50,7 +51,7 @@ class FakeConnection:
         self, method: str, params: JsonValue, *, id_: str | int | None = None
     ) -> JsonValue:
         """Ask the client, and wait for its answer: a document with a `result` or an `error`."""
-        id_ = self._new_id() if id_ is None else id_
+        id_ = self.new_id("ask") if id_ is None else id_
         answered = self._asked[id_] = asyncio.get_running_loop().create_future()
         await self.send({"id": id_, "method": method, "params": params})
         return await answered

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -44,7 +43,7 @@ class FakeAppServer:
         """What plays raised; leaving `command()`, `websocket()` or `unix()` raises the first."""
         self._plays: dict[str, Sequence[Play]] = {name: [play] for name, play in usual().items()}
         self._played: Counter[str] = Counter()
-        self._ids = count(1)
+        self._ids: Counter[str] = Counter()
         self._heard = asyncio.Condition()
 
     def on(self, method: str, *plays: Play) -> Self:
@@ -127,9 +126,7 @@ class FakeAppServer:
 
     async def serve(self, wire: Wire) -> None:
         """Converse with one client until it hangs up."""
-        connection = FakeConnection(
-            wire, len(self.connections) + 1, lambda: f"ask-{next(self._ids)}"
-        )
+        connection = FakeConnection(wire, len(self.connections) + 1, self._new_id)
         self.connections.append(connection)
         async with asyncio.TaskGroup() as tasks:
             playing: set[asyncio.Task[None]] = set()
@@ -142,6 +139,10 @@ class FakeAppServer:
                 for task in playing:
                     task.cancel()
                 await wire.transport.close()
+
+    def _new_id(self, kind: str) -> str:
+        self._ids[kind] += 1
+        return f"{kind}-{self._ids[kind]}"
 
     async def _take(self, connection: FakeConnection, frame: Frame) -> JsonValue:
         """Write a message down; gives the work that it is answered with."""

@@ -65,11 +65,10 @@ def turn(
 
     The ids of thread and turn are put into what is asked. An `error` fails the turn.
     """
-    numbers = count(1)
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         thread_id = request["params"]["threadId"]
-        turn_id = f"turn-{next(numbers)}"
+        turn_id = connection.new_id("turn")
         ids = {"threadId": thread_id, "turnId": turn_id}
         begun = {"id": turn_id, "items": [], "status": "inProgress"}
         await connection.answer(request, {"turn": begun})
