@@ -68,22 +68,20 @@ class Turn:
 
     def __iter__(self) -> Iterator[Event]:
         # A queue between the threads: a coroutine for each event would cost more than the event.
-        if self._events is None:
-            self._events = SimpleQueue()
-            self._portal.run(self._turn.tap(self._take))
-        while (event := self._next(self._events)) is not None:
-            yield event
+        is_new = self._events is None
+        self._events = self._events or SimpleQueue()
+        try:
+            if is_new:
+                self._portal.run(self._turn.tap(self._take))
+            while (event := self._events.get()) is not None:
+                yield event
+        except KeyboardInterrupt:
+            self.__exit__(None, None, None)
+            raise
         self._events.put(None)  # for whoever asks once more
         if self._lost:
             raise EventsLost(self._lost)
         self._turn.check()
-
-    def _next(self, events: SimpleQueue[Event | None]) -> Event | None:
-        try:
-            return events.get()
-        except KeyboardInterrupt:
-            self.__exit__(None, None, None)
-            raise
 
     def _take(self, event: Event | None) -> None:
         if self._events is not None:
