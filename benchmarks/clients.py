@@ -68,7 +68,7 @@ def clients(bench: Bench) -> list[Row]:
     walls: dict[str, list[float]] = {name: [] for name in _CLIENTS}
     costs: dict[str, list[float]] = {name: [] for name in _CLIENTS}
     with playing() as url:
-        for _ in range(bench.sizes.rounds):
+        for _ in range(2 * bench.sizes.rounds):
             for name, code in _CLIENTS.items():
                 wall, cost = _run_turns(bench.treadle, bench.homes / "clients", code, url, bench)
                 walls[name].append(wall * 1e3)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -11,7 +12,6 @@ from msgspec import UNSET
 from treadle.engine import instructions
 from treadle.engine.accounts import Accounts
 from treadle.engine.agent import Agent
-from treadle.engine.approvals import Approvals
 from treadle.engine.asks import Asks
 from treadle.engine.context import environments
 from treadle.engine.errors import (
@@ -28,7 +28,7 @@ from treadle.engine.messages import ClientMessages
 from treadle.engine.settings import Profile, Settings
 from treadle.engine.surroundings import Loaded, Surroundings
 from treadle.engine.terminals import Terminals
-from treadle.engine.tools.registry import ToolCall
+from treadle.engine.tools.registry import Toolbox, ToolCall
 from treadle.engine.turn import Message, Turn, TurnKind
 from treadle.engine.usage import breakdown
 from treadle.engine.view import ModelView
@@ -59,6 +59,9 @@ from treadle.store.records import Granted, TurnAdjusted
 from treadle.store.thread import to_thread
 from treadle.support.ids import uuid7
 
+if TYPE_CHECKING:
+    from treadle.engine.approvals import Approvals
+
 
 class Thread(ModelView):
     """One conversation in memory; one turn runs at a time."""
@@ -79,7 +82,6 @@ class Thread(ModelView):
         self.asks.left = loaded.open_asks
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
             self.asks.deadline_s = limits.deadline_ms / 1000
-        self.approvals = Approvals(self)
         super().__init__(journal, loaded)
         self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
@@ -87,7 +89,6 @@ class Thread(ModelView):
         self.closed_agents = set(loaded.closed_agents)
         self.goals = Goals(self.id, journal, self.log, around.clock, loaded.goal)
         self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
-        self.tools = around.tools(self)
         self.messages = ClientMessages(journal, loaded.client_messages)
         self.terminals = Terminals(around.tasks)
         self._closers: list[Callable[[], None]] = [
@@ -95,6 +96,18 @@ class Thread(ModelView):
             self.terminals.close,
             self.mcp.close,
         ]
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """What was approved, and how to come by more; made when something wants approval."""
+        from treadle.engine.approvals import Approvals
+
+        return Approvals(self)
+
+    @cached_property
+    def tools(self) -> Toolbox:
+        """What the model can call; made with the first turn, as not every thread gets one."""
+        return self.around.tools(self)
 
     # -- turns
 
