@@ -14,12 +14,7 @@ from treadle.engine.accounts import Accounts
 from treadle.engine.agent import Agent
 from treadle.engine.asks import Asks
 from treadle.engine.context import environments
-from treadle.engine.errors import (
-    InvalidInput,
-    NoActiveTurn,
-    TurnNotSteerable,
-    WrongTurn,
-)
+from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
 from treadle.engine.goal import Goals
 from treadle.engine.input import message
 from treadle.engine.log import Asked, EventLog
@@ -37,9 +32,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ItemStartedNotification
-from treadle.protocol.response_item import (
-    RawResponseCompletedNotification,
-)
+from treadle.protocol.response_item import RawResponseCompletedNotification
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
     ActiveThreadStatus,
