@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.commands import names, new_token, run, snapshot, start, workspace
+from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox import backends
 from treadle.sandbox.backend import Backend, using
+from treadle.sandbox.launch import launch_kept
 from treadle.sandbox.policy import PROTECTED, confine
 
 CHANGES = {
@@ -189,3 +192,22 @@ async def test_what_somebody_put_in_a_placeholder_meanwhile_stays(
     process.close_stdin()
     await process.wait()
     assert snapshot(ws).keys() == {".codex", ".codex/config.toml"}
+
+
+@pytest.mark.parametrize("vanishes", [False, True], ids=["stays", "vanishes"])
+async def test_an_empty_folder_that_another_program_removes_meanwhile_fails_no_command(
+    bubblewrap: Backend, ws: Path, monkeypatch: pytest.MonkeyPatch, vanishes: bool
+) -> None:
+    """Upstream makes such folders in shared roots too, and takes them away when it is done."""
+    (ws / ".git").mkdir()
+
+    def launch_later(*args: JsonValue, **given: JsonValue) -> JsonValue:
+        if vanishes:
+            (ws / ".git").rmdir()
+        return launch_kept(*args, **given)
+
+    monkeypatch.setattr(backends, "launch_kept", launch_later)
+    script = "mkdir .git/hooks; mv .git moved; rmdir .git; echo over"
+    done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+    assert done.stdout == "over\n"
+    assert list((ws / ".git").iterdir()) == []

@@ -162,7 +162,7 @@ def _mounts(confinement: Confinement, held: list[Placeholder]) -> Iterator[str]:
     rules = dict.fromkeys((path for path in tops if path != "/"), "open")
     for path in (path for root in roots for path in root.read_only):
         if any(is_within(path, top) for top in tops) and _is_there(path, held):
-            rules[path] = "close"
+            rules[path] = "cover" if _may_vanish(path, held) else "close"
     rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
     anchors = [anchor for path in rules for anchor in _anchors(path, tops)]
     rules = dict.fromkeys(anchors, "open") | rules
@@ -182,6 +182,8 @@ def _mount(path: str, rule: str) -> tuple[str, ...]:
         return ("--bind", path, path)
     if rule == "close":
         return ("--ro-bind", path, path)
+    if rule == "cover":
+        return ("--tmpfs", path, "--remount-ro", path)
     if Path(path).is_dir():
         return ("--perms", "000", "--tmpfs", path, "--remount-ro", path)
     return ("--ro-bind", "/dev/null", path)
@@ -196,6 +198,18 @@ def _can_guard(root: str) -> bool:
         return True
     found = Path(root).stat()
     return not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid()
+
+
+def _may_vanish(path: str, held: list[Placeholder]) -> bool:
+    """Whether it is an empty folder of somebody else's: a placeholder that another program removes.
+
+    To bind it would fail the command if that happens before bubblewrap gets there.
+    """
+    if any(placeholder.path == path for placeholder in held):
+        return False
+    with contextlib.suppress(OSError):
+        return not Path(path).is_symlink() and next(Path(path).iterdir(), None) is None
+    return False
 
 
 def _is_there(path: str, held: list[Placeholder]) -> bool:
