@@ -14,6 +14,7 @@ from treadle.protocol.tool import (
     DynamicToolCallResponse,
     InputTextDynamicToolCallOutputContentItem,
 )
+from treadle.support.urls import REDIRECTS, origin_of, redact, redirect_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,11 +143,18 @@ async def _post(
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, headers=headers) as http,
-            http.post(endpoint, json=body) as answer,
+            # Not followed: a redirect would take the token to another host.
+            http.post(endpoint, json=body, allow_redirects=False) as answer,
         ):
-            text = await answer.text()
+            # The model must not read the token, even where a service quotes its request.
+            token = headers["Authorization"].removeprefix("Bearer ")
+            text = redact(await answer.text(), [token])
     except aiohttp.ClientError as error:
         raise OSError(str(error) or type(error).__name__) from error
+    if answer.status in REDIRECTS:
+        target = redirect_target(endpoint, answer.headers.get("location"))
+        where = "an unknown location" if target is None else origin_of(target)
+        raise OSError(f"redirect to {where} was not followed (HTTP {answer.status})")
     if answer.status != 200:
         raise OSError(f"HTTP status {answer.status}: {text[:500]}")
     document: JsonValue = msgspec.json.decode(text)

@@ -19,6 +19,7 @@ from msgspec import Struct
 from treadle.model.base import ModelError
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
+from treadle.support.urls import origin_of
 
 Now = Callable[[], float]
 """Seconds since the Unix epoch."""
@@ -127,6 +128,17 @@ def from_status(
         is_retryable=is_retryable,
         retry_after_s=delay if delay is not None else delay_of_headers(headers, now=now),
         details=shorten(body.decode("utf-8", "replace")) or None,
+    )
+
+
+def refused_redirect(status: int, url: str, target: str | None) -> ModelError:
+    """Report a redirect that would take the request and its keys to another origin."""
+    where = "an unknown location" if target is None else origin_of(target)
+    return ModelError(
+        f"redirect from {url} to {where} was not followed (HTTP {status}): requests carry keys, "
+        "which stay with the configured origin; set base_url to the provider's final address",
+        info=CodexErrorInfoDetail(http_connection_failed=HttpStatus(http_status_code=status)),
+        http_status=status,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import ssl
 import sys
 import time
@@ -15,27 +16,37 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
+from treadle.model.answer import Answer, lower_headers
 from treadle.model.base import Completed, ModelError, ModelEvent
 from treadle.model.errors import (
     Now,
     connection_failed,
-    disconnected,
     from_status,
     missing_key,
     no_answer,
+    refused_redirect,
 )
 from treadle.model.provider import Credentials, ProviderConfig, nobody
-from treadle.model.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser, decode_json, encode_json
+from treadle.model.sse import decode_json, encode_json
 from treadle.protocol.base import JsonValue
+from treadle.support.urls import (
+    REDIRECTS,
+    is_same_origin,
+    redact,
+    redirect_target,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     import aiohttp
 
 # The first that is set wins.
 CA_VARIABLES: Final = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-# How long the end of a body may take after the last event; a new connection costs far more.
-LINGER_S: Final = 5.0
 MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_REDIRECTS: Final = 5
+# These keep the method and the body; the others turn a POST into a GET.
+_KEEPS_METHOD: Final = frozenset({307, 308})
+_SECRET_PARAMETER: Final = re.compile(r"key|token|secret|auth|pass|sig", re.IGNORECASE)
 _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -72,6 +83,8 @@ class Endpoint:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self._lingering: set[Answer] = set()
+        # What the last request carried and no error may repeat.
+        self._secrets: frozenset[str] = frozenset()
 
     async def events(
         self, path: str, body: JsonValue, headers: Mapping[str, str], reading: Reading
@@ -98,6 +111,7 @@ class Endpoint:
                 yield event
         except ModelError as error:
             error.emitted = emitted
+            self._redact(error)
             raise
         finally:
             if is_whole:
@@ -141,7 +155,15 @@ class Endpoint:
         base = (self.config.base_url or "").rstrip("/")
         url = f"{base}/{path}"
         all_headers = await self._headers(headers)
-        response = await self._send(session, method, url, body, all_headers)
+        query = urlencode(self.config.query_params)
+        target = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+        response = await self._send(session, method, target, body, all_headers)
+        for _ in range(MAX_REDIRECTS):
+            if response.status not in REDIRECTS:
+                break
+            async with response:
+                target = _follow(response, method, target)
+            response = await self._send(session, method, target, body, all_headers)
         if response.status >= 300:
             async with response:
                 raise await self._refusal(response, url)
@@ -151,27 +173,32 @@ class Endpoint:
         self,
         session: aiohttp.ClientSession,
         method: str,
-        url: str,
+        target: str,
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
         import aiohttp
 
         patience = self.config.first_byte_timeout_ms / 1000
-        query = urlencode(self.config.query_params)
-        target = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+        url = without_secrets(target)
         while True:
             trace = SimpleNamespace(is_reused=False)
             try:
                 async with asyncio.timeout(patience):
                     return await session.request(
-                        method, target, data=body, headers=headers, trace_request_ctx=trace
+                        method,
+                        target,
+                        data=body,
+                        headers=headers,
+                        # aiohttp would send every header but Authorization to any host.
+                        allow_redirects=False,
+                        trace_request_ctx=trace,
                     )
             except aiohttp.ServerDisconnectedError as error:
                 # A connection that was kept and had been closed meanwhile took no request.
                 if not trace.is_reused:
                     raise connection_failed(error, url) from error
-            except (aiohttp.ClientSSLError, aiohttp.InvalidURL) as error:
+            except (aiohttp.ClientSSLError, ValueError) as error:
                 raise connection_failed(error, url, is_retryable=False) from error
             except aiohttp.ConnectionTimeoutError as error:
                 raise connection_failed(error, url) from error
@@ -189,20 +216,34 @@ class Endpoint:
                 body = await response.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError):
             pass  # the status alone has to do
-        headers = _lower(response)
+        headers = lower_headers(response)
         reason = response.reason or ""
-        return from_status(response.status, reason, body, headers, url=url, now=self.now)
+        shown = without_secrets(url)
+        error = from_status(response.status, reason, body, headers, url=shown, now=self.now)
+        return self._redact(error)
+
+    def _redact(self, error: ModelError) -> ModelError:
+        """Remove our secrets from the words of a provider, which may quote the request."""
+        error.message = redact(error.message, self._secrets)
+        error.args = (error.message,)
+        error.details = error.details and redact(error.details, self._secrets)
+        return error
 
     async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         config = self.config
         # A compressed stream would wait in the compressor.
         all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
-        all_headers |= await self._authorization()
+        authorization = await self._authorization()
         given = dict(config.http_headers)
         for name, variable in config.env_http_headers.items():
             if self._environ.get(variable):
                 given[name] = self._environ[variable]
-        return all_headers | {name.lower(): value for name, value in given.items()}
+        parameters = config.query_params.items()
+        self._secrets = frozenset(
+            [value.removeprefix("Bearer ") for value in (*authorization.values(), *given.values())]
+            + [value for name, value in parameters if _SECRET_PARAMETER.search(name)]
+        )
+        return all_headers | authorization | {name.lower(): given[name] for name in given}
 
     async def _authorization(self) -> dict[str, str]:
         config = self.config
@@ -243,108 +284,18 @@ class Endpoint:
         return self._session
 
 
-class Answer:
-    """A stream under way, watched for silence."""
-
-    def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
-        self.headers = _lower(response)
-        self._response = response
-        kind = self.headers.get("content-type", "")
-        # Proxies report errors as a document, with status 200 and whatever was asked for.
-        self._is_document = kind.startswith("application/json")
-        self._parser = SseParser()
-        self._loop = asyncio.get_running_loop()
-        self._idle_s = config.stream_idle_timeout_ms / 1000
-        total_ms = config.total_timeout_ms
-        self._ends_at = None if total_ms is None else self._loop.time() + total_ms / 1000
-        # One timer that looks now and then costs less than a new timeout around each read.
-        self._waiting_since: float | None = None
-        self._given_up: ModelError | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_over = False
-        self._watch()
-
-    async def next_payloads(self) -> list[bytes]:
-        """The data of the next events; nothing at the end of the stream.
-
-        Raises:
-            ModelError: the line broke, or was silent for too long.
-        """
-        try:
-            if self._is_document:
-                return await self._whole_document()
-            while not self._is_over:
-                chunk = await self._next_chunk()
-                self._is_over = not chunk
-                payloads = self._parser.feed(chunk) if chunk else self._parser.finish()
-                if payloads:
-                    return payloads
-        except EventTooLarge as error:
-            raise disconnected(str(error)) from error
-        return []
-
-    async def _whole_document(self) -> list[bytes]:
-        document = bytearray()
-        while not self._is_over and len(document) < MAX_EVENT_BYTES:
-            chunk = await self._next_chunk()
-            self._is_over = not chunk
-            document += chunk
-        self._is_document = False
-        return [bytes(document)]
-
-    async def _next_chunk(self) -> bytes:
-        import aiohttp
-
-        self._waiting_since = self._loop.time()
-        try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._given_up or disconnected(str(error) or type(error).__name__) from error
-        finally:
-            self._waiting_since = None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection is gone, or back among those that are kept."""
-        return self._response.closed
-
-    def linger(self) -> None:
-        """Wait, in nobody's way, for the end of the body."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._response.closed:
-            self._timer = self._loop.call_later(LINGER_S, self.close)
-
-    def close(self) -> None:
-        """Stop; a stream that is not at its end is cut."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._response.close()
-
-    def _watch(self) -> None:
-        now = self._loop.time()
-        if self._ends_at is not None and now >= self._ends_at:
-            self._give_up(disconnected("the response took longer than total_timeout_ms allows"))
-            return
-        since = now if self._waiting_since is None else self._waiting_since
-        silent_at = since + self._idle_s
-        if now >= silent_at:
-            self._give_up(disconnected(f"nothing came for {self._idle_s:g} s"))
-            return
-        next_look = silent_at if self._ends_at is None else min(silent_at, self._ends_at)
-        self._timer = self._loop.call_at(next_look, self._watch)
-
-    def _give_up(self, error: ModelError) -> None:
-        self._given_up = error
-        self._response.close()
+def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
+    """Return where a redirect leads, if the request may be repeated there with its keys."""
+    location = response.headers.get("location")
+    target = redirect_target(url, location)
+    keeps_method = method == "GET" or response.status in _KEEPS_METHOD
+    if target is None or not keeps_method or not is_same_origin(url, target):
+        raise refused_redirect(response.status, without_secrets(url), target)
+    return target
 
 
 async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.is_reused = True
-
-
-def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}
 
 
 def _tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:

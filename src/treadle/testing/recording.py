@@ -61,7 +61,11 @@ class Recorder(Provider):
         }
         try:
             answer = await session.request(
-                asked.method, self._upstream + asked.path, data=asked.body, headers=headers
+                asked.method,
+                self._upstream + asked.path,
+                data=asked.body,
+                headers=headers,
+                allow_redirects=False,  # the request carries the caller's key
             )
         except (ClientError, OSError) as error:
             message = f"the recorder cannot reach {self._upstream}: {error}"

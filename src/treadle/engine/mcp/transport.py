@@ -21,6 +21,7 @@ from treadle.engine.mcp.config import BadServer, ServerConfig
 from treadle.engine.mcp.notes import Notes
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.stdio import Incoming, over_stdio
+from treadle.support.urls import without_secrets
 
 CONNECT_SECONDS: Final = 30.0
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
@@ -64,6 +65,8 @@ async def _over_http(
             # How long an answer may take is for the caller to say.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             auth=auth,
+            # The SDK follows redirects within the origin of `url`, and no others.
+            follow_redirects=False,
             event_hooks={"response": [look]},
         ) as client,
         streamable_http_client(
@@ -170,7 +173,8 @@ def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, httpx2.HTTPError):
-        return f"error sending request for url ({config.url}): {str(error) or type(error).__name__}"
+        url = without_secrets(str(config.url))
+        return f"error sending request for url ({url}): {str(error) or type(error).__name__}"
     if notes.is_garbled:
         return f"handshaking with MCP server failed: {NO_MESSAGE}"
     words = f"handshaking with MCP server failed: {briefly(error)}"

@@ -1,0 +1,67 @@
+"""URLs and secrets: which origin a redirect leads to, and what an error may quote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+"""The statuses that send a client to another address."""
+
+REDACTED: Final = "[redacted]"
+# A shorter text is no secret, and replacing it would mutilate ordinary words.
+_MIN_SECRET_CHARS: Final = 6
+_INVALID: Final = "an invalid URL"
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL, or "an invalid URL"."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{_host(parts)}" if parts.scheme and parts.hostname else _INVALID
+    except ValueError:  # an invalid port or IPv6 address
+        return _INVALID
+
+
+def redirect_target(url: str, location: str | None) -> str | None:
+    """Return the address that a redirect leads to, None without a usable `Location`."""
+    if not location:
+        return None
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        return None
+
+
+def is_same_origin(url: str, other: str) -> bool:
+    """Return whether two URLs share scheme, host and port; invalid URLs share nothing."""
+    origin = origin_of(url)
+    return origin != _INVALID and origin == origin_of(other)
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as an error may show it: without user name, password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        if not (parts.username or parts.password or parts.query or parts.fragment):
+            return url
+        return f"{parts.scheme}://{_host(parts)}{parts.path}"
+    except ValueError:
+        return _INVALID
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Replace every occurrence of each secret in a text."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= _MIN_SECRET_CHARS:
+            text = text.replace(secret, REDACTED)
+    return text
+
+
+def _host(parts: SplitResult) -> str:
+    host = (parts.hostname or "").rstrip(".")
+    name = f"[{host}]" if ":" in host else host
+    port = parts.port
+    return name if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{name}:{port}"
