@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.engine.commands.shell import display
 from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
+from treadle.shell.scripts import display
 from treadle.store.item_lines import legacy_item
 
 

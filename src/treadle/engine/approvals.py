@@ -11,7 +11,6 @@ import msgspec
 from treadle.engine.asks import AskRefused
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
-from treadle.engine.commands.shell import display
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.grants import Grants
 from treadle.engine.judgement import (
@@ -44,6 +43,7 @@ from treadle.protocol.server_requests import (
     ITEM_FILE_CHANGE_REQUEST_APPROVAL,
 )
 from treadle.sandbox.policy import UNRESTRICTED, Confinement, confine
+from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
 if TYPE_CHECKING:

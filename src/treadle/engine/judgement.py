@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
-from treadle.engine.commands.safe import is_dangerous, is_forced_removal, is_known_safe
-from treadle.engine.commands.shell import display
+from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
 from treadle.protocol.policy import (
     AskForApproval,
     DangerFullAccessSandboxPolicy,
@@ -17,6 +16,8 @@ from treadle.protocol.policy import (
     ReadOnlySandboxPolicy,
     SandboxPolicy,
 )
+from treadle.shell.safe import is_known_safe
+from treadle.shell.scripts import display
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from treadle.engine.commands.actions import actions_of
-from treadle.engine.commands.shell import display
 from treadle.engine.errors import InvalidInput
 from treadle.engine.input import message
 from treadle.engine.terminal_run import Run
@@ -17,6 +16,7 @@ from treadle.engine.terminals import wait
 from treadle.engine.turn import Message, Turn
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.policy import UNRESTRICTED
+from treadle.shell.scripts import display
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.commands.actions import actions_of
-from treadle.engine.commands.shell import display
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.engine.terminal_run import Run
@@ -19,6 +18,7 @@ from treadle.engine.tools.output import OutputBuffer
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.backend import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
+from treadle.shell.scripts import display
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread

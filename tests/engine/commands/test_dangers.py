@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from treadle.engine.commands.safe import is_dangerous, is_forced_removal
+from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
 
 # Upstream: release 0.163.0 asks about those of them that it finds; it misses xargs and command.
 FORCED: Final = [

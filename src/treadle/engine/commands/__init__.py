@@ -1,4 +1,5 @@
-"""What a command line means, before it runs: its parts, whether it only reads, which rule applies.
+"""What a command line means to the agent: what it does, its dangers, the rules that it meets.
 
-Pure functions of the argument vector; only the rules touch files. Knows no thread and no policy.
+Only the rules touch files. Knows no thread and no policy. `treadle.shell` has the syntax and the
+list of safe commands.
 """

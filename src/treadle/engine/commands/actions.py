@@ -22,7 +22,6 @@ from treadle.engine.commands.operands import (
     single_operand,
     without_values,
 )
-from treadle.engine.commands.shell import display, plain_commands, script_of
 from treadle.protocol.item import (
     CommandAction,
     ListFilesCommandAction,
@@ -30,6 +29,7 @@ from treadle.protocol.item import (
     SearchCommandAction,
     UnknownCommandAction,
 )
+from treadle.shell.scripts import display, plain_commands, script_of
 
 
 def actions_of(argv: Sequence[str], cwd: str) -> list[CommandAction]:

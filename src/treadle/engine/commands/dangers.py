@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
-from treadle.engine.commands.syntax import parse
+from treadle.shell.syntax import parse
 
 
 def is_dangerous(argv: Sequence[str]) -> bool:

@@ -17,9 +17,9 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
-from treadle.engine.commands.safe import SYSTEM_FOLDERS, is_known_safe
-from treadle.engine.commands.shell import commands_of
 from treadle.engine.commands.widths import is_too_wide
+from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
+from treadle.shell.scripts import commands_of
 from treadle.support.files import read_file
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from treadle.engine.commands.safe import is_known_safe
+from treadle.shell.safe import is_known_safe
 
 SAFE: Final = [
     *("ls", "ls -la src", "cat a b", "head -n 5 a", "tail -f a", "wc -l a", "nl -ba a", "stat a"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from treadle.engine.commands.syntax import parse
+from treadle.shell.syntax import parse
 
 _SHELLS: Final = frozenset("bash sh zsh".split())
 _FLAGS: Final = frozenset("-l --login --norc --noprofile".split())

@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
-from treadle.engine.commands.shell import script_of
-from treadle.engine.commands.syntax import Redirection, Simple, parse
-from treadle.engine.commands.words import Word
-
-__all__ = ["SYSTEM_FOLDERS", "is_dangerous", "is_forced_removal", "is_known_safe"]
+from treadle.shell.scripts import script_of
+from treadle.shell.syntax import Redirection, Simple, parse
+from treadle.shell.words import Word
 
 
 def is_known_safe(argv: Sequence[str]) -> bool:

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from treadle.engine.commands.shell import commands_of, display, plain_commands, script_of
-from treadle.engine.commands.syntax import parse
+from treadle.shell.scripts import commands_of, display, plain_commands, script_of
+from treadle.shell.syntax import parse
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from treadle.engine.commands.words import WORD_END, NotUnderstood, Word, WordReader
+from treadle.shell.words import WORD_END, NotUnderstood, Word, WordReader
 
 
 @dataclass(frozen=True, slots=True)
