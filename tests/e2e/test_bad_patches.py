@@ -14,7 +14,7 @@ import pytest
 from tests.harness.acting import WRITES, acting, is_there, only
 from tests.harness.model_server import patches
 from tests.harness.threads import params_of
-from treadle.engine.patch.files import MAX_BYTES
+from treadle.engine.patch.effort import MAX_BYTES, MAX_UPDATE_BYTES
 
 MEBIBYTE = 2**20
 BINARY = bytes(range(256))
@@ -78,32 +78,40 @@ async def test_a_patch_of_a_binary_file(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "reason"),
+    ("patch", "limit", "reason"),
     [
-        ("*** Delete File: huge", "apply_patch verification failed: Failed to read {path}: {why}"),
+        (
+            "*** Delete File: huge",
+            MAX_BYTES,
+            "apply_patch verification failed: Failed to read {path}: {why}",
+        ),
         (
             "*** Update File: huge\n@@\n-a\n+b",
+            MAX_UPDATE_BYTES,
             "apply_patch verification failed: Failed to read file to update {path}: {why}",
         ),
         (
             "*** Add File: huge\n+a",
+            MAX_BYTES,
             "Exit code: 1\nWall time: {s} seconds\nOutput:\nFailed to write file {path}: {why}\n",
         ),
     ],
     ids=["delete", "update", "add"],
 )
-async def test_a_patch_of_a_file_that_is_too_large(home: Path, patch: str, reason: str) -> None:
+async def test_a_patch_of_a_file_that_is_too_large(
+    home: Path, patch: str, limit: int, reason: str
+) -> None:
     async with acting(home, **WRITES) as scene:
         huge = scene.work / "huge"
         huge.touch()
-        os.truncate(huge, MAX_BYTES + 1)
+        os.truncate(huge, limit + 1)
         _, output = await scene.play(patches(f"*** Begin Patch\n{patch}\n*** End Patch"))
         await scene.goes_on()
 
         seconds = re.search(r"Wall time: (\S+)", output)
-        why = f"path `{huge}` is larger than {MAX_BYTES} bytes"
+        why = f"path `{huge}` is larger than {limit} bytes"
         assert output == reason.format(path=huge, why=why, s=seconds and seconds[1])
-        assert huge.stat().st_size == MAX_BYTES + 1
+        assert huge.stat().st_size == limit + 1
 
 
 async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from treadle.engine.diffs import MAX_SHOWN, TurnDiff
+from treadle.engine.patch.effort import Effort
 from treadle.engine.patch.files import carry_out, read_file, touched
-from treadle.engine.patch.plan import plan
+from treadle.engine.patch.plan import plan, targets
 from treadle.engine.patch.syntax import parse
 
 EMPTY = "0" * 40
@@ -28,8 +29,10 @@ class Turn:
     def patch(self, *lines: str) -> str:
         """Apply a patch and give the diff of the turn."""
         text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-        edits = plan(parse(text), str(self.folder), read_file)
-        self.diff.note(carry_out(edits, touched(edits)))
+        operations, folder = parse(text), str(self.folder)
+        edits = plan(operations, folder, read_file, Effort())
+        paths = touched(targets(operations, folder))
+        self.diff.note(carry_out(edits, paths, Effort()))
         return self.diff.unified(str(self.folder))
 
 
@@ -146,7 +149,7 @@ def test_binary_files_are_said_to_differ(turn: Turn) -> None:
 def test_a_file_that_is_too_large_to_show_is_said_to_differ(turn: Turn) -> None:
     """Ours: its lines would not fit a message; what changes in it would."""
     for name in "ab":
-        (turn.folder / name).write_text("first\n" + "x\n" * MAX_SHOWN)
+        (turn.folder / name).write_text("first\n" + "xxx\n" * (MAX_SHOWN // 4))
     diff = turn.patch("*** Delete File: a", "*** Update File: b", "-first", "+1")
 
     assert [line for line in diff.splitlines() if "index" not in line] == [
@@ -157,7 +160,7 @@ def test_a_file_that_is_too_large_to_show_is_said_to_differ(turn: Turn) -> None:
         "--- a/b",
         "+++ b/b",
         "@@ -1,4 +1,4 @@",
-        *("-first", "+1", " x", " x", " x"),
+        *("-first", "+1", " xxx", " xxx", " xxx"),
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.engine.budget import Meter
+from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import Settings
 from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
@@ -50,6 +51,8 @@ class Surroundings(Protocol):
     home: Path
     # Numbers for questions to clients.
     ask_ids: Iterator[int]
+    # What patches share with those of other threads.
+    patches: PatchResources
     # The skills that a folder sees.
     skills: Callable[[str], Sequence[SkillMetadata]]
 

@@ -15,6 +15,7 @@ from treadle.engine.archive import Archive
 from treadle.engine.budget import Meter, meter_of
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.engine.log import EventLog
+from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded, Models
 from treadle.engine.usage import Ledger
@@ -65,6 +66,7 @@ class Threads(Archive):
         self.home = home
         self.clock = clock
         self.tasks = Nursery()
+        self.patches = PatchResources()
         self.announcements = EventLog(None, clock)
         self.ask_ids: Iterator[int] = count()
         # Told of every agent that a thread spawns.

@@ -5,10 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from treadle.protocol.base import JsonValue
-from treadle.support.files import read_file
+from treadle.support.files import read_whole
+
+MAX_CONFIG_BYTES: Final = 1024 * 1024
+"""The largest configuration file: it is parsed when a request first needs it."""
 
 
 class ConfigError(Exception):
@@ -60,7 +63,7 @@ def read_toml(path: Path) -> dict[str, JsonValue]:
         ConfigError: it cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(read_file(path).decode())
+        return tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,28 +1,103 @@
-"""Reads files that others put there, whatever they are."""
+"""Reads files that a client, a model or a repository names, whatever is behind the name.
+
+No call here waits for another process or reads without an end: only a regular file is read, the
+check is made on the open descriptor, and the caller says how much it takes.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from typing import Final
+
+# O_NONBLOCK: opening a pipe waits for its other end. O_NOCTTY: a terminal must not become ours.
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CHUNK: Final = 1024 * 1024
 
 
-def read_file(path: str | os.PathLike[str], size: int = -1) -> bytes:
-    """What a file holds, or its first bytes; a device holds nothing, and nobody is waited for.
+class NotRegularFile(OSError):
+    """A folder, a pipe, a socket or a device is where a file was expected."""
+
+
+class FileTooLarge(OSError):
+    """The file holds more than the caller takes."""
+
+    def __init__(self, path: str | os.PathLike[str], limit: int) -> None:
+        super().__init__(errno.EFBIG, f"larger than {limit} bytes", os.fspath(path))
+        self.limit = limit
+
+
+def open_regular(
+    path: str | os.PathLike[str], *, dir_fd: int | None = None, follow_symlinks: bool = True
+) -> int:
+    """Open a regular file for reading and give its descriptor.
 
     Raises:
-        OSError: it cannot be read, or is no file: a folder, a pipe, a socket.
+        OSError: it cannot be opened.
+        NotRegularFile: it is something else.
     """
-    # Opening a pipe waits for its other end, and with it would wait all who share the loop.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
-            return file.read(size)
-    os.close(descriptor)
-    # /dev/null is how some say "none"; other devices never end.
-    if stat.S_ISCHR(mode):
-        return b""
-    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-    reason = os.strerror(number) if stat.S_ISDIR(mode) else "not a file"
-    raise OSError(number, reason, os.fspath(path))
+    # Before it is opened: opening alone has effects on some devices.
+    _check(os.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks).st_mode, path)
+    flags = _READ if follow_symlinks else _READ | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    try:
+        # And after: another file may have taken the name meanwhile.
+        _check(os.fstat(descriptor).st_mode, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise NotRegularFile(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise NotRegularFile(errno.EINVAL, "not a file", os.fspath(path))
+
+
+def read_up_to(descriptor: int, size: int) -> bytes:
+    """The next bytes of an open file, at most so many.
+
+    The size that the system states is a hint: files of the kernel have none, and others grow.
+
+    Raises:
+        OSError: it cannot be read, or only by waiting for what it will hold.
+    """
+    pieces: list[bytes] = []
+    while size > 0 and (piece := os.read(descriptor, min(size, _CHUNK))):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def read_file(path: str | os.PathLike[str], size: int) -> bytes:
+    """The first bytes of a file, at most so many; a character device such as /dev/null is empty.
+
+    Raises:
+        OSError: it cannot be read, or is not a file: a folder, a pipe, a socket.
+    """
+    try:
+        descriptor = open_regular(path)
+    except NotRegularFile:
+        if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116 - a path may be a plain string
+            return b""
+        raise
+    try:
+        return read_up_to(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def read_whole(path: str | os.PathLike[str], limit: int) -> bytes:
+    """All that a file holds.
+
+    Raises:
+        FileTooLarge: that is more than `limit` bytes.
+        OSError: it cannot be read, or is not a file: a folder, a pipe, a socket.
+    """
+    data = read_file(path, limit + 1)
+    if len(data) > limit:
+        raise FileTooLarge(path, limit)
+    return data

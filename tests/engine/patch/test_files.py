@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from treadle.engine.patch.effort import Effort
 from treadle.engine.patch.files import Blob, Changed, EditFailed, carry_out, read_file, touched
-from treadle.engine.patch.plan import Edit, plan
+from treadle.engine.patch.plan import Edit, plan, targets
 from treadle.engine.patch.syntax import PatchError, parse
 
 
@@ -23,14 +24,16 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def planned(folder: Path, *lines: str) -> list[Edit]:
+def planned(folder: Path, *lines: str) -> tuple[list[Edit], list[tuple[str, str | None]]]:
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-    return plan(parse(text), str(folder), read_file)
+    operations = parse(text)
+    paths = touched(targets(operations, str(folder)))
+    return plan(operations, str(folder), read_file, Effort()), paths
 
 
 def apply(folder: Path, *lines: str) -> list[Changed]:
-    edits = planned(folder, *lines)
-    return carry_out(edits, touched(edits))
+    edits, paths = planned(folder, *lines)
+    return carry_out(edits, paths, Effort())
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -204,8 +207,7 @@ def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, w
     (inside / "d").mkdir(parents=True)
     for place in (outside, inside / "d"):
         (place / "a").write_bytes(b"one\n")
-    edits = planned(inside, "*** Update File: d/a", "-one", "+1")
-    paths = touched(edits)
+    edits, paths = planned(inside, "*** Update File: d/a", "-one", "+1")
     (inside / "d" / "a").unlink()
     if what == "folder":
         (inside / "d").rmdir()
@@ -214,7 +216,7 @@ def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, w
         (inside / "d" / "a").symlink_to(outside / "a")
 
     with pytest.raises(EditFailed):
-        carry_out(edits, paths)
+        carry_out(edits, paths, Effort())
 
     assert tree(outside) == {"a": b"one\n"}
 
@@ -253,4 +255,4 @@ def test_what_is_no_file_is_not_read(folder: Path) -> None:
 
     for path in (folder / "pipe", folder):
         with pytest.raises(OSError, match=f"path `{path}` is not a file"):
-            read_file(str(path))
+            read_file(str(path), 10, Effort())

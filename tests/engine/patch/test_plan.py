@@ -6,20 +6,23 @@ import errno
 
 import pytest
 
-from treadle.engine.patch.plan import Edit, plan
+from treadle.engine.patch.effort import Effort
+from treadle.engine.patch.plan import Edit, plan, targets
 from treadle.engine.patch.syntax import PatchError, parse
 
 
 def planned(files: dict[str, bytes], *lines: str) -> list[Edit]:
     """The plan of a patch against files in the folder /w."""
 
-    def read(path: str) -> bytes:
+    def read(path: str, _limit: int, _effort: Effort) -> bytes:
         if path not in files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return files[path]
 
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-    return plan(parse(text), "/w", read)
+    operations = parse(text)
+    targets(operations, "/w")
+    return plan(operations, "/w", read, Effort())
 
 
 def updated(old: bytes, *lines: str) -> bytes:

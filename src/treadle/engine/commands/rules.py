@@ -20,7 +20,7 @@ from treadle.engine.commands.rule_writing import append_network_rule, append_rul
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.shell.scripts import commands_of
-from treadle.support.files import read_file
+from treadle.support.files import read_whole
 
 __all__ = [
     "Rules",
@@ -33,6 +33,8 @@ __all__ = [
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
+# As many characters as the parser takes, each of up to four bytes.
+MAX_RULE_BYTES: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def _stamp(path: Path) -> tuple[str, int, int, int]:
 
 def _read(path: Path) -> RuleFile:
     try:
-        text = read_file(path).decode("utf-8", "replace")
+        text = read_whole(path, MAX_RULE_BYTES).decode("utf-8", "replace")
     except OSError as error:
         return RuleFile(warnings=[f"{path}: {error.strerror}"])
     return read_rules(text, str(path))

@@ -5,17 +5,38 @@ The standard library's difflib takes seconds for files on which this takes milli
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from treadle.engine.patch.text import split
+
 NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
 # Beyond this many changes the shortest way is not looked for: its cost grows with their square.
 _MAX_STEPS: Final = 256
+# Beyond this many comparisons of lines, what is left to compare is shown as one change.
+MAX_COMPARISONS: Final = 2_000_000
+# A part inside a part inside a part: each is a call inside a call.
+_MAX_DEPTH: Final = 40
 _BLOCK: Final = 4096
+
+
+class _TooMuch(Exception):
+    """The comparisons are used up."""
+
+
+class _Budget:
+    """The comparisons of lines that are left for two texts."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise _TooMuch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +51,9 @@ class Change:
 
 def split_lines(text: str) -> list[str]:
     """The lines of a text with their ends; only a line feed ends a line."""
-    return list(io.StringIO(text, newline="\n"))
+    lines = [f"{line}\n" for line in split(text)]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
 
 
 def unified(old: str, new: str, *, context: int) -> str:
@@ -82,10 +105,16 @@ def _shared_end(old: str, new: str, size: int) -> int:
     return place
 
 
-def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
-    """What differs, in order; neighbours are one change."""
+def changes(
+    old: Sequence[str], new: Sequence[str], *, max_comparisons: int = MAX_COMPARISONS
+) -> list[Change]:
+    """What differs, in order; neighbours are one change.
+
+    The work grows with the sizes alone: texts that would take longer are compared less finely.
+    """
     merged: list[Change] = []
-    for change in _compare(old, new, Change(0, len(old), 0, len(new))):
+    budget = _Budget(max_comparisons)
+    for change in _compare(old, new, Change(0, len(old), 0, len(new)), budget, 0):
         last = merged[-1] if merged else None
         if last and last.old_end == change.old_start and last.new_end == change.new_start:
             merged[-1] = Change(last.old_start, change.old_end, last.new_start, change.new_end)
@@ -94,23 +123,32 @@ def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     return merged
 
 
-def _compare(old: Sequence[str], new: Sequence[str], part: Change) -> Iterator[Change]:
+def _compare(
+    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget, depth: int
+) -> Iterator[Change]:
     part = _trimmed(old, new, part)
     if part.old_start == part.old_end and part.new_start == part.new_end:
         return
-    if part.old_start == part.old_end or part.new_start == part.new_end:
+    is_one_sided = part.old_start == part.old_end or part.new_start == part.new_end
+    if is_one_sided or depth > _MAX_DEPTH:
         yield part
         return
-    shared = _shortest(old, new, part)
-    if shared is None:
-        shared = _unique_lines(old, new, part)
-        if not shared:
-            yield part
-            return
-        for gap in _gaps(shared, part):
-            yield from _compare(old, new, gap)
+    try:
+        shared = _shortest(old, new, part, budget)
+    except _TooMuch:
+        shared = None
+    if shared is not None:
+        yield from _gaps(shared, part)
         return
-    yield from _gaps(shared, part)
+    try:
+        shared = _unique_lines(old, new, part, budget)
+    except _TooMuch:
+        shared = None
+    if not shared:
+        yield part
+        return
+    for gap in _gaps(shared, part):
+        yield from _compare(old, new, gap, budget, depth + 1)
 
 
 def _trimmed(old: Sequence[str], new: Sequence[str], part: Change) -> Change:
@@ -132,7 +170,9 @@ def _gaps(shared: Sequence[tuple[int, int]], part: Change) -> Iterator[Change]:
             yield Change(old + 1, next_old, new + 1, next_new)
 
 
-def _shortest(old: Sequence[str], new: Sequence[str], part: Change) -> list[tuple[int, int]] | None:
+def _shortest(
+    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget
+) -> list[tuple[int, int]] | None:
     """The lines that both share on the shortest way from one to the other, after Myers.
 
     `None` if it has more steps than are worth looking for.
@@ -142,12 +182,14 @@ def _shortest(old: Sequence[str], new: Sequence[str], part: Change) -> list[tupl
     trail: list[dict[int, int]] = []
     for steps in range(min(len(a) + len(b), _MAX_STEPS) + 1):
         trail.append(dict(furthest))
+        budget.spend(steps + 1)
         for k in range(-steps, steps + 1, 2):
             goes_down = k == -steps or (k != steps and furthest[k - 1] < furthest[k + 1])
             x = furthest[k + 1] if goes_down else furthest[k - 1] + 1
-            y = x - k
+            y, start = x - k, x
             while x < len(a) and y < len(b) and a[x] == b[y]:
                 x, y = x + 1, y + 1
+            budget.spend(x - start)
             furthest[k] = x
             if x >= len(a) and y >= len(b):
                 shared = _walk_back(trail, len(a), len(b))
@@ -170,8 +212,11 @@ def _walk_back(trail: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[in
     return shared
 
 
-def _unique_lines(old: Sequence[str], new: Sequence[str], part: Change) -> list[tuple[int, int]]:
+def _unique_lines(
+    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget
+) -> list[tuple[int, int]]:
     """Lines that occur once on each side, as many of them as stand in the same order."""
+    budget.spend(part.old_end - part.old_start + part.new_end - part.new_start)
     mine = _places(old, part.old_start, part.old_end)
     theirs = _places(new, part.new_start, part.new_end)
     pairs = [(at, theirs[line]) for line, at in mine.items() if line in theirs]

@@ -17,12 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from treadle.engine.patch.plan import Edit
+from treadle.engine.patch.effort import MAX_BYTES, Effort
+from treadle.engine.patch.plan import Edit, Target
 from treadle.engine.patch.syntax import PatchError
+from treadle.support.files import NotRegularFile, open_regular, read_up_to
 from treadle.support.ids import uuid7
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""The largest file that can be edited: it is held in memory, and everybody waits meanwhile."""
+MAX_FOLDERS: Final = 256
+"""The folders that one patch may write to or make: each of them is a descriptor until its end."""
 
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -30,6 +32,10 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 class EditFailed(Exception):
     """Nothing was changed; the text is for the model."""
+
+
+class Stale(Exception):
+    """A file has changed since the edits were planned, and nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +56,33 @@ class Changed:
     source: str | None = None
 
 
-def read_file(path: str) -> bytes:
-    """What a file holds.
+def read_file(path: str, limit: int, effort: Effort) -> bytes:
+    """What a file holds; its size is checked before it is read.
 
     Raises:
-        OSError: it cannot be read, or is no file.
+        OSError: it cannot be read, is not a regular file, or is larger than the limit.
+        PatchError: the patch reads too much.
     """
-    # Opening a pipe would wait for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        descriptor = open_regular(path)
+    except NotRegularFile as error:
+        raise OSError(f"path `{path}` is not a file") from error
+    return _content(descriptor, path, limit, effort)
+
+
+def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= limit:
+            effort.add_bytes(size)
+            # It may grow meanwhile, and files of the kernel have no size.
+            data = read_up_to(descriptor, limit + 1)
+            effort.add_bytes(max(0, len(data) - size))
+            if len(data) <= limit:
+                return data
+    finally:
         os.close(descriptor)
-        raise OSError(f"path `{path}` is not a file")
-    return _content(descriptor, path)
-
-
-def _content(descriptor: int, path: str) -> bytes:
-    with open(descriptor, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise OSError(f"path `{path}` is larger than {MAX_BYTES} bytes")
-    return data
+    raise OSError(f"path `{path}` is larger than {limit} bytes")
 
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
@@ -81,13 +94,13 @@ def real_path(path: str, *, is_entry: bool = False) -> str:
     return str(Path(os.path.realpath(place.parent), place.name))
 
 
-def touched(edits: Sequence[Edit]) -> list[tuple[str, str | None]]:
-    """The paths that edits are about and those they move to, without links.
+def touched(targets: Sequence[Target]) -> list[tuple[str, str | None]]:
+    """The paths that a patch is about and those they move to, without links.
 
     Raises:
         PatchError: two names of one file; what the first edit made, the second would undo.
     """
-    found = [_touched(edit) for edit in edits]
+    found = [_touched(target) for target in targets]
     taken: set[str] = set()
     for path in (path for pair in found for path in pair if path is not None):
         if path in taken:
@@ -96,20 +109,26 @@ def touched(edits: Sequence[Edit]) -> list[tuple[str, str | None]]:
     return found
 
 
-def _touched(edit: Edit) -> tuple[str, str | None]:
-    if edit.move_path is not None:
-        return real_path(edit.path, is_entry=True), real_path(edit.move_path)
-    return real_path(edit.path, is_entry=edit.kind == "delete"), None
+def _touched(target: Target) -> tuple[str, str | None]:
+    if target.move_path is not None:
+        return real_path(target.path, is_entry=True), real_path(target.move_path)
+    return real_path(target.path, is_entry=target.is_removal), None
 
 
-def carry_out(edits: Sequence[Edit], paths: Sequence[tuple[str, str | None]]) -> list[Changed]:
+def carry_out(
+    edits: Sequence[Edit], paths: Sequence[tuple[str, str | None]], effort: Effort
+) -> list[Changed]:
     """Make all edits at these paths; gives what changed.
 
     Raises:
         EditFailed: one of them cannot be made, so none was.
+        Stale: a file no longer holds what the edits were planned for.
+        PatchError: the patch reads too much.
+        Abandoned: the caller has left before the first file was changed.
     """
-    with _Work() as work:
+    with _Work(effort) as work:
         for edit, (path, target) in zip(edits, paths, strict=True):
+            effort.check()
             if edit.kind == "delete":
                 work.remove(path, edit, "Failed to delete file")
             elif target is None:
@@ -117,6 +136,7 @@ def carry_out(edits: Sequence[Edit], paths: Sequence[tuple[str, str | None]]) ->
             else:
                 work.write(target, edit, source=path)
                 work.remove(path, edit, "Failed to remove original")
+        effort.begin_commit()
         return work.commit()
 
 
@@ -141,9 +161,12 @@ class _Step:
 class _Work:
     """Steps that are prepared, and what has to be cleared away whatever comes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
         self._steps: list[_Step] = []
+        # By their paths, those that files are in; and those in which folders were made.
         self._folders: dict[str, int] = {}
+        self._parents: list[int] = []
         self._made: list[tuple[int, str]] = []
         self._undo: list[Callable[[], None]] = []
         self._backups: list[tuple[int, str]] = []
@@ -160,7 +183,7 @@ class _Work:
         if kind is not None:
             self._roll_back()
         self._clear()
-        for folder in self._folders.values():
+        for folder in (*self._folders.values(), *self._parents):
             os.close(folder)
 
     def _clear(self) -> None:
@@ -177,7 +200,9 @@ class _Work:
             folder = self._folder(path, makes=True)
             step = _Step(folder, path, failure, source=source)
             found = _stat(folder, step.name)
-            step.before = None if found is None else _blob(step, found)
+            step.before = None if found is None else self._blob(step, found)
+            if edit.kind == "update" and source is None:
+                _check_planned(step.before, edit)
             model = found if source is None else _stat(self._folder(source), _name(source))
             self._steps.append(step)
             step.after = Blob(edit.new, self._fill(step, edit.new, found, model))
@@ -208,9 +233,13 @@ class _Work:
         try:
             folder = self._folder(path)
             step = _Step(folder, path, failure, is_removal=True)
-            step.before = _blob(step, os.stat(step.name, dir_fd=folder, follow_symlinks=False))
+            found = os.stat(step.name, dir_fd=folder, follow_symlinks=False)
+            step.before = self._blob(step, found)
         except OSError as error:
             raise EditFailed(failure) from error
+        # A moved link goes away as a link; what it leads to was read through it.
+        if edit.kind == "update" and not stat.S_ISLNK(found.st_mode):
+            _check_planned(step.before, edit)
         self._steps.append(step)
 
     def commit(self) -> list[Changed]:
@@ -273,35 +302,48 @@ class _Work:
 
     def _folder(self, path: str, *, makes: bool = False) -> int:
         """Open the folder of a path, step by step and through no link."""
-        whole = ""
-        folder = self._opened("/", "/", None)
-        for name in path.split("/")[1:-1]:
-            whole = f"{whole}/{name}"
-            try:
-                folder = self._opened(whole, name, folder)
-            except FileNotFoundError:
-                if not makes:
-                    raise
-                os.mkdir(name, dir_fd=folder)
-                self._made.append((folder, name))
-                folder = self._opened(whole, name, folder)
+        whole, _, _ = path.rpartition("/")
+        if whole in self._folders:
+            return self._folders[whole]
+        folder = os.open("/", _FOLDER)
+        try:
+            for name in path.split("/")[1:-1]:
+                folder = self._below(folder, name, makes=makes)
+        except BaseException:
+            if folder not in self._parents:
+                os.close(folder)
+            raise
+        self._folders[whole] = folder
         return folder
 
-    def _opened(self, whole: str, name: str, parent: int | None) -> int:
-        if whole not in self._folders:
-            self._folders[whole] = os.open(name, _FOLDER, dir_fd=parent)
-        return self._folders[whole]
+    def _below(self, parent: int, name: str, *, makes: bool) -> int:
+        """Open a folder in another one, which is closed unless it is needed to undo."""
+        if len(self._folders) + len(self._parents) >= MAX_FOLDERS:
+            raise OSError(f"a patch may write to at most {MAX_FOLDERS} folders")
+        try:
+            folder = os.open(name, _FOLDER, dir_fd=parent)
+        except FileNotFoundError:
+            if not makes:
+                raise
+            self._parents.append(parent)
+            os.mkdir(name, dir_fd=parent)
+            self._made.append((parent, name))
+            return os.open(name, _FOLDER, dir_fd=parent)
+        os.close(parent)
+        return folder
+
+    def _blob(self, step: _Step, found: os.stat_result) -> Blob:
+        """What is there now, for the diff of the turn."""
+        if stat.S_ISLNK(found.st_mode) and step.is_removal:
+            return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
+        descriptor = open_regular(step.name, dir_fd=step.folder, follow_symlinks=False)
+        data = _content(descriptor, step.path, MAX_BYTES, self._effort)
+        return Blob(data, _git_mode(found.st_mode))
 
 
-def _blob(step: _Step, found: os.stat_result) -> Blob:
-    """What is there now, for the diff of the turn."""
-    if stat.S_ISLNK(found.st_mode) and step.is_removal:
-        return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EISDIR, "not a file")
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(step.name, flags, dir_fd=step.folder)
-    return Blob(_content(descriptor, step.path), _git_mode(found.st_mode))
+def _check_planned(before: Blob | None, edit: Edit) -> None:
+    if before is None or before.data != edit.old:
+        raise Stale
 
 
 def _put_back(folder: int, backup: str, name: str) -> None:

@@ -7,11 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from treadle.engine.patch.effort import MAX_BYTES, MAX_LINES, MAX_UPDATE_BYTES, Effort
 from treadle.engine.patch.search import Haystack
 from treadle.engine.patch.syntax import AddFile, DeleteFile, Hunk, Operation, PatchError, UpdateFile
+from treadle.engine.patch.text import BadText, decode, encode_lines, split
 
-Read: TypeAlias = Callable[[str], bytes]
-"""Gives what a file holds, or raises an OSError."""
+Read: TypeAlias = Callable[[str, int, Effort], bytes]
+"""Gives what a file of at most so many bytes holds, or raises an OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file that a patch is about, and where it moves to, both absolute."""
+
+    path: str
+    move_path: str | None = None
+    is_removal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,48 +38,64 @@ class Edit:
     new: bytes = b""
 
 
-def plan(operations: Sequence[Operation], cwd: str, read: Read) -> list[Edit]:
+def plan(operations: Sequence[Operation], cwd: str, read: Read, effort: Effort) -> list[Edit]:
     """Work out every operation before any is carried out.
 
     Raises:
-        PatchError: one of them does not fit the files.
+        PatchError: one of them does not fit the files, or takes more work than a patch may.
+        Abandoned: the caller has left.
     """
+    return [_edit(operation, cwd, read, effort) for operation in operations]
+
+
+def targets(operations: Sequence[Operation], cwd: str) -> list[Target]:
+    """The files that operations are about, as the patch names them.
+
+    Raises:
+        PatchError: a name is no path, or two operations are about one file.
+    """
+    found: list[Target] = []
     taken: set[str] = set()
     for operation in operations:
+        path = _absolute(cwd, operation.path)
         moves = operation.move_to if isinstance(operation, UpdateFile) else None
-        for path in {_absolute(cwd, operation.path), _absolute(cwd, moves or operation.path)}:
-            if "\0" in path:
-                raise PatchError(f"invalid patch: {path!r} contains a NUL byte")
-            if path in taken:
-                raise PatchError(f"invalid patch: multiple operations target {path}")
-            taken.add(path)
-    return [_edit(operation, cwd, read) for operation in operations]
+        move_path = path if moves is None else _absolute(cwd, moves)
+        for name in {path, move_path}:
+            if "\0" in name:
+                raise PatchError(f"invalid patch: {name!r} contains a NUL byte")
+            if name in taken:
+                raise PatchError(f"invalid patch: multiple operations target {name}")
+            taken.add(name)
+        is_removal = isinstance(operation, DeleteFile)
+        found.append(Target(path, None if move_path == path else move_path, is_removal))
+    return found
 
 
-def _edit(operation: Operation, cwd: str, read: Read) -> Edit:
+def _edit(operation: Operation, cwd: str, read: Read, effort: Effort) -> Edit:
+    effort.check()
     path = _absolute(cwd, operation.path)
     match operation:
         case AddFile():
-            new = "".join(f"{line}\n" for line in operation.lines).encode("utf-8", "replace")
+            new = encode_lines(operation.lines)
             return Edit(kind="add", path=path, name=operation.path, new=new)
         case DeleteFile():
             try:
-                old = read(path)
+                old = read(path, MAX_BYTES, effort)
             except OSError as error:
                 raise PatchError(f"Failed to read {path}: {_reason(error)}") from error
             return Edit(kind="delete", path=path, name=operation.path, old=old)
         case UpdateFile():
-            return _updated(operation, path, cwd, read)
+            return _updated(operation, path, cwd, read, effort)
 
 
-def _updated(operation: UpdateFile, path: str, cwd: str, read: Read) -> Edit:
+def _updated(operation: UpdateFile, path: str, cwd: str, read: Read, effort: Effort) -> Edit:
     try:
-        old = read(path)
-        text = old.decode()
+        old = read(path, MAX_UPDATE_BYTES, effort)
+        text = decode(old)
     except OSError as error:
         raise PatchError(f"Failed to read file to update {path}: {_reason(error)}") from error
-    except UnicodeDecodeError as error:
-        raise PatchError(f"Failed to read file to update {path}: {_not_text(error)}") from error
+    except BadText as error:
+        raise PatchError(f"Failed to read file to update {path}: {error}") from error
     move_path = None if operation.move_to is None else _absolute(cwd, operation.move_to)
     return Edit(
         kind="update",
@@ -76,7 +103,7 @@ def _updated(operation: UpdateFile, path: str, cwd: str, read: Read) -> Edit:
         name=operation.move_to or operation.path,
         move_path=None if move_path == path else move_path,
         old=old,
-        new=_changed(text, operation.hunks, path).encode("utf-8", "replace"),
+        new=_changed(text, operation.hunks, path, effort),
     )
 
 
@@ -90,16 +117,11 @@ def _reason(error: OSError) -> str:
     return f"{os.strerror(error.errno)} (os error {error.errno})"
 
 
-def _not_text(error: UnicodeDecodeError) -> str:
-    if error.reason == "unexpected end of data":
-        return f"incomplete utf-8 byte sequence from index {error.start}"
-    size = error.end - error.start
-    return f"invalid utf-8 sequence of {size} bytes from index {error.start}"
-
-
-def _changed(text: str, hunks: Sequence[Hunk], path: str) -> str:
+def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> bytes:
     """The text with all hunks in it; it always ends with an end of line."""
-    lines = text.split("\n")
+    if text.count("\n") > MAX_LINES:
+        raise PatchError(f"{path} has more than {MAX_LINES} lines, too many to update with a patch")
+    lines = split(text)
     if not lines[-1]:
         lines.pop()
     # New lines end as the first one does; old ones keep their own end.
@@ -107,7 +129,7 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str) -> str:
     bare = [line.removesuffix("\r") for line in lines] if "\r" in text else lines
     if not text.endswith("\n") and lines:
         lines[-1] += end[:-1]
-    haystack = Haystack(bare)
+    haystack = Haystack(bare, effort)
     made: list[str] = []
     done = place = 0
     for hunk in hunks:
@@ -121,7 +143,7 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str) -> str:
                 at += 1
         done = place = at
     made += lines[done:]
-    return "\n".join([*made, ""]) if made else ""
+    return encode_lines(made)
 
 
 def _locate(

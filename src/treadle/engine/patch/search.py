@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+from treadle.engine.patch.effort import Effort
 
 _LOOKALIKES: Final = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
@@ -19,70 +21,126 @@ def _plain(line: str) -> str:
     return line.strip().translate(_LOOKALIKES)
 
 
-# So many lines are looked at again and again before it is done with more care.
-_MAX_EFFORT: Final = 1_000_000
 # Each is tried on the whole file before the next: an exact place further down is the better one.
 _VIEWS: Final[Sequence[Callable[[str], str] | None]] = (None, str.rstrip, str.strip, _plain)
+# So many searches look for the lines themselves, which is the fastest way in most files.
+_PLAIN_SEARCHES: Final = 32
+# Comparing this many lines at once in a plain list costs as much as one step of a search.
+_LINES_PER_STEP: Final = 16
+# How often a search counts its steps and sees whether the caller has left.
+_BLOCK: Final = 256
+
+
+class _View:
+    """The lines of a file in one of its views, each as a number that equal lines share.
+
+    A line is hashed once. After that a comparison costs the same however long the lines are, and
+    a quoted line that the file does not hold is known without a search.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._known: dict[str, int] = {}
+        self.numbers = [self._known.setdefault(line, len(self._known)) for line in lines]
+
+    def numbers_of(self, lines: Iterable[str]) -> list[int] | None:
+        """The numbers of some lines; `None` if the file holds one of them nowhere."""
+        numbers = [self._known.get(line, -1) for line in lines]
+        return None if -1 in numbers else numbers
 
 
 class Haystack:
     """The lines of a file, without their ends, and their looser views as they are needed."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], effort: Effort | None = None) -> None:
         self.lines = lines
-        self._views: dict[int, list[str]] = {0: lines}
+        self._effort = effort or Effort()
+        self._views: dict[int, _View] = {}
+        self._plain_searches = 0
 
     def find(self, needle: Sequence[str], start: int = 0, *, is_at_end: bool = False) -> int | None:
-        """Where some lines stand, from a line on, or exactly at the end of the file."""
+        """Where some lines stand, from a line on, or exactly at the end of the file.
+
+        Raises:
+            PatchError: the search takes more steps than a patch may.
+        """
         last = len(self.lines) - len(needle)
         first = last if is_at_end else start
         if not needle or first < start or first > last:
             return None
-        for number, view in enumerate(_VIEWS):
-            wanted = list(needle) if view is None else [view(line) for line in needle]
-            found = _index(self._view(number, view), wanted, first, last)
+        plain = self._find_plainly(needle, first, last)
+        if plain is not None:
+            return plain
+        for number, normalize in enumerate(_VIEWS):
+            view = self._view(number, normalize)
+            self._effort.add_steps(len(needle))
+            wanted = view.numbers_of(needle if normalize is None else map(normalize, needle))
+            if wanted is None:
+                continue
+            found = _index(view.numbers, wanted, first, last, self._effort)
             if found is not None:
                 return found
         return None
 
-    def _view(self, number: int, view: Callable[[str], str] | None) -> list[str]:
-        if number not in self._views and view is not None:
-            self._views[number] = [view(line) for line in self.lines]
+    def _find_plainly(self, needle: Sequence[str], first: int, last: int) -> int | None:
+        """Where the first line that is quoted stands exactly, if the others follow it there.
+
+        Not in every search of a patch: comparing long lines that nearly fit is not counted.
+        """
+        self._effort.check()
+        self._plain_searches += 1
+        if self._plain_searches > _PLAIN_SEARCHES:
+            return None
+        try:
+            place = self.lines.index(needle[0], first, last + 1)
+        except ValueError:
+            return None
+        return place if self.lines[place : place + len(needle)] == [*needle] else None
+
+    def _view(self, number: int, normalize: Callable[[str], str] | None) -> _View:
+        if number not in self._views:
+            self._effort.add_steps(len(self.lines))
+            lines = self.lines if normalize is None else map(normalize, self.lines)
+            self._views[number] = _View(lines)
         return self._views[number]
 
 
-def _index(lines: list[str], wanted: list[str], first: int, last: int) -> int | None:
-    place, effort = first, 0
-    while place <= last:
-        try:
-            place = lines.index(wanted[0], place, last + 1)
-        except ValueError:
-            return None
-        if lines[place : place + len(wanted)] == wanted:
-            return place
-        place += 1
-        effort += len(wanted)
-        if effort > _MAX_EFFORT:
-            return _index_steadily(lines, wanted, place, last)
+def _index(
+    lines: list[int], wanted: list[int], first: int, last: int, effort: Effort
+) -> int | None:
+    """Where the numbers stand: one after another, without going back (Knuth, Morris, Pratt)."""
+    try:
+        place = lines.index(wanted[0], first, last + 1)
+    except ValueError:
+        effort.add_steps((last + 1 - first) // _LINES_PER_STEP)
+        return None
+    effort.add_steps((place - first) // _LINES_PER_STEP)
+    if lines[place : place + len(wanted)] == wanted:
+        return place  # as nearly always
+    borders = _borders(wanted)
+    matched, end = 0, last + len(wanted)
+    for start in range(place, end, _BLOCK):
+        effort.add_steps(_BLOCK)
+        for at, line in enumerate(lines[start : min(start + _BLOCK, end)], start):
+            # As in `_extended`: a call for every line would take most of the time.
+            while matched and line != wanted[matched]:
+                matched = borders[matched - 1]
+            if line == wanted[matched]:
+                matched += 1
+                if matched == len(wanted):
+                    return at + 1 - matched
     return None
 
 
-def _index_steadily(lines: list[str], wanted: list[str], first: int, last: int) -> int | None:
-    """The same for files that repeat themselves: no line is gone back to."""
-    # Of each beginning of what is wanted: how much of its end is such a beginning too.
+def _borders(wanted: list[int]) -> list[int]:
+    """Of each beginning of what is wanted: how much of its end is such a beginning too."""
     borders, matched = [0], 0
     for line in wanted[1:]:
         matched = _extended(wanted, borders, matched, line)
         borders.append(matched)
-    matched = 0
-    for place in range(first, last + len(wanted)):
-        matched = _extended(wanted, borders, matched, lines[place])
-        if matched == len(wanted):
-            return place + 1 - matched
-    return None
+    return borders
 
 
-def _extended(wanted: list[str], borders: list[int], matched: int, line: str) -> int:
+def _extended(wanted: list[int], borders: list[int], matched: int, line: int) -> int:
     while matched and line != wanted[matched]:
         matched = borders[matched - 1]
     return matched + (line == wanted[matched])

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+import time
+from asyncio import CancelledError, current_task
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from treadle.engine.approvals import BY_USER
-from treadle.engine.diffs import MAX_SHOWN
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.patch.compare import unified
-from treadle.engine.patch.files import EditFailed, carry_out, read_file, touched
-from treadle.engine.patch.plan import Edit, plan
-from treadle.engine.patch.syntax import PatchError, parse
+from treadle.engine.patch.plan import Edit
+from treadle.engine.patch.syntax import PatchError
+from treadle.engine.patch.work import Applied, Draft, apply, draft
 from treadle.engine.permits import Declined, Failed
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol import notifications as n
-from treadle.protocol.item import (
-    AddPatchChangeKind,
-    DeletePatchChangeKind,
-    FileChangeThreadItem,
-    FileUpdateChange,
-    PatchApplyStatus,
-    UpdatePatchChangeKind,
-)
+from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange, PatchApplyStatus
 from treadle.protocol.turn import TurnDiffUpdatedNotification
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
     from treadle.engine.turn import Turn
 
-_CONTEXT: Final = 1
 _FREEFORM: Final = "Edit files with a patch. The input is the patch itself, not JSON around it."
 _FUNCTION: Final = """\
 Edit files with a patch. `input` is its text:
@@ -130,54 +121,54 @@ async def apply_patch(
         ToolRefused: it cannot be applied, or may not; nothing was changed.
         TurnCancelled: the user wants the turn to stop.
     """
-    started = thread.around.clock()
+    began = time.monotonic()
+    shared = thread.around.patches
     try:
-        edits = _plan(patch_text, cwd)
-        paths = touched(edits)
+        patch = await draft(shared.workers, patch_text, cwd)
     except PatchError as error:
         raise ToolRefused(f"apply_patch verification failed: {error}") from error
-    if not edits:
+    if not patch.edits:
         raise ToolRefused("patch rejected: empty patch")
-    changes = _changes(edits)
-    is_asked = await _approve(thread, turn, call_id, changes, _as_judged(changes, edits, paths))
-    turn.start_item(_item(call_id, changes, "inProgress"))
+    await _approve(thread, turn, call_id, patch)
+    turn.start_item(_item(call_id, patch.changes, "inProgress"))
+    folder = thread.settings_of(turn).cwd
     try:
-        if is_asked:
-            # The files may have changed while the user thought about it.
-            edits = _plan(patch_text, cwd)
-            changes = _changes(edits)
-        made = carry_out(edits, paths)
-    except (PatchError, EditFailed) as failure:
-        turn.complete_item(_item(call_id, changes, "failed"))
-        return _report(thread, started, 1, f"{failure}\n")
-    turn.complete_item(_item(call_id, changes, "completed"))
-    turn.diff.note(made)
-    _tell_diff(thread, turn)
-    return _report(thread, started, 0, _summary(edits))
+        # One diff after the other is published, and no other patch changes these files meanwhile.
+        async with turn.diff.lock, shared.files.hold(patch.keys()):
+            outcome = await apply(shared.workers, patch, turn.diff, folder)
+            _publish(turn, call_id, patch, outcome)
+    except CancelledError:
+        turn.complete_item(_item(call_id, patch.changes, "failed"))
+        raise
+    if (task := current_task()) is not None and task.cancelling():
+        raise CancelledError  # after the truth about the files was published
+    if isinstance(outcome, Applied):
+        return _report(began, 0, _summary(outcome.edits))
+    return _report(began, 1, f"{outcome}\n")
 
 
-def _plan(text: str, cwd: str) -> list[Edit]:
-    return plan(parse(text), cwd, read_file)
+def _publish(turn: Turn, call_id: str, patch: Draft, outcome: Applied | Exception) -> None:
+    if not isinstance(outcome, Applied):
+        turn.complete_item(_item(call_id, patch.changes, "failed"))
+        return
+    turn.complete_item(_item(call_id, outcome.changes, "completed"))
+    if outcome.diff is not None:
+        params = TurnDiffUpdatedNotification(outcome.diff, turn.thread_id, turn.id)
+        turn.log.tell(n.TURN_DIFF_UPDATED, params)
 
 
-async def _approve(
-    thread: Thread,
-    turn: Turn,
-    call_id: str,
-    changes: list[FileUpdateChange],
-    judged: list[FileUpdateChange],
-) -> bool:
-    """Have the edits judged by where they really go; true if somebody was asked."""
+async def _approve(thread: Thread, turn: Turn, call_id: str, patch: Draft) -> None:
+    """Have the edits judged by where they really go."""
     cwd = thread.settings_of(turn).cwd
 
     def show() -> None:
-        turn.start_item(_item(call_id, changes, "inProgress"))
+        turn.start_item(_item(call_id, patch.changes, "inProgress"))
 
     try:
-        return await thread.approvals.file_change(turn, call_id, judged, cwd, before=show)
+        await thread.approvals.file_change(turn, call_id, patch.judged(), cwd, before=show)
     except (Declined, Failed, TurnCancelled, CancelledError) as refusal:
         if call_id in turn.open_items:
-            turn.complete_item(_item(call_id, changes, "declined"))
+            turn.complete_item(_item(call_id, patch.changes, "declined"))
         if isinstance(refusal, Declined | Failed):
             raise ToolRefused(_told(refusal)) from refusal
         raise
@@ -190,61 +181,10 @@ def _told(refusal: Declined | Failed) -> str:
     return f"patch {BY_USER}" if refusal.reason == BY_USER else f"patch rejected: {refusal.reason}"
 
 
-def _as_judged(
-    changes: Sequence[FileUpdateChange],
-    edits: Sequence[Edit],
-    paths: Sequence[tuple[str, str | None]],
-) -> list[FileUpdateChange]:
-    """The changes with paths that no link can lead elsewhere any more."""
-    real = {edit.path: found for edit, found in zip(edits, paths, strict=True)}
-    judged = []
-    for change in changes:
-        path, target = real[change.path]
-        kind = change.kind if target is None else UpdatePatchChangeKind(target)
-        judged.append(msgspec.structs.replace(change, path=path, kind=kind))
-    return judged
-
-
-def _changes(edits: Sequence[Edit]) -> list[FileUpdateChange]:
-    return [_change(edit) for edit in sorted(edits, key=lambda edit: edit.path)]
-
-
-def _change(edit: Edit) -> FileUpdateChange:
-    """One edit as clients see it: a diff of an update, else what is added or lost."""
-    match edit.kind:
-        case "add":
-            return FileUpdateChange(edit.new.decode(), AddPatchChangeKind(), edit.path)
-        case "delete":
-            return FileUpdateChange(_text(edit.old), DeletePatchChangeKind(), edit.path)
-        case "update":
-            diff = unified(edit.old.decode(), edit.new.decode(), context=_CONTEXT)
-            if edit.move_path is not None:
-                diff += f"\n\nMoved to: {edit.move_path}"
-            return FileUpdateChange(diff, UpdatePatchChangeKind(edit.move_path), edit.path)
-
-
-def _text(data: bytes) -> str:
-    """What was in a file, if it is something to read and not too much."""
-    if len(data) > MAX_SHOWN:
-        return ""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return ""
-
-
 def _item(
     call_id: str, changes: list[FileUpdateChange], status: PatchApplyStatus
 ) -> FileChangeThreadItem:
     return FileChangeThreadItem(changes=changes, id=call_id, status=status)
-
-
-def _tell_diff(thread: Thread, turn: Turn) -> None:
-    diff = turn.diff.news(thread.settings_of(turn).cwd)
-    if diff is not None:
-        turn.log.tell(
-            n.TURN_DIFF_UPDATED, TurnDiffUpdatedNotification(diff, turn.thread_id, turn.id)
-        )
 
 
 def _summary(edits: Sequence[Edit]) -> str:
@@ -258,6 +198,6 @@ def _summary(edits: Sequence[Edit]) -> str:
     return "".join(["Success. Updated the following files:\n", *lines])
 
 
-def _report(thread: Thread, started_ms: int, code: int, text: str) -> str:
-    seconds = round((thread.around.clock() - started_ms) / 1000, 1)
+def _report(began: float, code: int, text: str) -> str:
+    seconds = round(time.monotonic() - began, 1)
     return f"Exit code: {code}\nWall time: {seconds:g} seconds\nOutput:\n{text}"

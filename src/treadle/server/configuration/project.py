@@ -12,11 +12,12 @@ from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.server.config_file import ConfigError
 from treadle.server.configuration.layers import Layer
 from treadle.server.configuration.settings import ProjectTable, Settings, Table
-from treadle.support.files import read_file
+from treadle.support.files import read_whole
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
 
 FOLDER: Final = ".codex"
+_MAX_POINTER_BYTES: Final = 64 * 1024
 
 # A repository that somebody sends must not say where prompts and keys go, nor what is run.
 _NOT_FOR_PROJECTS: Final = frozenset(
@@ -114,14 +115,14 @@ def _main_worktree(root: Path) -> Path:
     if not _is_there(link, stat.S_ISREG):
         return root
     try:
-        target = read_file(link).decode().removeprefix("gitdir:").strip()
+        target = read_whole(link, _MAX_POINTER_BYTES).decode().removeprefix("gitdir:").strip()
     except (OSError, UnicodeDecodeError):
         return root
     # A linked worktree points at <main>/.git/worktrees/<name>, which points back: a folder that
     # came from elsewhere can claim the first, but not that the trusted checkout knows it.
     folder = Path(_real(root / target))
     try:
-        back = Path(read_file(folder / "gitdir").decode().strip())
+        back = Path(read_whole(folder / "gitdir", _MAX_POINTER_BYTES).decode().strip())
     except (OSError, UnicodeDecodeError):
         return root
     is_known = folder.parent.name == "worktrees" and _real(back) == _real(link)

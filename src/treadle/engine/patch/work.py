@@ -1,0 +1,189 @@
+"""One patch from its text to changed files, as two pieces of blocking work for worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from treadle.engine.diffs import MAX_SHOWN, MAX_TOTAL_SHOWN, TurnDiff
+from treadle.engine.patch.compare import unified
+from treadle.engine.patch.effort import MAX_LINES, MAX_OPERATIONS, MAX_PATCH_BYTES, Effort
+from treadle.engine.patch.files import EditFailed, Stale, carry_out, read_file, touched
+from treadle.engine.patch.plan import Edit, plan, targets
+from treadle.engine.patch.syntax import Operation, PatchError, parse
+from treadle.engine.patch.text import BadText, decode
+from treadle.protocol.item import (
+    AddPatchChangeKind,
+    DeletePatchChangeKind,
+    FileUpdateChange,
+    UpdatePatchChangeKind,
+)
+from treadle.support.workers import Workers
+
+_CONTEXT: Final = 1
+# How often a patch is planned while another program changes the same files.
+_ATTEMPTS: Final = 3
+_OMITTED: Final = "The diff is not shown: it is longer than {limit} characters.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A patch that fits the files: nothing is changed yet."""
+
+    operations: list[Operation]
+    cwd: str
+    edits: list[Edit]
+    # Without links: where each edit really goes, and where it moves the file to.
+    paths: list[tuple[str, str | None]]
+    # As clients see it.
+    changes: list[FileUpdateChange]
+
+    def judged(self) -> list[FileUpdateChange]:
+        """The changes with paths that no link can lead elsewhere any more."""
+        real = {edit.path: found for edit, found in zip(self.edits, self.paths, strict=True)}
+        judged = []
+        for change in self.changes:
+            path, target = real[change.path]
+            kind = change.kind if target is None else UpdatePatchChangeKind(target)
+            judged.append(msgspec.structs.replace(change, path=path, kind=kind))
+        return judged
+
+    def keys(self) -> list[str]:
+        """The files that nobody else may change meanwhile."""
+        return [path for pair in self.paths for path in pair if path is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A patch that was carried out, and the diff of the turn if that has changed."""
+
+    edits: list[Edit]
+    changes: list[FileUpdateChange]
+    diff: str | None
+
+
+async def draft(workers: Workers, text: str, cwd: str) -> Draft:
+    """Read a patch and work out what it makes of the files.
+
+    Raises:
+        PatchError: it cannot be applied, or takes more work than a patch may.
+    """
+    effort = Effort()
+    try:
+        return await workers.run(_draft, text, cwd, effort)
+    except asyncio.CancelledError:
+        effort.abandon()
+        raise
+
+
+async def apply(
+    workers: Workers, patch: Draft, diff: TurnDiff, cwd: str
+) -> Applied | PatchError | EditFailed:
+    """Carry out a patch and add it to the diff of the turn; failures change nothing.
+
+    A cancelled caller leaves at once as long as no file was changed, and none is after that. Once
+    files are being changed, it waits for the end: a few renames. The caller publishes what comes
+    of it and then raises `CancelledError` if `asyncio.current_task` is being cancelled.
+    """
+    effort = Effort()
+    future = await workers.start(_apply, patch, diff, cwd, effort)
+    try:
+        await asyncio.wait([future])
+    except asyncio.CancelledError:
+        if effort.abandon():
+            raise
+        await _ended(future)
+    try:
+        return future.result()
+    except (PatchError, EditFailed) as failure:
+        return failure
+
+
+async def _ended(future: asyncio.Future[Applied]) -> None:
+    """Wait although the task is cancelled, and perhaps cancelled again."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+
+
+def _draft(text: str, cwd: str, effort: Effort) -> Draft:
+    operations = _read(text)
+    # Before any file is read: two names of one file need no more work than this.
+    paths = touched(targets(operations, cwd))
+    edits = plan(operations, cwd, read_file, effort)
+    return Draft(operations, cwd, edits, paths, _changes(edits))
+
+
+def _read(text: str) -> list[Operation]:
+    if len(text) > MAX_PATCH_BYTES or text.count("\n") > MAX_LINES:
+        raise PatchError(
+            f"the patch is larger than {MAX_PATCH_BYTES} characters or {MAX_LINES} lines; "
+            "split it into several patches"
+        )
+    operations = parse(text)
+    if len(operations) > MAX_OPERATIONS:
+        raise PatchError(
+            f"the patch is about more than {MAX_OPERATIONS} files; split it into several patches"
+        )
+    return operations
+
+
+def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
+    edits, changes = patch.edits, patch.changes
+    for _ in range(_ATTEMPTS):
+        try:
+            made = carry_out(edits, patch.paths, effort)
+        except Stale:
+            # Files may change while the user thinks about the patch.
+            effort.restart()
+            edits = plan(patch.operations, patch.cwd, read_file, effort)
+            changes = _changes(edits)
+            effort.restart()
+            continue
+        diff.note(made)
+        return Applied(edits, changes, diff.news(cwd))
+    raise EditFailed("another program changes these files at the same time; nothing was changed")
+
+
+def _changes(edits: Sequence[Edit]) -> list[FileUpdateChange]:
+    """The edits as clients see them, as far as there is room in one message."""
+    changes: list[FileUpdateChange] = []
+    left = MAX_TOTAL_SHOWN
+    for edit in sorted(edits, key=lambda edit: edit.path):
+        change = _change(edit)
+        if len(change.diff) > min(left, MAX_SHOWN):
+            omitted = "" if edit.kind == "delete" else _OMITTED.format(limit=min(left, MAX_SHOWN))
+            change = msgspec.structs.replace(change, diff=omitted)
+        left -= len(change.diff)
+        changes.append(change)
+    return changes
+
+
+def _change(edit: Edit) -> FileUpdateChange:
+    """One edit as clients see it: a diff of an update, else what is added or lost."""
+    match edit.kind:
+        case "add":
+            return FileUpdateChange(decode(edit.new), AddPatchChangeKind(), edit.path)
+        case "delete":
+            return FileUpdateChange(_text(edit.old), DeletePatchChangeKind(), edit.path)
+        case "update":
+            diff = unified(decode(edit.old), decode(edit.new), context=_CONTEXT)
+            if edit.move_path is not None:
+                diff += f"\n\nMoved to: {edit.move_path}"
+            return FileUpdateChange(diff, UpdatePatchChangeKind(edit.move_path), edit.path)
+
+
+def _text(data: bytes) -> str:
+    """What was in a file, if it is something to read and not too much."""
+    if len(data) > MAX_SHOWN:
+        return ""
+    try:
+        return decode(data)
+    except BadText:
+        return ""

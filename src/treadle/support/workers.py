@@ -1,0 +1,83 @@
+"""Threads for blocking work, so that nothing slow runs on the event loop.
+
+Each kind of work has its own limit instead of a share in the loop's default executor: requests
+that hang on a slow disk use up their own limit and delay no other kind of work. The threads are
+daemons, because one that hangs in the kernel must not keep the process from exiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Workers:
+    """Runs blocking functions in threads, at most `limit` at a time."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._threads = _ThreadPerCall(name)
+        self._free = asyncio.Semaphore(limit)
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Wait for a free thread and give what the function returns.
+
+        A cancelled caller leaves at once. The function goes on and keeps its place until it
+        returns, so that calls which hang cannot pile up beyond the limit.
+        """
+        return await asyncio.shield(await self.start(work, *args, **kwargs))
+
+    async def start(
+        self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[R]:
+        """Wait for a free thread and start the function; it cannot be cancelled any more."""
+        await self._free.acquire()
+        try:
+            future = self._start(partial(work, *args, **kwargs))
+        except BaseException:
+            self._free.release()
+            raise
+        future.add_done_callback(self._on_done)
+        return future
+
+    def _start(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        # By the loop rather than directly: a loop with virtual time waits for its executors.
+        context = contextvars.copy_context()
+        return asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+
+    def _on_done(self, future: asyncio.Future[R]) -> None:
+        self._free.release()
+        if not future.cancelled():
+            future.exception()  # the caller may have left: nothing is logged as never retrieved
+
+
+class _ThreadPerCall(Executor):
+    """Starts a daemon thread for each call; the pools of the standard library join theirs."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        work = partial(fn, *args, **kwargs)
+        threading.Thread(target=_settle, args=(future, work), name=self._name, daemon=True).start()
+        return future
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - the boundary of the thread: its caller raises it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

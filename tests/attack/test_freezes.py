@@ -1,0 +1,253 @@
+"""No request and no call of a model delays the others: slow work is off the loop, or refused.
+
+A test here either makes one step of the work wait and sees that another client is answered
+meanwhile, or sees that work out of proportion is refused before it begins. No test takes the time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.model_server import patches, says
+from tests.harness.stalls import stalled
+from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
+from treadle.engine.patch import work
+from treadle.engine.patch.effort import (
+    MAX_OPERATIONS,
+    MAX_STEPS,
+    MAX_TOTAL_BYTES,
+    MAX_UPDATE_BYTES,
+)
+from treadle.engine.patch.files import MAX_FOLDERS
+from treadle.protocol.base import JsonValue
+
+MEBIBYTE = 1024 * 1024
+REFUSED = "apply_patch verification failed: "
+
+
+def patch(*lines: str) -> str:
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
+
+
+GREETING = patch("*** Update File: a.txt", "@@", "-hello", "+goodbye", "*** Add File: b.txt", "+b")
+
+
+async def writer(stage: Stage) -> tuple[Client, str]:
+    """Start a thread that may write to a folder with one file."""
+    stage.workspace.joinpath("a.txt").write_text("hello\n")
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), sandbox="workspace-write", approvalPolicy="never"
+    )
+    return client, thread_id
+
+
+async def output(stage: Stage, text: str) -> str:
+    """Let the model send a patch and give what it gets back; the turn must end well."""
+    client, thread_id = await writer(stage)
+    stage.model.plays(patches(text), says("ok"))
+    told = await client.run(thread_id)
+    assert outline(told)[-2:] == EPILOGUE
+    result: str = stage.model.requests[-1].outputs()["call-1"]
+    return result
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+
+async def answers_others(stage: Stage) -> bool:
+    """Whether another client gets a whole turn while something waits."""
+    other = await stage.client()
+    thread_id = await other.start(cwd=str(stage.workspace))
+    stage.model.plays(says("here"))
+    return outline(await other.run(thread_id))[-2:] == EPILOGUE
+
+
+# -- patches run off the loop
+
+
+@pytest.mark.parametrize("step", ["read_file", "carry_out"])
+async def test_other_clients_are_served_while_a_patch_is_worked_on(stage: Stage, step: str) -> None:
+    client, thread_id = await writer(stage)
+    stage.model.plays(patches(GREETING))
+    with stalled(work, step) as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        assert await answers_others(stage)
+        stage.model.plays(says("ok"))
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
+    assert contents(stage.workspace) == {"a.txt": "goodbye\n", "b.txt": "b\n"}
+
+
+@pytest.mark.parametrize("step", ["read_file", "carry_out"])
+async def test_interrupt_ends_a_turn_whose_patch_hangs_and_no_file_changes(
+    stage: Stage, step: str
+) -> None:
+    client, thread_id = await writer(stage)
+    stage.model.plays(patches(GREETING))
+    with stalled(work, step) as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        told = await client.end_of(turn_id)
+        stall.release()
+        stage.model.plays(says("ok"))
+        await client.run(thread_id)
+
+    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "interrupted"
+    assert contents(stage.workspace) == {"a.txt": "hello\n"}
+
+
+async def test_interrupt_while_files_are_renamed_waits_for_all_of_them(stage: Stage) -> None:
+    client, thread_id = await writer(stage)
+    stage.model.plays(patches(GREETING))
+    with stalled(os, "replace") as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        for _ in range(2):
+            await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-4:] == [
+        "item/completed fileChange",
+        "turn/diff/updated",
+        "thread/status/changed idle",
+        "turn/completed interrupted",
+    ]
+    (item,) = [
+        params["item"]
+        for params in params_of(told, "item/completed")
+        if params["item"]["type"] == "fileChange"
+    ]
+    assert item["status"] == "completed"
+    assert contents(stage.workspace) == {"a.txt": "goodbye\n", "b.txt": "b\n"}
+
+
+async def test_patches_of_two_threads_to_one_file_both_take_effect(stage: Stage) -> None:
+    """The second one was planned before the first one was carried out."""
+    client, first = await writer(stage)
+    second = await client.start(
+        cwd=str(stage.workspace), sandbox="workspace-write", approvalPolicy="never"
+    )
+    path = stage.workspace / "a.txt"
+    path.write_text("one\ntwo\n")
+    turns = []
+    with stalled(work, "carry_out") as stall:
+        for thread_id, line in ((first, "one"), (second, "two")):
+            stage.model.plays(patches(patch("*** Update File: a.txt", f"-{line}", f"+{line}!")))
+            turns.append(await client.begin(thread_id))
+            await client.until("item/started", lambda told: told["item"]["type"] == "fileChange")
+        await stall.reached()
+        stage.model.plays(says("ok"), says("ok", number=2))
+        stall.release()
+        ended: set[str] = set()
+        while ended != set(turns):
+            told = await client.until("turn/completed")
+            ended.add(told[-1]["params"]["turn"]["id"])
+
+    assert path.read_text() == "one!\ntwo!\n"
+
+
+# -- patches are bounded
+
+
+async def test_many_links_to_one_large_file_are_refused_before_it_is_read(stage: Stage) -> None:
+    large = stage.workspace / "large"
+    large.touch()
+    os.truncate(large, 58 * MEBIBYTE)
+    for number in range(8):
+        (stage.workspace / f"link{number}").symlink_to("large")
+    lines = [f"*** Update File: link{number}\n@@\n-a\n+b" for number in range(8)]
+    with stalled(work, "read_file") as stall:
+        answer = await output(stage, patch(*lines))
+
+    assert answer == f"{REFUSED}invalid patch: multiple operations target {large}"
+    assert stall.calls == 0
+
+
+async def test_a_file_too_large_to_update_is_refused_with_the_limit(stage: Stage) -> None:
+    large = stage.workspace / "large"
+    large.touch()
+    os.truncate(large, MAX_UPDATE_BYTES + 1)
+
+    answer = await output(stage, patch("*** Update File: large", "@@", "-a", "+b"))
+
+    assert answer == (
+        f"{REFUSED}Failed to read file to update {large}: "
+        f"path `{large}` is larger than {MAX_UPDATE_BYTES} bytes"
+    )
+
+
+async def test_files_that_are_too_large_together_are_refused(stage: Stage) -> None:
+    for number in range(8):
+        path = stage.workspace / f"f{number}"
+        path.touch()
+        os.truncate(path, MAX_TOTAL_BYTES // 8 + 1)
+
+    answer = await output(stage, patch(*(f"*** Delete File: f{number}" for number in range(8))))
+
+    assert answer == (
+        f"{REFUSED}the files of this patch hold more than {MAX_TOTAL_BYTES} bytes together; "
+        "split it into several patches"
+    )
+    assert len(list(stage.workspace.iterdir())) == 9
+
+
+def _too_many() -> tuple[str, str]:
+    lines = [f"*** Add File: x{number}\n+x" for number in range(MAX_OPERATIONS + 1)]
+    return patch(*lines), f"the patch is about more than {MAX_OPERATIONS} files"
+
+
+def _too_deep() -> tuple[str, str]:
+    path = "/".join(["d"] * (MAX_FOLDERS + 1))
+    return patch(f"*** Add File: {path}/x", "+x"), f"at most {MAX_FOLDERS} folders"
+
+
+@pytest.mark.parametrize("make", [_too_many, _too_deep])
+async def test_a_patch_out_of_proportion_is_refused(
+    stage: Stage, make: Callable[[], tuple[str, str]]
+) -> None:
+    text, reason = make()
+
+    assert reason in await output(stage, text)
+    assert contents(stage.workspace) == {"a.txt": "hello\n"}
+
+
+async def test_hunks_that_nearly_fit_everywhere_are_refused_after_a_bounded_search(
+    stage: Stage,
+) -> None:
+    (stage.workspace / "same").write_text("x\n" * 400_000)
+    hunks = [line for _ in range(60) for line in ("@@", " x", " x", "-x ", "+y")]
+
+    answer = await output(stage, patch("*** Update File: same", *hunks, "@@", *[" x"] * 999, "-y"))
+
+    assert answer.startswith((f"{REFUSED}Failed to find expected lines", f"{REFUSED}finding the"))
+    assert str(MAX_STEPS) in answer or "expected lines" in answer
+
+
+async def test_large_diffs_are_not_sent(stage: Stage) -> None:
+    (stage.workspace / "wide").write_text("x" * (3 * MEBIBYTE) + "\nend\n")
+    client, thread_id = await writer(stage)
+    stage.model.plays(patches(patch("*** Update File: wide", "@@", "-end", "+END")), says("ok"))
+
+    told = await client.run(thread_id)
+
+    assert sum(len(str(message)) for message in told) < MEBIBYTE
+    assert "not shown" in _changes(told)[0]["diff"]
+    assert "Binary files" in params_of(told, "turn/diff/updated")[-1]["diff"]
+
+
+def _changes(told: list[JsonValue]) -> list[JsonValue]:
+    items = [params["item"] for params in params_of(told, "item/completed")]
+    (changes,) = [item["changes"] for item in items if item["type"] == "fileChange"]
+    result: list[JsonValue] = changes
+    return result
