@@ -29,9 +29,9 @@ from treadle.model.base import (
     Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
-from treadle.model.sse import repaired
 from treadle.model.tools import Functions, new_id
 from treadle.protocol.base import JsonValue
+from treadle.support.json_text import repair_json
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ def _decoded(payload: bytes) -> _Chunk | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     try:
-        return _DECODER.decode(repaired(payload))
+        return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         logger.warning("skipped a chunk that is no JSON", extra={"size": len(payload)})
         return None

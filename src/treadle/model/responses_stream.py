@@ -35,8 +35,9 @@ from treadle.model.base import (
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.limits import limits_of_event, limits_of_headers
-from treadle.model.sse import decode_json, repaired
+from treadle.model.sse import decode_json
 from treadle.protocol.base import JsonValue
+from treadle.support.json_text import repair_json
 
 logger = logging.getLogger(__name__)
 
@@ -263,7 +264,7 @@ def _mended(payload: bytes) -> _Event | None:
     if payload.strip() == b"[DONE]":
         return None
     try:
-        return _DECODER.decode(repaired(payload))
+        return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         logger.warning("skipped an event that is no JSON", extra={"size": len(payload)})
         return None

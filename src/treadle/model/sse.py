@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
+import logging
 from typing import Final
 
 import msgspec
 
 from treadle.protocol.base import JsonValue
+from treadle.support.json_text import MAX_NESTING, is_nested_deeper, repair_json
+
+logger = logging.getLogger(__name__)
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 
@@ -40,7 +43,7 @@ class SseParser:
         """
         pending = self._pending
         if not pending and b"\r" not in chunk and chunk.endswith(b"\n\n"):
-            return _data_of(chunk.split(b"\n\n"))
+            return _shallow(_data_of(chunk.split(b"\n\n")))
         held = b"\r" if pending.endswith(b"\r") else b""
         if held:
             del pending[-1:]
@@ -54,12 +57,22 @@ class SseParser:
         blocks = bytes(pending[:end]).split(b"\n\n")
         del pending[: end + 2]
         self._searched = 0
-        return _data_of(blocks)
+        return _shallow(_data_of(blocks))
 
     def finish(self) -> list[bytes]:
         """The stream is over: some servers leave out the last blank line."""
         rest, self._pending = bytes(self._pending), bytearray()
-        return _data_of([rest])
+        return _shallow(_data_of([rest]))
+
+
+def _shallow(events: list[bytes]) -> list[bytes]:
+    """Leave out events that are nested too deeply to be stored and read again."""
+    if not any(map(is_nested_deeper, events)):
+        return events
+    kept = [event for event in events if not is_nested_deeper(event)]
+    about = {"skipped": len(events) - len(kept), "limit": MAX_NESTING}
+    logger.warning("skipped events that are nested too deeply", extra=about)
+    return kept
 
 
 def _with_plain_newlines(chunk: bytes) -> bytes:
@@ -95,19 +108,6 @@ def _data_of_lines(block: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
-_ESCAPES: Final = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, which stays
-    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half a pair
-    rb"|\\[^u]"  # so that an escaped backslash begins nothing
-)
-
-
-def repaired(payload: bytes) -> bytes:
-    """The same JSON with what no text may hold, half surrogate pairs and bad UTF-8, replaced."""
-    valid = payload.decode("utf-8", "replace").encode()
-    return _ESCAPES.sub(lambda found: b"\\ufffd" if len(found[0]) == 6 else found[0], valid)
-
-
 def decode_json(payload: bytes) -> JsonValue:
     """Decode a payload, leniently.
 
@@ -117,7 +117,7 @@ def decode_json(payload: bytes) -> JsonValue:
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(repaired(payload))
+        return msgspec.json.decode(repair_json(payload))
 
 
 def encode_json(value: JsonValue) -> bytes:
@@ -125,4 +125,4 @@ def encode_json(value: JsonValue) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return repaired(json.dumps(value).encode())
+        return repair_json(json.dumps(value).encode())

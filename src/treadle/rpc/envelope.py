@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from treadle.protocol.base import JsonValue
 from treadle.rpc.errors import ErrorObject
 from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
+from treadle.support.json_text import MAX_NESTING, is_nested_deeper
 
 Id: TypeAlias = str | int
 
@@ -101,6 +102,8 @@ def decode(frame: Frame) -> Message:
     """Classify one frame."""
     if isinstance(frame, Oversized):
         return _malformed(f"a message of {frame.size} bytes is too large", frame.head)
+    if is_nested_deeper(frame):
+        return _malformed(f"nested deeper than {MAX_NESTING} levels", frame[:HEAD_BYTES])
     try:
         envelope = _decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:

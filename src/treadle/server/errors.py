@@ -26,6 +26,7 @@ from treadle.store.journal import (
     ThreadCorrupt,
     ThreadLocked,
     ThreadNotFound,
+    ThreadTooLarge,
 )
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
@@ -53,6 +54,9 @@ def translate(error: Exception) -> RpcError | None:
             return InvalidRequest(str(error), kind="invalidParams", path=error.path)
         case ThreadLocked():
             return InvalidRequest(str(error), kind="threadLocked", pid=error.pid, host=error.host)
+        case ThreadTooLarge(path=path, size=size, limit=limit):
+            about = {"path": path, "size": size, "limit": limit}
+            return InvalidRequest(str(error), kind="threadTooLarge", **about)
         case ThreadCorrupt():
             return InternalError(str(error), kind="threadCorrupt", path=error.path)
         case EngineError() | StoreError() | ConfigError():

@@ -43,7 +43,7 @@ class ForeignReader:
         if reader is not None:
             try:
                 payload = _payloads.decode(line.payload)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 return
             reader(self, payload, line)
 
@@ -74,9 +74,10 @@ class ForeignReader:
             self._legacy_item(payload, line)
 
     def _task_started(self, payload: Payload, line: Line) -> None:
-        started = payload.get("started_at") or _seconds(line)
+        started = _whole(payload.get("started_at")) or _seconds(line)
         turn = self._timeline.begin_turn(str(payload.get("turn_id")), started)
-        turn.root_turn_id = payload.get("root_turn_id") or turn.root_turn_id
+        root = payload.get("root_turn_id")
+        turn.root_turn_id = root if isinstance(root, str) and root else turn.root_turn_id
         self._reasoning = None
 
     def _task_complete(self, payload: Payload, line: Line) -> None:
@@ -87,13 +88,14 @@ class ForeignReader:
         self._end(payload, line, "interrupted")
 
     def _end(self, payload: Payload, line: Line, status: TurnStatus) -> None:
-        turn = self._timeline.find(payload.get("turn_id"))
+        turn_id = payload.get("turn_id")
+        turn = self._timeline.find(None if turn_id is None else str(turn_id))
         if turn is None:
             return
         turn.status = status
         turn.error = read_error(payload.get("error"))
-        turn.completed_at = payload.get("completed_at") or _seconds(line)
-        turn.duration_ms = payload.get("duration_ms")
+        turn.completed_at = _whole(payload.get("completed_at")) or _seconds(line)
+        turn.duration_ms = _whole(payload.get("duration_ms"))
 
     def _item_completed(self, payload: Payload, _line: Line) -> None:
         stored = payload.get("item")
@@ -141,7 +143,7 @@ class ForeignReader:
 
     def _rolled_back(self, payload: Payload, _line: Line) -> None:
         number = payload.get("num_turns")
-        if isinstance(number, int):
+        if _whole(number) is not None:
             self._timeline.roll_back(number, None)
 
     def _settings_applied(self, payload: Payload, _line: Line) -> None:
@@ -162,6 +164,12 @@ def replacement(payload: Payload) -> list[ModelItem]:
     for item in kept:
         item.pop(PRIVATE_KEY, None)
     return kept
+
+
+def _whole(value: JsonValue) -> int | None:
+    """Give a number if it is one that every reader of JSON takes for a whole number."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 1 << 53 else None
 
 
 def _seconds(line: Line) -> int | None:

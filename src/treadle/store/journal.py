@@ -82,6 +82,16 @@ class ThreadCorrupt(StoreError):
         self.reason = reason
 
 
+class ThreadTooLarge(StoreError):
+    """The thread's file is larger than what can be loaded."""
+
+    def __init__(self, path: str, *, size: int, limit: int) -> None:
+        super().__init__(f"{path}: a rollout of {size} bytes exceeds the limit of {limit} bytes")
+        self.path = path
+        self.size = size
+        self.limit = limit
+
+
 class ThreadLocked(StoreError):
     """Another process is the thread's writer."""
 

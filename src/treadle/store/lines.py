@@ -21,6 +21,7 @@ from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, RolledBack, TurnContext, UsageRecord
 from treadle.store.rollout import format_time
 from treadle.support.clock import NowMs
+from treadle.support.json_text import MAX_NESTING, is_nested_deeper, replace_lone_surrogates
 
 Dialect: TypeAlias = Literal["legacy", "paginated"]
 Payload: TypeAlias = tuple[str, JsonValue]
@@ -32,16 +33,33 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as JSON; half of a surrogate pair becomes a replacement character."""
+    """Encode a value as JSON that can be read again.
+
+    Half of a surrogate pair becomes a replacement character, and a value that is nested too deeply
+    for a line to be read becomes its text.
+    """
     try:
-        return _encode(value)
+        data = _encode(value)
     except UnicodeEncodeError:
-        return _encode(_cleaned(msgspec.to_builtins(value)))
+        data = _encode(_cleaned(msgspec.to_builtins(value)))
+    if is_nested_deeper(data):
+        data = _encode(_shallow(msgspec.json.decode(data), MAX_NESTING))
+    return data
+
+
+def _shallow(value: JsonValue, levels: int) -> JsonValue:
+    if levels == 0:
+        return _encode(value).decode() if isinstance(value, (list, dict)) else value
+    if isinstance(value, list):
+        return [_shallow(part, levels - 1) for part in value]
+    if isinstance(value, dict):
+        return {key: _shallow(part, levels - 1) for key, part in value.items()}
+    return value
 
 
 def _cleaned(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return replace_lone_surrogates(value)
     if isinstance(value, list):
         return [_cleaned(part) for part in value]
     if isinstance(value, dict):

@@ -6,16 +6,17 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from treadle.store.journal import ThreadCorrupt, ThreadNotFound
+from treadle.store.journal import StoreError, ThreadTooLarge
+from treadle.store.reading import MAX_LINE_BYTES, RolloutFile
 from treadle.store.replay import Replay
 from treadle.store.rollout import (
     HistoryBase,
     Line,
     SessionMeta,
     decode_line,
-    decode_lines,
     session_meta,
     to_meta,
 )
@@ -24,6 +25,8 @@ from treadle.store.thread import StoredThread
 logger = logging.getLogger(__name__)
 
 MAX_BASES: Final = 64
+MAX_ROLLOUT_BYTES: Final = 1024 * 1024 * 1024
+"""The largest file that a thread is loaded from: most of what it holds stays in memory."""
 
 FilesNamed = Callable[[str], Sequence[Path]]
 
@@ -48,64 +51,167 @@ def load(
     Raises:
         ThreadNotFound: the file is gone.
         ThreadCorrupt: it does not begin as a rollout does.
+        ThreadTooLarge: it is larger than what is kept in memory.
     """
-    session, first, lines = _read(path)
-    replay = Replay(
-        to_meta(session, first, path), last_turn_id=last_turn_id, before_turn_id=before_turn_id
-    )
-    for earlier in _bases(session, path, files_named):
-        replay.feed(earlier)
-    if first.ordinal is not None:
-        replay.last_ordinal = first.ordinal
-    replay.feed(lines)
-    return Loaded(replay.result(), replay.last_ordinal)
+    with ThreadFile(
+        path,
+        files_named=files_named,
+        last_turn_id=last_turn_id,
+        before_turn_id=before_turn_id,
+    ) as file:
+        return file.load()
 
 
-def _read(path: Path, size: int | None = None) -> tuple[SessionMeta, Line, list[Line]]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(-1 if size is None else size)
-    except FileNotFoundError:
-        raise ThreadNotFound(str(path)) from None
-    lines = decode_lines(data, path)
-    first = lines[0] if lines else None
-    session = session_meta(first, path)
-    return session, lines[0], lines[1:]
+class ThreadFile:
+    """The file of a thread, for as long as somebody reads it: `load` reads on from the last time.
+
+    The thread may grow meanwhile. Whoever must know that it has not compares `is_current`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        files_named: FilesNamed,
+        last_turn_id: str | None = None,
+        before_turn_id: str | None = None,
+    ) -> None:
+        self._path = path
+        self._files_named = files_named
+        self._cut = (last_turn_id, before_turn_id)
+        self._file = RolloutFile(path)
+        self._replay: Replay | None = None
+        # Up to where it was read, and how long it was then: a last line may not be whole yet.
+        self._offset = 0
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was appended since the last `load`."""
+        return self._file.size == self._size
+
+    def load(self) -> Loaded:
+        """Give the thread as the file tells it now.
+
+        Raises:
+            ThreadCorrupt: it does not begin as a rollout does.
+            ThreadTooLarge: it is larger than what is kept in memory.
+        """
+        size = self._file.size
+        if size > MAX_ROLLOUT_BYTES:
+            raise ThreadTooLarge(str(self._path), size=size, limit=MAX_ROLLOUT_BYTES)
+        lines = self._lines(size)
+        replay = self._replay
+        if replay is None:
+            replay = self._replay = self._begin(next(lines, None))
+        replay.feed(lines)
+        self._size = size
+        return Loaded(replay.result(), replay.last_ordinal)
+
+    def _begin(self, first: Line | None) -> Replay:
+        session = session_meta(first, self._path)
+        assert first is not None  # noqa: S101  session_meta has refused it otherwise
+        meta = to_meta(session, first, self._path)
+        replay = Replay(meta, last_turn_id=self._cut[0], before_turn_id=self._cut[1])
+        bases = _bases(session, self._path, self._files_named)
+        try:
+            for file, end in bases:
+                replay.feed(_base_lines(file, end))
+        finally:
+            for file, _ in bases:
+                file.close()
+        if first.ordinal is not None:
+            replay.last_ordinal = first.ordinal
+        return replay
+
+    def _lines(self, size: int) -> Iterator[Line]:
+        for end, piece in self._file.lines(self._offset, size):
+            is_whole = end > self._offset
+            self._offset = end
+            line = decode_line(piece) if piece.strip() else None
+            if line is not None:
+                if not is_whole:
+                    # It lacks nothing but its line feed.
+                    self._offset += len(piece)
+                yield line
+            elif is_whole and piece.strip():
+                # A last one that is not whole may be one that is being written right now.
+                extra = {"path": str(self._path), "end": end}
+                logger.warning("rollout line skipped", extra=extra)
 
 
-def _bases(session: SessionMeta, path: Path, files_named: FilesNamed) -> list[list[Line]]:
-    """Give the lines of earlier files that a thread's history begins with, oldest first."""
-    found: list[list[Line]] = []
+def _bases(
+    session: SessionMeta, path: Path, files_named: FilesNamed
+) -> list[tuple[RolloutFile, int]]:
+    """Open the earlier files that a thread's history begins with, oldest first."""
+    found: list[tuple[RolloutFile, int]] = []
     while session.history_base is not None and len(found) < MAX_BASES:
         base = session.history_base
         earlier = next(_candidates(base, path, files_named), None)
         if earlier is None:
             logger.warning("beginning of a thread is missing", extra={"thread_id": base.thread_id})
             break
-        path = earlier
+        found.append((earlier, base.end_byte_offset))
+        path = earlier.path
         try:
-            session, _, lines = _read(path, base.end_byte_offset)
-        except ThreadCorrupt as error:
-            logger.warning("beginning of a thread is damaged", extra={"reason": error.reason})
+            session = session_meta(_first_line(earlier), path)
+        except StoreError as error:
+            logger.warning("beginning of a thread is damaged", extra={"reason": str(error)})
+            found.pop()[0].close()
             break
-        found.append(lines)
     return found[::-1]
 
 
-def _candidates(base: HistoryBase, path: Path, files_named: FilesNamed) -> Iterator[Path]:
-    for file in files_named(base.thread_id):
-        if file != path and _ends_there(file, base):
+def _first_line(file: RolloutFile) -> Line | None:
+    for _, piece in file.lines(0, file.size):
+        line = decode_line(piece)
+        if line is not None:
+            return line
+    return None
+
+
+def _base_lines(file: RolloutFile, end: int) -> Iterator[Line]:
+    pieces = file.lines(0, min(end, MAX_ROLLOUT_BYTES))
+    lines = (decode_line(piece) for _, piece in pieces)
+    known = (line for line in lines if line is not None)
+    next(known, None)
+    yield from known
+
+
+def _candidates(base: HistoryBase, path: Path, files_named: FilesNamed) -> Iterator[RolloutFile]:
+    for place in files_named(base.thread_id):
+        if place == path:
+            continue
+        try:
+            file = RolloutFile(place)
+        except StoreError:
+            continue
+        if _ends_there(file, base):
             yield file
+        else:
+            file.close()
 
 
-def _ends_there(path: Path, base: HistoryBase) -> bool:
+def _ends_there(file: RolloutFile, base: HistoryBase) -> bool:
     """Tell whether the line before the offset has the number that it must have."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(base.end_byte_offset)
-    except OSError:
+    end = base.end_byte_offset - 1
+    if end < 0 or file.read(end, end + 1) != b"\n":
         return False
-    if len(data) < base.end_byte_offset or not data.endswith(b"\n"):
-        return False
-    line = decode_line(data[data.rfind(b"\n", 0, -1) + 1 : -1])
+    start = file.rfind(b"\n", max(0, end - MAX_LINE_BYTES), end) + 1
+    line = decode_line(file.read(start, end))
     return line is not None and line.ordinal == base.end_ordinal_exclusive - 1

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from treadle.protocol import notifications as n
-from treadle.protocol.input import TextUserInput
+from treadle.protocol.input import TextUserInput, UserInput
 from treadle.protocol.item import (
     ItemCompletedNotification,
     ItemStartedNotification,
@@ -110,7 +110,7 @@ class Replay:
                     self._event(mark)
                 else:
                     self._record(mark)
-            except msgspec.DecodeError as error:
+            except Exception as error:  # noqa: BLE001  boundary: any program may have written it
                 logger.warning("rollout line skipped", extra={"reason": str(error)})
             self._check_cut()
 
@@ -147,7 +147,12 @@ class Replay:
         )
 
     def _open_items(self) -> list[ItemStartedNotification]:
-        started = [_item_started.decode(event.params) for event in self._started.values()]
+        started = []
+        for event in self._started.values():
+            try:
+                started.append(_item_started.decode(event.params))
+            except msgspec.DecodeError as error:
+                logger.warning("stored event skipped", extra={"reason": str(error)})
         return [event for event in started if self._timeline.find(event.turn_id) is not None]
 
     def _check_cut(self) -> None:
@@ -244,9 +249,16 @@ def _preview(stored: StoredThread) -> str:
         for item in turn.items:
             if isinstance(item, UserMessageThreadItem):
                 return preview(item)
-    return ""
+    # Acknowledged, though no turn has taken it up.
+    waiting = (given.content for given in stored.inputs.values() if given.content)
+    return preview_of(next(waiting, []))
 
 
 def preview(message: UserMessageThreadItem) -> str:
     """Give the words of a message, as a list of threads shows them."""
-    return "\n".join(part.text for part in message.content if isinstance(part, TextUserInput))
+    return preview_of(message.content)
+
+
+def preview_of(content: Iterable[UserInput]) -> str:
+    """Give the words of input."""
+    return "\n".join(part.text for part in content if isinstance(part, TextUserInput))

@@ -19,9 +19,7 @@ that another program wrote):
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -35,10 +33,12 @@ from treadle.protocol.tool import DynamicToolSpec
 from treadle.store.journal import ThreadCorrupt
 from treadle.store.records import AnyRecord
 from treadle.store.thread import ThreadMeta
-
-logger = logging.getLogger(__name__)
+from treadle.support.json_text import MAX_NESTING, is_nested_deeper, repair_json
 
 NULL: Final = Raw(b"null")
+# A value nested as deeply as the outside may send it, inside of what a line adds around it.
+MAX_LINE_NESTING: Final = 2 * MAX_NESTING
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class OwnEvent(Struct, frozen=True, tag_field="record", tag="event"):
@@ -79,54 +79,29 @@ class Line(Struct, frozen=True):
 _lines: Final = msgspec.json.Decoder(Line)
 
 
-def decode_lines(data: bytes, path: Path) -> list[Line]:
-    """Decode all whole lines; the damaged ones are left out with a warning."""
-    try:
-        return _lines.decode_lines(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return list(_decode_each(data, path))
-
-
-def _decode_each(data: bytes, path: Path) -> Iterator[Line]:
-    pieces = data.split(b"\n")
-    for number, piece in enumerate(pieces, 1):
-        if not piece.strip():
-            continue
-        line = decode_line(piece)
-        if line is not None:
-            yield line
-        elif number < len(pieces):
-            # The last piece has no line feed yet: somebody may be writing it right now.
-            logger.warning("rollout line skipped", extra={"path": str(path), "line": number})
-
-
 def decode_line(piece: bytes) -> Line | None:
     """Decode one line, or give nothing if it cannot be understood."""
+    if is_nested_deeper(piece, MAX_LINE_NESTING):
+        return None
     try:
         return _lines.decode(piece)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        return _lines.decode(_without_lone_surrogates(piece))
-    except (ValueError, RecursionError):
+        return _lines.decode(repair_json(piece.removeprefix(_BYTE_ORDER_MARK)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _without_lone_surrogates(piece: bytes) -> bytes:
-    value = json.loads(piece.decode("utf-8", "replace"))
-    text = json.dumps(value, ensure_ascii=False)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def parse_time(text: str) -> int | None:
     """Give the milliseconds of a line's timestamp."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def format_time(ms: int) -> str:

@@ -20,8 +20,8 @@ import msgspec
 from treadle.store.database import Database
 from treadle.store.files import ARCHIVED, SESSIONS
 from treadle.store.index import Index, Row
-from treadle.store.journal import ThreadCorrupt
 from treadle.store.names import read_names
+from treadle.store.reading import RolloutFile
 from treadle.store.rollout import SessionMeta
 from treadle.store.summary import summarize
 
@@ -171,19 +171,25 @@ class Scanner:
 
     def take(self, path: Path) -> Row | None:
         """Read a file into the index; one that is no rollout is remembered as such."""
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
+        stat = _state(str(path))
+        if stat is None:
             self.forget(path)
             return None
         try:
-            row = summarize(path, archived=path.parent.name == ARCHIVED, find_base=self._find_base)
-        except (ThreadCorrupt, OSError, msgspec.DecodeError) as error:
-            logger.warning("file skipped", extra={"path": str(path), "reason": str(error)})
+            with RolloutFile(path) as file:
+                # Before it is read: what is appended meanwhile shows by another size.
+                stat = file.stat()
+                archived = path.parent.name == ARCHIVED
+                row = summarize(file, archived=archived, find_base=self._find_base)
+        except Exception as error:  # noqa: BLE001  boundary: one file must not hide the others
+            self._skip(path, error)
             self.note(path, None, stat)
             return None
         self.add(path, row, stat)
         return row
+
+    def _skip(self, path: Path, error: Exception) -> None:
+        logger.warning("file skipped", extra={"path": str(path), "reason": str(error)})
 
     def _find_base(self, session: SessionMeta, depth: int = 0) -> Row | None:
         """Look at the file that another one begins in."""
@@ -194,13 +200,14 @@ class Scanner:
             if _segment(path.name) not in ("", base.thread_id):
                 continue
             try:
-                return summarize(
-                    path,
-                    archived=False,
-                    find_base=lambda inner: self._find_base(inner, depth + 1),
-                )
-            except (ThreadCorrupt, OSError, msgspec.DecodeError):
-                continue
+                with RolloutFile(path) as file:
+                    return summarize(
+                        file,
+                        archived=False,
+                        find_base=lambda inner: self._find_base(inner, depth + 1),
+                    )
+            except Exception as error:  # noqa: BLE001  boundary: another file than the one asked for
+                self._skip(path, error)
         return None
 
     def _recent(self) -> list[tuple[str, int, int, str]]:
@@ -219,13 +226,11 @@ class Scanner:
         for path, mtime_ns, size, thread_id in files:
             if thread_id in held:
                 continue
-            try:
-                stat = os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
-            except FileNotFoundError:
+            stat = _state(path)
+            if stat is None:
                 self.forget(Path(path))
                 changed = True
-                continue
-            if (stat.st_mtime_ns, stat.st_size) != (mtime_ns, size):
+            elif (stat.st_mtime_ns, stat.st_size) != (mtime_ns, size):
                 self.take(Path(path))
                 changed = True
         return changed
@@ -259,10 +264,10 @@ class Scanner:
     def _look_into(self, folders: Iterable[str]) -> None:
         """List the folders that have changed since they were listed last."""
         for folder in folders:
-            try:
-                mtime_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 - years of folders, each time
-            except FileNotFoundError:
+            stat = _state(folder)
+            if stat is None:
                 continue
+            mtime_ns = stat.st_mtime_ns
             with self._database.lock:
                 known = self._database.connection.execute(
                     "select mtime_ns from folders where path = ?", (folder,)
@@ -281,7 +286,9 @@ class Scanner:
         if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
             # Another file may come within the same tick: look again next time.
             mtime_ns = -1
-        there = set(_rollouts(folder)) if mtime_ns is not None else set()
+        there = _rollouts(folder) if mtime_ns is not None else set()
+        if there is None:
+            return
         with self._database.lock:
             found = self._database.connection.execute(
                 "select path from files where folder = ?", (folder,)
@@ -320,23 +327,43 @@ def _newest_first(folder: str) -> list[str]:
     """Give the folders in a folder; their names are numbers of one length."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry.path for entry in entries if entry.is_dir()), reverse=True)
+            found = [entry.path for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
+        return []
+    return sorted((path for path in found if os.path.isdir(path)), reverse=True)  # noqa: PTH112 - years of folders, each time
 
 
-def _rollouts(folder: str) -> Iterator[str]:
+def _rollouts(folder: str) -> set[str] | None:
+    """Give the rollouts in a folder, or nothing if it cannot be read now."""
     try:
         names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
+        return None
+    found = {f"{folder}/{name}" for name in names if name.startswith("rollout-")}
+    for path in found:
+        if path.endswith(".jsonl.zst"):
+            logger.warning("compressed rollout skipped", extra={"path": path})
+    return {path for path in found if path.endswith(".jsonl")}
+
+
+def _state(path: str) -> os.stat_result | None:
+    """Give the state of what a name leads to, of the link itself if it leads nowhere it can."""
+    try:
+        return os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
     except FileNotFoundError:
-        return
-    for name in names:
-        if not name.startswith("rollout-"):
-            continue
-        if name.endswith(".jsonl"):
-            yield f"{folder}/{name}"
-        elif name.endswith(".jsonl.zst"):
-            logger.warning("compressed rollout skipped", extra={"path": f"{folder}/{name}"})
+        return None
+    except OSError:
+        pass
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def _segment(name: str) -> str:

@@ -27,6 +27,7 @@ from treadle.store.lines import LineWriter
 from treadle.store.loading import Loaded, load
 from treadle.store.memory import MemoryJournal
 from treadle.store.names import append_name
+from treadle.store.reading import RolloutFile
 from treadle.store.records import MetadataChanged
 from treadle.store.rollout import decode_line, from_meta, session_meta
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
@@ -210,8 +211,9 @@ class Store:
         return place
 
     def _id_in(self, path: Path) -> str:
-        with path.open("rb") as file:
-            return session_meta(decode_line(file.readline()), path).id
+        with RolloutFile(path) as file:
+            _, piece = file.line_around(0)
+        return session_meta(decode_line(piece or b""), path).id
 
     def copy_entries(
         self,

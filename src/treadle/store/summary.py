@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,8 +13,9 @@ from treadle.store.foreign_items import read_item, read_legacy
 from treadle.store.foreign_settings import read_turn_context
 from treadle.store.index import Row
 from treadle.store.journal import ThreadCorrupt
-from treadle.store.records import MetadataChanged, Named, TurnContext
-from treadle.store.replay import preview
+from treadle.store.reading import RolloutFile
+from treadle.store.records import InputGiven, MetadataChanged, Named, TurnContext
+from treadle.store.replay import preview, preview_of
 from treadle.store.rollout import (
     Line,
     OwnEvent,
@@ -28,7 +27,12 @@ from treadle.store.rollout import (
 )
 
 # Rollouts are written without spaces, but others may write them otherwise.
-_USER: Final = (b'"user_message"', b'"UserMessage"', b'"type":"userMessage"')
+_MESSAGES: Final = (
+    b'"user_message"',
+    b'"UserMessage"',
+    b'"type":"userMessage"',
+    b'"record":"input"',
+)
 _CONTEXT: Final = b'"turn_context"'
 _STARTED: Final = b'"task_started"'
 _GIT: Final = b'"record":"metadata"'
@@ -39,32 +43,36 @@ _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
 
 FindBase = Callable[[SessionMeta], Row | None]
 
+# Of a larger file, only so much of its beginning and of its end is looked through.
+MAX_HEAD_BYTES: Final = 64 * 1024 * 1024
+MAX_TAIL_BYTES: Final = 256 * 1024 * 1024
 
-def summarize(path: Path, *, archived: bool, find_base: FindBase) -> Row:
+
+def summarize(file: RolloutFile, *, archived: bool, find_base: FindBase) -> Row:
     """Say what a list needs to know about a file.
 
     Raises:
         ThreadCorrupt: it does not begin as a rollout does.
     """
-    with path.open("rb") as file:
-        try:
-            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise ThreadCorrupt(str(path), "empty file") from None
-        with view:
-            return _Summary(view, path, find_base).row(archived=archived)
+    return _Summary(file, find_base).row(archived=archived)
 
 
 class _Summary:
-    def __init__(self, view: mmap.mmap, path: Path, find_base: FindBase) -> None:
-        end = view.find(b"\n")
-        first = decode_line(view[: end if end >= 0 else len(view)])
-        self._view = view
-        self._session = session_meta(first, path)
+    def __init__(self, file: RolloutFile, find_base: FindBase) -> None:
+        self._file = file
+        self._size = file.size
+        if not self._size:
+            raise ThreadCorrupt(str(file.path), "empty file")
+        head = (decode_line(piece) for _, piece in self._head())
+        first = next((line for line in head if line is not None), None)
+        self._session = session_meta(first, file.path)
         assert first is not None  # noqa: S101  session_meta has refused it otherwise
-        self._meta = to_meta(self._session, first, path)
+        self._meta = to_meta(self._session, first, file.path)
         self._first = first
         self._base = find_base(self._session) if self._session.history_base else None
+
+    def _head(self) -> Iterator[tuple[int, bytes]]:
+        return self._file.lines(0, min(self._size, MAX_HEAD_BYTES))
 
     def row(self, *, archived: bool) -> Row:
         message = self._preview()
@@ -100,10 +108,13 @@ class _Summary:
     def _preview(self) -> str | None:
         if self._base is not None and self._base.has_message:
             return self._base.meta.preview
-        for line in self._lines_with(_USER):
-            message = _user_message(line)
+        for _, piece in self._head():
+            if not any(word in piece for word in _MESSAGES):
+                continue
+            line = decode_line(piece)
+            message = None if line is None else _first_words(line)
             if message is not None:
-                return preview(message)
+                return message
         return None
 
     def _settings(self) -> TurnContext | None:
@@ -116,43 +127,38 @@ class _Summary:
         return read_turn_context(_payload(line), provider, None)
 
     def _last_time(self, default: int) -> int:
-        end = self._view.rfind(b"\n")
-        start = self._view.rfind(b"\n", 0, max(end, 0)) + 1
-        line = decode_line(self._view[start : max(end, 0)])
+        end = self._file.rfind(b"\n", max(0, self._size - MAX_TAIL_BYTES), self._size)
+        line = None if end <= 0 else self._line_at(end - 1)[0]
         return (parse_time(line.timestamp) if line is not None else None) or default
 
-    def _lines_with(self, words: tuple[bytes, ...]) -> Iterator[Line]:
-        place = 0
-        while True:
-            found = [at for at in (self._view.find(word, place) for word in words) if at >= 0]
-            if not found:
-                return
-            line, place = self._line_at(min(found))
-            if line is not None:
-                yield line
-
     def _last(self, word: bytes, is_it: Callable[[Line], bool]) -> Line | None:
-        end = len(self._view)
-        while (at := self._view.rfind(word, 0, end)) >= 0:
-            line, _ = self._line_at(at)
+        end, least = self._size, max(0, self._size - MAX_TAIL_BYTES)
+        while (at := self._file.rfind(word, least, end)) >= 0:
+            line, end = self._line_at(at)
             if line is not None and is_it(line):
                 return line
-            end = at
         return None
 
     def _line_at(self, at: int) -> tuple[Line | None, int]:
-        start = self._view.rfind(b"\n", 0, at) + 1
-        end = self._view.find(b"\n", at)
-        if end < 0:
-            end = len(self._view)
-        return decode_line(self._view[start:end]), end
+        """Give the line that an offset is in, and where it begins."""
+        start, piece = self._file.line_around(at)
+        return None if piece is None else decode_line(piece), start
 
 
 def _payload(line: Line) -> Mapping[str, JsonValue]:
     try:
         return _payloads.decode(line.payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
+
+
+def _first_words(line: Line) -> str | None:
+    """Give the words of a message of the user's, or nothing if the line holds none."""
+    if isinstance(line.treadle, InputGiven):
+        # Given to a turn, and acknowledged: it counts though no turn has taken it up yet.
+        return preview_of(line.treadle.content) if line.treadle.content else None
+    message = _user_message(line)
+    return None if message is None else preview(message)
 
 
 def _user_message(line: Line) -> UserMessageThreadItem | None:

@@ -17,7 +17,7 @@ from treadle.engine.asks import AskRefused
 from treadle.engine.errors import InvalidInput
 from treadle.engine.tools.image import IMAGE_OMITTED, IMAGE_UNREADABLE, is_image_url
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens, truncate
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
+from treadle.engine.tools.registry import Output, ToolCall, decode_arguments
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
@@ -88,7 +88,7 @@ class DynamicTool:
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Put the call to the clients and wait for the first answer."""
         item = DynamicToolCallThreadItem(
-            arguments=_read(call.input),
+            arguments=decode_arguments(call.input, object),
             id=call.id,
             status="inProgress",
             tool=self.name,
@@ -147,13 +147,6 @@ def give_tools(thread: Thread, tools: Sequence[DynamicToolSpec]) -> None:
 
 
 # -- calls
-
-
-def _read(arguments: str) -> JsonValue:
-    try:
-        return msgspec.json.decode(arguments)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ToolRefused(f"failed to parse function arguments: {error}") from error
 
 
 def _failure(text: str) -> DynamicToolCallResponse:

@@ -320,7 +320,4 @@ def _arguments(call: ToolCall) -> Raw:
     Raises:
         ToolRefused: they are no JSON object.
     """
-    try:
-        return msgspec.json.decode(call.input or "{}", type=dict[str, JsonValue])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ToolRefused(f"failed to parse function arguments: {error}") from error
+    return read_arguments(call, dict[str, JsonValue])

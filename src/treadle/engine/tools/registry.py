@@ -18,6 +18,7 @@ from treadle.engine.turn import Turn
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
 from treadle.support.gate import Gate
+from treadle.support.json_text import MAX_NESTING, is_nested_deeper
 
 logger = logging.getLogger(__name__)
 
@@ -229,17 +230,29 @@ def output_item(call: ToolCall, output: Output) -> ModelItem:
     return {"type": kind, "call_id": call.id, "output": output}
 
 
-A = TypeVar("A", bound=msgspec.Struct)
+A = TypeVar("A")
 
 
 def read_arguments(call: ToolCall, kind: type[A]) -> A:
-    """Read the arguments of a call as the struct that the tool declares.
+    """Read the arguments of a call as the type that the tool declares.
 
     Raises:
         ToolRefused: they do not fit; the text says where.
     """
+    return decode_arguments(call.input or "{}", kind)
+
+
+def decode_arguments(text: str, kind: type[A]) -> A:
+    """Decode arguments that a model wrote.
+
+    Raises:
+        ToolRefused: they are not JSON of this type, or nested too deeply to be stored.
+    """
+    if is_nested_deeper(text.encode(errors="replace")):
+        reason = f"nested deeper than {MAX_NESTING} levels"
+        raise ToolRefused(f"failed to parse function arguments: {reason}")
     try:
-        return msgspec.json.decode(call.input or "{}", type=kind)
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ToolRefused(f"failed to parse function arguments: {error}") from error
 

@@ -1,0 +1,47 @@
+"""JSON as bytes that other programs wrote: repair what no text may hold, measure its nesting."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_NESTING: Final = 128
+"""How deep JSON from outside may be nested: the limit of the reference's own parser."""
+
+_ESCAPES: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, which stays
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half a pair
+    rb"|\\[^u]"  # so that an escaped backslash begins nothing
+)
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
+
+
+def repair_json(document: bytes) -> bytes:
+    """Replace lone surrogates and invalid UTF-8 by replacement characters."""
+    valid = document.decode("utf-8", "replace").encode()
+    return _ESCAPES.sub(lambda found: b"\\ufffd" if len(found[0]) == 6 else found[0], valid)
+
+
+def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
+    """Tell whether arrays and objects are nested deeper than the limit; takes linear time.
+
+    Parsers recurse: a document that one accepts may be too deep for the next, and what is too
+    deep to be encoded again inside an answer makes everything beside it unreadable.
+    """
+    if len(document) <= 2 * limit or document.count(b"[") + document.count(b"{") <= limit:
+        return False
+    brackets = _STRINGS.sub(b"", document).translate(_TO_SQUARE, _NO_BRACKETS)
+    for _ in range(limit):
+        # Removes exactly one level: what becomes empty now goes in the next round.
+        outer = brackets.replace(b"[]", b"")
+        if len(outer) == len(brackets):
+            return len(outer) > limit
+        brackets = outer
+    return bool(brackets)
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which no UTF-8 can hold, by replacement characters."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
