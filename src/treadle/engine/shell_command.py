@@ -64,7 +64,14 @@ async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
     run.tell_started()
     env = environment(thread.settings.shell.environment, thread.id)
     try:
-        await thread.terminals.launch(run, argv, cwd=cwd, env=env, confinement=UNRESTRICTED)
+        await thread.terminals.launch(
+            run,
+            argv,
+            cwd=cwd,
+            env=env,
+            confinement=UNRESTRICTED,
+            limits=thread.settings.shell.command_limits(),
+        )
         if not await wait(run, seconds):
             run.stop(TIMED_OUT)
     except OSError as error:

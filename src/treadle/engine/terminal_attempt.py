@@ -151,6 +151,7 @@ class Attempt:
                 confinement=confinement,
                 size=self._size,
                 gate=gate,
+                limits=self._thread.settings.shell.command_limits(),
             )
         except SandboxUnavailable as error:
             raise self._cannot(str(error)) from error
@@ -190,6 +191,8 @@ class Attempt:
     def _seems_denied(self) -> bool:
         run = self.run
         if run.confinement.is_unrestricted or run.exit_code is None or run.is_over:
+            return False
+        if run.limit_hit is not None:
             return False
         return seems_denied(run.exit_code, run.output.text())
 

@@ -20,6 +20,7 @@ from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThread
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
 if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
     from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.process import Process
 
@@ -70,6 +71,11 @@ class Run:
         return self._is_over
 
     @property
+    def limit_hit(self) -> str | None:
+        """Why its process was killed, if it was for one of its limits."""
+        return None if self.process is None else self.process.limit_hit
+
+    @property
     def seconds(self) -> float:
         """How long it has run."""
         return time.monotonic() - self._began
@@ -83,6 +89,7 @@ class Run:
         confinement: Confinement,
         size: tuple[int, int] | None = None,
         gate: Gate | None = None,
+        limits: Limits | None = None,
     ) -> Process:
         """Start the process, or another one after it has ended.
 
@@ -105,6 +112,7 @@ class Run:
             on_output=self._on_output,
             size=size,
             gate=gate,
+            limits=limits,
         )
         return self.process
 
@@ -124,6 +132,8 @@ class Run:
         """Note that the process has ended; unless somebody wants to judge that, so has the item."""
         if not self._is_over:
             self.exit_code = code
+            if self.limit_hit is not None:
+                self.note(self.limit_hit)
             self._add_notes()
         self.exited.set()
         if not self.is_held:

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.engine.tools.output import DEFAULT_TOKENS
 from treadle.protocol.base import JsonValue
+
+if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
 
 SHELLS: Final = ("bash", "zsh", "sh")
 # A program of this name elsewhere is somebody's file, and what it does with a script is unknown.
@@ -45,6 +48,16 @@ class ShellSettings:
     max_poll_ms: int = 300_000
     # Caps what the model asks for, and replaces what it gets without asking.
     max_output_tokens: int | None = None
+    # What one command may use; `None` for the defaults.
+    limits: Limits | None = None
+
+    def command_limits(self) -> Limits:
+        """Return the limits of a command that is started now."""
+        if self.limits is not None:
+            return self.limits
+        from treadle.sandbox.limits import default_limits
+
+        return default_limits()
 
     def budget(self, wanted: float | None = None) -> int:
         """How many tokens of an output the model gets."""

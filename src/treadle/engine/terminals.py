@@ -21,6 +21,7 @@ from treadle.sandbox.policy import Confinement
 from treadle.support.tasks import Nursery
 
 if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
     from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.process import Process
 
@@ -57,6 +58,7 @@ class Terminals:
         confinement: Confinement,
         size: tuple[int, int] | None = None,
         gate: Gate | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Start the process of a run, and look after it until its end.
 
@@ -65,7 +67,13 @@ class Terminals:
             OSError: it cannot be started.
         """
         process = await run.start(
-            argv, cwd=cwd, env=env, confinement=confinement, size=size, gate=gate
+            argv,
+            cwd=cwd,
+            env=env,
+            confinement=confinement,
+            size=size,
+            gate=gate,
+            limits=limits,
         )
         self._running[run] = None
         run.turn.at_end(lambda: self._on_turn_end(run))

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from treadle.sandbox.limits import Bounds
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
@@ -18,6 +20,8 @@ class Descriptors:
     is_terminal: bool = False
     # Where a command that has a gate hands its listener out.
     gate: int | None = None
+    # What the command may use; `None` for one that has no limits.
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +31,5 @@ class Child:
     pid: int
     exited: asyncio.Future[int]
     kill: Callable[[], None]
+    # Why it was killed, if it was for a limit; known when it has ended.
+    limit_hit: Callable[[], str | None] = lambda: None

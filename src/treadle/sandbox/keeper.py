@@ -5,12 +5,13 @@ command leaves behind: nothing that a command starts can get away from its guard
 session nor by a double fork. The guard ends all of it when the server says so by closing the
 command's line, which is also what happens when the server dies, however it dies.
 
-It is run by its path with as little of Python as possible, and imports nothing of this package.
+It is run by its path with as little of Python as possible, and imports nothing of this package but
+the file beside it.
 """
 
 # The other side of its messages is keeping.py. No pathlib and no subprocess: they cost more to
 # import than all the rest, and the first command waits for it.
-# ruff: noqa: PTH106, PTH123, PTH208
+# ruff: noqa: PTH100, PTH106, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import termios
 import time
 
@@ -29,11 +31,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from treadle.sandbox import keeper_limits
+else:
+    # Last and only for this: nothing beside this file takes the place of a module of Python's.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import keeper_limits
+
+    sys.path.pop()
+
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
-_HIGH, _DESCRIPTORS, _MOST_FDS = 128, 2**31 - 1, 250
+_DESCRIPTORS, _MOST_FDS = 2**31 - 1, 250
+
+# What Python or the guard has changed, and a command must find as usual.
+_DEFAULTS = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,24 +56,68 @@ def main() -> None:
     os.setsid()
     os.chdir("/")
     os.closerange(3, _DESCRIPTORS)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # For guards only, and ignored by those that have just been forked.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     server = socket.socket(fileno=0)
+    poll = select.poll()
+    poll.register(server, select.POLLIN)
+    watch = _Watch()
     while True:
-        data, fds, _flags, _address = socket.recv_fds(server, 1, _MOST_FDS)
+        has_order = poll.poll(watch.milliseconds)
+        watch.tick()
+        if not has_order:
+            continue
+        data, fds, _flags, _address = socket.recv_fds(server, 64, _MOST_FDS)
         if not data:
             return
         try:
-            if os.fork() == 0:
+            guard = os.fork()
+            if guard == 0:
                 server.close()
                 try:
                     _Guard(fds).run()
                 finally:
                     os._exit(0)
+            watch.add(guard, data)
         except OSError as error:
             # No more processes: one command cannot be started, the keeper goes on.
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
         for fd in fds:
             os.close(fd)
+
+
+class _Watch:
+    """The guards that run; those whose commands have limits are woken when the machine fills."""
+
+    def __init__(self) -> None:
+        self._signs = keeper_limits.Signs()
+        self._limited: set[int] = set()
+        self._next = 0.0
+
+    @property
+    def milliseconds(self) -> int | None:
+        """How long to wait for the next order at most."""
+        return round(keeper_limits.TICK_SECONDS * 1000) if self._limited else None
+
+    def add(self, guard: int, order: bytes) -> None:
+        if self._signs.expect(order):
+            self._limited.add(guard)
+
+    def tick(self) -> None:
+        if (now := time.monotonic()) < self._next:
+            return
+        self._next = now + keeper_limits.TICK_SECONDS
+        self._reap()
+        if self._limited and self._signs.have_grown():
+            for guard in self._limited:
+                os.kill(guard, signal.SIGUSR1)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                self._limited.discard(ended)
+        if not self._limited:
+            self._signs.forget()
 
 
 class _Guard:
@@ -72,11 +129,14 @@ class _Guard:
             order.seek(0)
             fields = order.read().split(b"\0")
         self._options, self._cwd, self._filter = fields[0].decode().split(), fields[1], fields[2]
-        words, names = 5 + int(fields[3]), int(fields[4])
-        self._argv, self._env = fields[5:words], fields[words + names :]
+        words, names, folders = map(int, fields[4:7])
+        self._argv, fields = fields[7 : 7 + words], [*fields[:4], *fields[7 + words :]]
+        taken, watched = fields[4 : 4 + names], fields[4 + names : 4 + names + folders]
+        self._env = fields[4 + names + folders :]
+        self._limits = keeper_limits.Limits(fields[3].decode(), watched)
         self._streams, rest = fds[2:5], fds[5:]
         # Names that are taken until the command has ended, each with the lock on it.
-        self._taken = list(zip(fields[words : words + names], rest, strict=False))
+        self._taken = list(zip(taken, rest, strict=False))
         # A Landlock ruleset to put on, or else for the command to inherit.
         self._extra = rest[names:]
         self._wakeups, self._writer = os.pipe()
@@ -84,7 +144,8 @@ class _Guard:
     def run(self) -> None:
         os.set_blocking(self._wakeups, False)
         os.set_blocking(self._writer, False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        for number in (signal.SIGCHLD, signal.SIGUSR1):
+            signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         _control(_PR_SET_CHILD_SUBREAPER, 1)
         pid = self._start()
@@ -118,9 +179,10 @@ class _Guard:
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            for number in _DEFAULTS:
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
+            self._limits.apply()
             if "terminal" in self._options:
                 fcntl.ioctl(self._streams[0], termios.TIOCSCTTY, 0)
             for target, fd in enumerate(self._streams):
@@ -147,8 +209,9 @@ class _Guard:
         """Close all but stdio and what is inherited; what came over a socket would stay open."""
         for _path, fd in self._taken:
             os.close(fd)
-        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, _HIGH) for fd in (failure, *self._extra)]
-        os.closerange(3, _HIGH)
+        high = keeper_limits.high_descriptor()
+        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, high) for fd in (failure, *self._extra)]
+        os.closerange(3, high)
         os.set_inheritable(kept[0], False)
         for target, fd in enumerate(kept[1:], start=3):
             os.dup2(fd, target)
@@ -160,11 +223,12 @@ class _Guard:
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         poll.register(self._wakeups, select.POLLIN)
+        is_urgent = False
         while True:
             code, has_more = _reap(pid)
             is_last = code is not None and "ends" in self._options
             if is_last and has_more:
-                for descendant in _descendants():
+                for descendant in keeper_limits.descendants():
                     _signal(descendant)
             if code is not None:
                 # What was signalled runs no more; its end need not be waited for.
@@ -172,9 +236,12 @@ class _Guard:
                 self._tell("exited", code)
             if not has_more:
                 return
-            if is_last or self._line.fileno() in dict(poll.poll()):
+            hit = None if is_last else self._limits.look(is_urgent=is_urgent)
+            if hit is not None:
+                self._tell("limit", hit)
+            if is_last or hit or self._line.fileno() in dict(poll.poll(self._limits.due())):
                 break
-            self._drain()
+            is_urgent = signal.SIGUSR1 in self._drain()
         _signal(-pid)
         code = self._sweep(pid)
         self._release()
@@ -196,10 +263,13 @@ class _Guard:
         A set-user-id program may refuse to go, so this ends at some time.
         """
         found = 128 + signal.SIGKILL
+        known: set[int] = set()
         deadline = time.monotonic() + _SWEEP_SECONDS
         while time.monotonic() < deadline:
-            for descendant in _descendants():
-                _signal(descendant)
+            if not known >= (killed := _kill_descendants()):
+                # As long as there are new ones, as in a fork bomb, this is not over.
+                known |= killed
+                deadline = time.monotonic() + _SWEEP_SECONDS
             code, has_more = _reap(pid)
             found = found if code is None else code
             if not has_more:
@@ -209,9 +279,11 @@ class _Guard:
             self._drain()
         return found
 
-    def _drain(self) -> None:
+    def _drain(self) -> bytes:
+        """Return the numbers of the signals that came."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._wakeups, 4096)
+            return os.read(self._wakeups, 4096)
+        return b""
 
     def _tell(self, word: str, value: object) -> None:
         with contextlib.suppress(OSError):
@@ -232,33 +304,13 @@ def _reap(pid: int) -> tuple[int | None, bool]:
             code = _exit_code(status)
 
 
-def _descendants() -> list[int]:
-    found = _children(os.getpid())
+def _kill_descendants() -> set[int]:
+    """Kill every process below this one, each as soon as it is found: it could fork meanwhile."""
+    found = keeper_limits.children(os.getpid())[0]
     for pid in found:
-        found += _children(pid)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    """The children of a process; a kernel that keeps no list of them is asked about everybody."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
-        return found
-    return [child for child, parent in _parents() if parent == pid]
-
-
-def _parents() -> list[tuple[int, int]]:
-    """Every process and its parent."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name of a program may hold anything, so count from its end.
-                found.append((int(name), int(file.read().rsplit(b")", 1)[1].split()[1])))
-    return found
+        found += keeper_limits.children(pid)[0]
+        _signal(pid)
+    return set(found)
 
 
 def _confine(ruleset: int, steps: bytes) -> None:

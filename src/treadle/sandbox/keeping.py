@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle.sandbox.child import Child, Descriptors
+from treadle.sandbox.limits import Bounds
 from treadle.sandbox.placeholders import Placeholder
 
 _SCRIPT: Final = Path(__file__).with_name("keeper.py")
@@ -73,29 +74,35 @@ class Keeper:
         options = {"terminal": fds.is_terminal, "confined": confined is not None, "ends": ends}
         chosen = " ".join(name for name, is_on in options.items() if is_on)
         names = [holder.path for holder in placeholders]
-        head = [chosen, cwd, confined.program.hex() if confined else ""]
-        counts = [str(len(argv)), str(len(names))]
+        bounds = fds.bounds
+        words = "" if bounds is None else bounds.limits.words()
+        folders = () if bounds is None else bounds.folders
+        head = [chosen, cwd, confined.program.hex() if confined else "", words]
+        counts = [str(len(argv)), str(len(names)), str(len(folders))]
         entries = [f"{name}={value}" for name, value in env.items()]
         taken = [holder.fd for holder in placeholders]
         extra = [*inherited, *([confined.ruleset] if confined else [])]
         line = self._send(
-            _joined([*head, *counts, *argv, *names, *entries]),
+            _joined([*head, *counts, *argv, *names, *folders, *entries]),
             [fds.stdin, fds.stdout, fds.stderr, *taken, *extra],
             {"cwd": cwd, "exec": argv[0]},
+            bounds,
         )
         try:
             pid = await line.started
         except BaseException:
             line.hang_up()
             raise
-        return Child(pid, line.exited, line.hang_up)
+        return Child(pid, line.exited, line.hang_up, line.limit_hit)
 
-    def _send(self, order: bytes, fds: Sequence[int], places: Mapping[str, str]) -> _Line:
+    def _send(
+        self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
+    ) -> _Line:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        line = _Line(ours.detach(), places)
+        line = _Line(ours.detach(), places, bounds)
         try:
             with theirs, _memory(order) as memory, _borrowed(self._fd) as keeper:
-                socket.send_fds(keeper, [b"!"], [theirs.fileno(), memory, *fds])
+                socket.send_fds(keeper, [_signs(bounds)], [theirs.fileno(), memory, *fds])
         except BrokenPipeError as error:
             line.close()
             raise KeeperGone(str(error)) from error
@@ -114,8 +121,10 @@ class Keeper:
 class _Line:
     """What a guard says about one command."""
 
-    def __init__(self, fd: int, places: Mapping[str, str]) -> None:
+    def __init__(self, fd: int, places: Mapping[str, str], bounds: Bounds | None) -> None:
         os.set_blocking(fd, False)
+        self._bounds = bounds
+        self._limit_hit: str | None = None
         self._fd = fd
         # What to name when the step of this name fails.
         self._places = places
@@ -131,6 +140,12 @@ class _Line:
         if self._is_open:
             with contextlib.suppress(OSError), _borrowed(self._fd) as line:
                 line.shutdown(socket.SHUT_WR)
+
+    def limit_hit(self) -> str | None:
+        """Why the guard killed the command, if it did for a limit."""
+        if self._limit_hit is None and self._bounds is not None and self.exited.done():
+            return self._bounds.reason_of_exit(self.exited.result())
+        return self._limit_hit
 
     def close(self) -> None:
         if self._is_open:
@@ -159,12 +174,23 @@ class _Line:
         word, value, *rest = line.split()
         if word == "started" and not self.started.done():
             self.started.set_result(int(value))
+        elif word == "limit" and self._bounds is not None:
+            self._limit_hit = self._bounds.reason(value, *map(int, rest))
         elif word == "exited" and not self.exited.done():
             self.exited.set_result(int(value))
         elif word == "failed" and not self.started.done():
             number = int(value)
             place = self._places.get(rest[0], rest[0])
             self.started.set_exception(OSError(number, os.strerror(number), place))
+
+
+def _signs(bounds: Bounds | None) -> bytes:
+    """What the keeper looks for on the machine while a command with these limits runs."""
+    if bounds is None:
+        return b"!"
+    limits = bounds.limits
+    found = [limits.processes, limits.memory, limits.open_files]
+    return " ".join("-" if value is None else str(value) for value in found).encode()
 
 
 def _joined(words: list[str]) -> bytes:

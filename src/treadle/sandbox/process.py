@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.launch import launch
+from treadle.sandbox.limits import Bounds, Limits
 from treadle.sandbox.policy import Confinement
 
 if TYPE_CHECKING:
@@ -60,10 +61,12 @@ class Process:
         size: tuple[int, int] | None = None,
         has_stdin: bool = False,
         gate: Gate | None = None,
+        limits: Limits | None = None,
     ) -> Self:
         """Run a command; with a size of rows and columns, on a terminal of its own.
 
         A confinement that has a gate needs one, which is open for as long as the command runs.
+        Without limits, the command may use what this process may use.
 
         Raises:
             SandboxUnavailable: it should be confined and nothing here can do that.
@@ -74,6 +77,9 @@ class Process:
                 descriptors, readers, stdin = _pipes(ours, theirs, on_output, has_stdin=has_stdin)
             else:
                 descriptors, readers, stdin = _terminal(ours, theirs, on_output, size)
+            if limits is not None:
+                bounds = Bounds(limits, _fillable(confinement, cwd, env))
+                descriptors = replace(descriptors, bounds=bounds)
             if gate is not None:
                 ours.callback(gate.close)
                 descriptors = replace(descriptors, gate=gate.descriptor)
@@ -91,6 +97,11 @@ class Process:
     def exit_code(self) -> int | None:
         """The exit code, 128 and the number for a signal; `None` while it runs."""
         return self._child.exited.result() if self._child.exited.done() else None
+
+    @property
+    def limit_hit(self) -> str | None:
+        """Why it was killed, if it was for one of its limits; `None` while it runs."""
+        return self._child.limit_hit() if self._child.exited.done() else None
 
     async def wait(self) -> int:
         """Wait for the end of the command and of its output; gives the exit code."""
@@ -266,6 +277,13 @@ class _Writer:
         finally:
             if not self._is_closed:
                 loop.remove_writer(self._fd)
+
+
+def _fillable(confinement: Confinement, cwd: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders whose file systems a command could fill."""
+    if confinement.is_unrestricted:
+        return tuple(dict.fromkeys((cwd, env.get("TMPDIR") or "/tmp")))  # noqa: S108 - only watched
+    return tuple(root.path for root in confinement.writable)
 
 
 _Ends = tuple[Descriptors, list[_Reader], _Writer | None]

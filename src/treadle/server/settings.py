@@ -150,6 +150,7 @@ def _configured(
             environment=effective.shell_environment_policy,
             max_poll_ms=effective.background_terminal_max_timeout,
             max_output_tokens=effective.tool_output_token_limit,
+            limits=effective.command_limits(),
         ),
         web_search=effective.web_search,
         web_search_options=_web_search_options(effective.tools),

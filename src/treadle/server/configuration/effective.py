@@ -26,6 +26,7 @@ from treadle.server.configuration.settings import Settings, Table
 
 if TYPE_CHECKING:
     from treadle.engine.settings import Profile
+    from treadle.sandbox.limits import Limits
     from treadle.sandbox.network.policy import NetworkPolicy
 
 
@@ -110,6 +111,11 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
         layers = [self.origins.get(key) for key in ("sandbox_mode", "default_permissions")]
         places = [-1 if layer is None else self.layers.index(layer) for layer in layers]
         return places[0] > places[1]
+
+    def command_limits(self) -> Limits | None:
+        """The limits of commands; `None` where the configuration mentions none."""
+        table = None if self.sandbox is None else self.sandbox.limits
+        return None if table is None else table.read()
 
     def sandbox_policy(self, mode: SandboxMode | None = None) -> SandboxPolicy:
         """The policy that a mode stands for, or the one in force if none is named."""

@@ -7,7 +7,7 @@ bring warnings about settings that are perfectly right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import field
@@ -29,6 +29,9 @@ from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMo
 from treadle.protocol.requirements import CliAuthCredentialsStoreMode
 from treadle.server.config_file import ConfigError
 
+if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
+
 Table: TypeAlias = dict[str, JsonValue]
 
 
@@ -38,11 +41,39 @@ class ProjectTable(msgspec.Struct, frozen=True):
     trust_level: Literal["trusted", "untrusted"] | None = None
 
 
+class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one command may use; see docs/sandbox.md. Null is what the file does not mention."""
+
+    processes: int | str | None = None
+    memory: int | str | None = None
+    cpu_seconds: int | str | None = None
+    open_files: int | str | None = None
+    file_size: int | str | None = None
+    disk_reserve: int | str | None = None
+    nice: int | str | None = None
+    output_file: int | str | None = None
+
+    def read(self) -> Limits:
+        """Return the limits, with defaults for what is not mentioned.
+
+        Raises:
+            ConfigError: a value is not what its key takes.
+        """
+        # Costs an import that most servers can do without at their start.
+        from treadle.sandbox.limits import BadLimit, read_limits
+
+        try:
+            return read_limits(msgspec.to_builtins(self))
+        except BadLimit as error:
+            raise ConfigError(str(error), key=f"sandbox.limits.{error.key}") from error
+
+
 class SandboxTable(msgspec.Struct, frozen=True):
     """How commands are confined where there is a choice; ours, read when a client comes."""
 
     # Keeps .git and the like read-only where only Landlock works; nothing new beside them then.
     landlock_protects: bool = False
+    limits: LimitsTable | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +222,10 @@ def unknown_keys(table: Mapping[str, JsonValue]) -> list[str]:
             unknown += _unknown_in(f"model_providers.{name}", provider, _KNOWN_OF_PROVIDER)
     sandbox = table.get("sandbox_workspace_write")
     unknown += _unknown_in("sandbox_workspace_write", sandbox, _KNOWN_OF_SANDBOX)
+    own = table.get("sandbox")
+    unknown += _unknown_in("sandbox", own, frozenset(SandboxTable.__struct_fields__))
+    limits = own.get("limits") if isinstance(own, dict) else None
+    unknown += _unknown_in("sandbox.limits", limits, frozenset(LimitsTable.__struct_fields__))
     return sorted(unknown)
 
 
@@ -205,11 +240,14 @@ def check(table: Mapping[str, JsonValue]) -> Settings:
         ConfigError: a value does not fit; names its dotted key and what was expected.
     """
     try:
-        return msgspec.convert(table, Settings)
+        settings = msgspec.convert(table, Settings)
     except msgspec.ValidationError as error:
         fault = explain(error, Settings)
         path = _named(table, fault.path)
         raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
+    if settings.sandbox is not None and settings.sandbox.limits is not None:
+        settings.sandbox.limits.read()
+    return settings
 
 
 def _named(table: Mapping[str, JsonValue], path: str) -> str:

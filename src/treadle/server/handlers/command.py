@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.network.policy import NetworkPolicy
     from treadle.sandbox.process import Process
+    from treadle.server.configuration.effective import EffectiveConfig
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -108,6 +109,11 @@ class ClientCommand:
         if self._unsent_size > MAX_UNSENT and self.process is not None:
             self.process.pause()
 
+    def add_note(self, text: str) -> None:
+        """Say on stderr why the command was killed, whatever the cap on its output is."""
+        self._room["stderr"] = None
+        self.on_output("stderr", f"{text}\n".encode())
+
     def output(self, stream: CommandExecOutputStream) -> str:
         """What was kept for the answer."""
         return decode(bytes(self._kept[stream]))
@@ -154,6 +160,8 @@ async def command_exec(
         try:
             async with command.sending():
                 code = await _wait(process, params)
+                if process.limit_hit is not None:
+                    command.add_note(process.limit_hit)
         finally:
             process.kill()
     finally:
@@ -237,13 +245,15 @@ def _check_size(size: CommandExecTerminalSize) -> None:
 async def _start(
     session: ClientSession, command: ClientCommand, params: CommandExecParams
 ) -> Process:
+    from treadle.sandbox.limits import default_limits
     from treadle.sandbox.process import Process
 
     cwd = working_folder(params.cwd)
     size = params.size or _DEFAULT_SIZE
     session.server.threads.expect_commands()
     try:
-        confinement, environ, gate = _surroundings(session, params, cwd)
+        effective = session.server.configuration.effective(cwd)
+        confinement, environ, gate = _surroundings(session, params, cwd, effective)
         command.process = await Process.start(
             params.command,
             cwd=cwd,
@@ -253,6 +263,7 @@ async def _start(
             size=(size.rows, size.cols) if params.tty else None,
             has_stdin=params.stream_stdin,
             gate=gate,
+            limits=effective.command_limits() or default_limits(),
         )
     except SandboxUnavailable as error:
         message = f"failed to spawn command: {error}"
@@ -267,10 +278,9 @@ async def _start(
 
 
 def _surroundings(
-    session: ClientSession, params: CommandExecParams, cwd: str
+    session: ClientSession, params: CommandExecParams, cwd: str, effective: EffectiveConfig
 ) -> tuple[Confinement, dict[str, str], Gate | None]:
     """What the command may do, the variables that it sees, and its way to chosen hosts."""
-    effective = session.server.configuration.effective(cwd)
     environ = allowed(effective.shell_environment_policy, os.environ)
     for name, value in (params.env or {}).items():
         if value is None:

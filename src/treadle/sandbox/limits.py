@@ -1,0 +1,254 @@
+"""Limits for commands: their values, how the configuration states them, and what a kill says.
+
+The guard of a command enforces them (`keeper_limits.py`); this module only decides about them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final, TypeAlias
+
+Setting: TypeAlias = int | str
+"""A limit as `[sandbox.limits]` states it: a number, a size, a share, or "none"."""
+
+_MIB: Final = 1024**2
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) ?%")
+_OFF: Final = "none"
+_MAX: Final = 2**62
+# With these a shell reports that the kernel ended a program for its CPU time or its file's size.
+_OUT_OF_CPU, _FILE_TOO_LARGE = 128 + 24, 128 + 25
+
+
+class BadLimit(ValueError):
+    """A limit in the configuration has a value that it cannot have."""
+
+    def __init__(self, key: str, value: Setting, expected: str) -> None:
+        super().__init__(f"sandbox.limits.{key} is {value!r}, expected {expected}")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Free space that commands must leave on a file system: the lesser of both."""
+
+    size: int
+    permille: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one command and everything that it starts may use; `None` is no limit."""
+
+    processes: int | None = None
+    memory: int | None = None
+    cpu_seconds: int | None = None
+    open_files: int | None = None
+    file_size: int | None = None
+    disk_reserve: Reserve | None = None
+    nice: int = 0
+    output_file: int | None = None
+
+    def words(self) -> str:
+        """The limits as the guard reads them."""
+        values = {
+            "processes": self.processes,
+            "memory": self.memory,
+            "cpu_seconds": self.cpu_seconds,
+            "open_files": self.open_files,
+            "file_size": self.file_size,
+            "nice": self.nice or None,
+        }
+        if self.disk_reserve is not None:
+            values["reserve"] = self.disk_reserve.size
+            values["permille"] = self.disk_reserve.permille
+        return " ".join(f"{key}={value}" for key, value in values.items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits of one command, and the folders whose file systems it could fill."""
+
+    limits: Limits = field(default_factory=Limits)
+    folders: tuple[str, ...] = ()
+
+    def reason(self, key: str, place: int = 0) -> str:
+        """Say which limit a command was killed for."""
+        limits = self.limits
+        match key:
+            case "processes":
+                fault = f"more than {limits.processes:,} processes and threads"
+            case "memory":
+                fault = f"more than {shown(limits.memory)} of memory"
+            case "cpu_seconds":
+                fault = f"more than {limits.cpu_seconds:,} seconds of CPU time"
+            case "open_files":
+                fault = f"far more than {limits.open_files:,} open files in all its processes"
+            case "file_size":
+                fault = f"a file larger than {shown(limits.file_size)}"
+            case _:
+                folder = self.folders[place] if place < len(self.folders) else "the workspace"
+                fault = f"too little space left on the file system of {folder}"
+        return f"killed: {fault} (sandbox.limits.{key})"
+
+    def reason_of_exit(self, code: int) -> str | None:
+        """Say which limit of the kernel's own an exit code stands for, if it does."""
+        if code == _FILE_TOO_LARGE and self.limits.file_size is not None:
+            return self.reason("file_size")
+        if code == _OUT_OF_CPU and self.limits.cpu_seconds is not None:
+            return self.reason("cpu_seconds")
+        return None
+
+
+def shown(size: int | None) -> str:
+    """Write a size for people."""
+    value, unit = float(size or 0), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}".replace(".0 ", " ")
+
+
+# -- the configuration
+
+_COUNT: Final = 'a whole number of at least {}, or 0 or "none" for no limit'
+_BYTES: Final = 'bytes, a size such as "4GiB", or 0 or "none" for no limit'
+_PART: Final = 'bytes, a size such as "4GiB", a share such as "75%", or 0 or "none" for no limit'
+_NICE: Final = "a whole number from 0 to 19"
+_WORST: Final = 19
+
+
+def read_limits(table: Mapping[str, Setting]) -> Limits:
+    """Read `[sandbox.limits]`; what it does not mention has its default.
+
+    Raises:
+        BadLimit: a value is not what its key takes.
+    """
+    return Limits(
+        processes=_count(table, "processes", _default_processes()),
+        memory=_size(table, "memory", memory_of_machine() * 3 // 4, whole=memory_of_machine()),
+        cpu_seconds=_count(table, "cpu_seconds", None),
+        open_files=_count(table, "open_files", 65_536, least=16),
+        file_size=_size(table, "file_size", None),
+        disk_reserve=_reserve(table),
+        nice=_nice(table),
+        output_file=_size(table, "output_file", 1024 * _MIB),
+    )
+
+
+@cache
+def default_limits() -> Limits:
+    """Return the limits of a configuration that does not mention any."""
+    return read_limits({})
+
+
+def _count(
+    table: Mapping[str, Setting], key: str, default: int | None, *, least: int = 1
+) -> int | None:
+    value = table.get(key, default)
+    if value is None or value in (_OFF, 0):
+        return None
+    if isinstance(value, str) or not least <= value < _MAX:
+        raise BadLimit(key, value, _COUNT.format(least))
+    return value
+
+
+def _nice(table: Mapping[str, Setting]) -> int:
+    value = table.get("nice", 5)
+    if value == _OFF:
+        return 0
+    if isinstance(value, str) or not 0 <= value <= _WORST:
+        raise BadLimit("nice", value, _NICE)
+    return value
+
+
+def _size(
+    table: Mapping[str, Setting], key: str, default: int | None, *, whole: int | None = None
+) -> int | None:
+    value = table.get(key, default)
+    if value is None or value == _OFF:
+        return None
+    size, expected = None, _BYTES if whole is None else _PART
+    if isinstance(value, int):
+        size = value
+    elif match := _SIZE.fullmatch(value.strip().lower()):
+        unit = _UNITS.get(match[2])
+        size = None if unit is None else round(float(match[1]) * unit)
+    elif whole is not None and (permille := _permille(value)) is not None:
+        size = whole * permille // 1000
+    if size is None or not 0 <= size < _MAX:
+        raise BadLimit(key, value, expected)
+    return size or None
+
+
+def _reserve(table: Mapping[str, Setting]) -> Reserve | None:
+    value = table.get("disk_reserve")
+    if value is None:
+        return Reserve(512 * _MIB, 20)
+    if isinstance(value, str) and (permille := _permille(value)) is not None:
+        return Reserve(_MAX, permille)
+    # A share was looked for; the words about it belong to what is expected.
+    size = _size(table, "disk_reserve", None, whole=0)
+    return None if size is None else Reserve(size)
+
+
+def _permille(value: str) -> int | None:
+    match = _SHARE.fullmatch(value.strip())
+    permille = round(float(match[1]) * 10) if match else 0
+    return permille if 0 < permille <= 1000 else None
+
+
+# -- the machine
+
+
+def _default_processes() -> int:
+    """4096, more on a machine with many cores, and never so many that no process id is left."""
+    wanted = max(4096, 256 * (os.cpu_count() or 1))
+    most = _first_number(["/proc/sys/kernel/pid_max"])
+    return wanted if most is None else max(64, min(wanted, most // 2))
+
+
+@cache
+def memory_of_machine() -> int:
+    """Return the memory that this process can have at most: the machine's, or its cgroup's."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = _first_number(_memory_files())
+    return total if found is None else min(total, found)
+
+
+def _memory_files() -> Iterable[str]:
+    """Where a memory limit may be: of the own cgroup if that is visible, else of the mount's."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+    top = "/sys/fs/cgroup"
+    for path in (own.get(""), ""):
+        if path is not None:
+            yield f"{top}{path}/memory.max"
+    for path in (own.get("memory"), ""):
+        if path is not None:
+            yield f"{top}/memory{path}/memory.limit_in_bytes"
+
+
+def _first_number(paths: Iterable[str]) -> int | None:
+    """Read the first file that holds a number."""
+    for path in paths:
+        try:
+            return int(Path(path).read_bytes())
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return None
