@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from treadle.engine.approvals import BY_USER
@@ -27,8 +28,9 @@ from treadle.protocol.network import NetworkApprovalContext, NetworkPolicyAmendm
 from treadle.protocol.server_requests import ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.gate import Gate
-from treadle.sandbox.network.hosts import is_local_name, normal
+from treadle.sandbox.network.hosts import Address, is_local_host, meanings, normal
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
+from treadle.sandbox.network.tunnel import Resolve, resolve
 from treadle.store.records import Decided
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
@@ -65,14 +67,28 @@ def open_gate(thread: Thread, run: Run) -> tuple[Gate, dict[str, str]]:
     return hosts.gate(run, policy), environment(policy)
 
 
-def closed_gate(policy: NetworkPolicy, rules: Rules, tasks: Nursery) -> Gate:
+def closed_gate(
+    policy: NetworkPolicy, rules: Rules, tasks: Nursery, *, resolve: Resolve = resolve
+) -> Gate:
     """The way out for a command about which nobody is asked."""
 
     async def judge(destination: Destination) -> None:
         if _listed(policy, rules, destination.host) is None:
             raise Blocked("not_allowed")
 
-    return Gate(policy, tasks, judge=judge)
+    check = partial(_check_address, rules)
+    return Gate(policy, tasks, judge=judge, judge_address=check, resolve=resolve)
+
+
+def _check_address(rules: Rules, address: Address) -> None:
+    """Judge by the rules an address that an allowed host leads to.
+
+    Raises:
+        Blocked: a rule forbids the address.
+    """
+    verdicts = [rules.check_host(str(each)) for each in meanings(address)]
+    if any(verdict and verdict.decision == "forbidden" for verdict in verdicts):
+        raise Blocked("denied")
 
 
 def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
@@ -89,10 +105,11 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
         ruled = None
     if ruled == "allow" and rule is not None:
         return f"rule {rule.source}"
+    # A wildcard is about names that nobody can list, which local hosts are not.
+    if is_local_host(host) and not policy.allows_local and not policy.names(host):
+        raise Blocked("not_allowed_local")
     if listed == "allow" and ruled is None:
         return "allowed domain"
-    if is_local_name(host) and not policy.allows_local:
-        raise Blocked("not_allowed_local")
     if policy.is_fixed:
         raise Blocked("not_allowed")
     return None
@@ -123,7 +140,16 @@ class Hosts:
                 self._note(run, destination, "forbidden", blocked.reason)
                 run.note(f'Network access to "{destination.host}" was blocked: {blocked}.')
 
-        return Gate(policy, self._thread.around.tasks, judge=judge, on_blocked=on_blocked)
+        def judge_address(address: Address) -> None:
+            _check_address(self._thread.approvals.rules(run.turn), address)
+
+        return Gate(
+            policy,
+            self._thread.around.tasks,
+            judge=judge,
+            judge_address=judge_address,
+            on_blocked=on_blocked,
+        )
 
     async def _judge(self, run: Run, policy: NetworkPolicy, destination: Destination) -> str:
         """Judge a connection, and ask about it if need be; says what allows it.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle.rpc.http import answer_control_request
+from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.base import Transport
 from treadle.transport.upgrade import (
     Accept,
@@ -63,6 +64,7 @@ class UnixListener:
             _clear(self.path)
             self._socket = _bind(self.path)
             self._inode = self.path.lstat().st_ino
+            OWN_LISTENERS.add(str(self.path.resolve()))
         except BaseException:
             self.close()
             raise
@@ -88,6 +90,7 @@ class UnixListener:
         """Stop listening, remove the socket, and let another server have the path."""
         if self._socket is not None:
             self._socket.close()
+            OWN_LISTENERS.remove(str(self.path.resolve()))
             if _inode(self.path) == self._inode:
                 self.path.unlink()
             self._socket = None

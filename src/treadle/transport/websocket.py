@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from treadle.rpc.http import MalformedHead, Response, answer_request
+from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.auth import Auth, refuse_open_listener
 from treadle.transport.base import Transport, TransportError
 from treadle.transport.upgrade import (
@@ -47,6 +48,7 @@ class WebSocketListener:
         self._port = port
         self._auth = auth
         self._socket: socket.socket | None = None
+        self._own_port: int | None = None
         self._upgrades = Upgrades(
             answer=partial(answer_request, check=auth.check if auth else _admit),
             refuse=_refuse,
@@ -76,6 +78,8 @@ class WebSocketListener:
             (self._host, self._port), family=family, backlog=_BACKLOG
         )
         self._socket.settimeout(0)
+        self._own_port = self.address[1]
+        OWN_LISTENERS.add(self._own_port)
 
     async def serve(self, accept: Accept) -> None:
         """Run accept(transport) for each connection until cancelled."""
@@ -91,6 +95,9 @@ class WebSocketListener:
         """Stop listening; for a listener that was started and never served."""
         if self._socket is not None:
             self._socket.close()
+        if self._own_port is not None:
+            OWN_LISTENERS.remove(self._own_port)
+            self._own_port = None
 
 
 async def connect_websocket(

@@ -84,11 +84,13 @@ def read_rules(text: str, path: str) -> RuleFile:
 
 
 def normal_host(host: str) -> str:
-    """A host as rules name it: lower case, without port, brackets and final dot.
+    """Return the canonical spelling of a host in a rule, which may have a port after it.
 
     Raises:
         ValueError: it is not the name or address of one host.
     """
+    from treadle.sandbox.network.hosts import normal  # few files have rules about hosts
+
     text = host.strip().lower()
     if "://" in text or "/" in text:
         raise ValueError("host must be a hostname or IP literal (without scheme or path)")
@@ -100,10 +102,9 @@ def normal_host(host: str) -> str:
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
         text = text.partition(":")[0]
-    text = text.rstrip(".")
-    if not text:
+    if not text.rstrip("."):
         raise ValueError("host cannot be empty")
-    return text
+    return normal(text)
 
 
 class _TooMuch(Exception):

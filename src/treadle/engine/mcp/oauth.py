@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
@@ -30,6 +31,7 @@ from treadle.engine.mcp.config import McpConfig, ServerConfig
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import Login, TokenFile
 from treadle.protocol.base import JsonValue
+from treadle.support.listeners import OWN_LISTENERS
 
 CLIENT_NAME: Final = "Treadle"
 CALLBACK_PATH: Final = "/callback"
@@ -248,8 +250,8 @@ class Callback:
                     + body
                 )
                 await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not a browser, or one that has gone
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # not a browser, one that has gone, or no URL
         finally:
             writer.close()
 
@@ -258,7 +260,8 @@ class Callback:
         target = parts[1] if len(parts) == 3 else ""
         if parts[0] != "GET" or urlsplit(target).path != urlsplit(self.url).path:
             return "404 Not Found", "Nothing is here"
-        if self._state is None or _parameter(target, "state") != self._state:
+        # In constant time: programs on this machine may measure how far they guessed right.
+        if not self._state or not compare_digest(_bytes(target, "state"), self._state.encode()):
             return "400 Bad Request", "This answers no question of ours"
         if not self._found.done():
             code, refusal = _parameter(target, "code"), _parameter(target, "error")
@@ -287,11 +290,19 @@ async def _callback(common: McpConfig) -> AsyncIterator[Callback]:
         port = server.sockets[0].getsockname()[1]
         callback = Callback(common.callback_url or f"http://127.0.0.1:{port}{CALLBACK_PATH}")
         waiting.append(callback)
-        yield callback
+        OWN_LISTENERS.add(port)
+        try:
+            yield callback
+        finally:
+            OWN_LISTENERS.remove(port)
 
 
 def _parameter(url: str, name: str) -> str | None:
     return parse_qs(urlsplit(url).query).get(name, [None])[0]
+
+
+def _bytes(url: str, name: str) -> bytes:
+    return (_parameter(url, name) or "").encode()
 
 
 def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:

@@ -11,9 +11,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Final
 
 from treadle.sandbox.network import http, socks
+from treadle.sandbox.network.hosts import Address
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
 from treadle.sandbox.network.tunnel import Resolve, Streams, connect, resolve, splice
 from treadle.support.tasks import Nursery
@@ -39,12 +41,14 @@ class Gate:
         tasks: Nursery,
         *,
         judge: Callable[[Destination], Awaitable[None]],
+        judge_address: Callable[[Address], None] = lambda _address: None,
         on_blocked: Callable[[Destination, Blocked], None] = lambda _destination, _blocked: None,
         resolve: Resolve = resolve,
     ) -> None:
         self._policy = policy
         self._nursery = tasks
         self._judge = judge
+        self._judge_address = judge_address
         self._on_blocked = on_blocked
         self._resolve = resolve
         self._line, self._theirs = socket.socketpair()
@@ -195,11 +199,16 @@ class Gate:
         try:
             self._policy.check_use(destination, method, has_body=has_body)
             await self._judge(destination)
-            allows_local = self._policy.allows_local
-            return await connect(destination, self._resolve, allows_local=allows_local)
+            return await connect(
+                destination, self._resolve, check=partial(self._check, destination)
+            )
         except Blocked as blocked:
             self._on_blocked(destination, blocked)
             raise
+
+    def _check(self, destination: Destination, address: Address) -> None:
+        self._policy.check_address(destination, address)
+        self._judge_address(address)
 
 
 async def _linger(ours: Streams) -> None:

@@ -1,53 +1,102 @@
-"""Names and addresses of hosts: how they are spelled, what covers them, which are local."""
+"""Names and addresses of hosts: their canonical spelling, patterns over them, which are local.
+
+Everything that judges a host does so by its canonical spelling, and connections are made to
+canonical addresses only: a spelling that other programs read differently cannot lead elsewhere.
+"""
 
 from __future__ import annotations
 
 import re
+import socket
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import unquote
 
-_NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+Address: TypeAlias = IPv4Address | IPv6Address
+
+_NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*(?<!-)")
+# The last label of an address, in decimal, octal or hexadecimal: no domain ends like this.
+_NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
+_MAX_LENGTH: Final = 253
+
+_UNICAST: Final = IPv6Network("2000::/3")
+# Python 3.11 and 3.12 take these for public ones.
+_NOT_PUBLIC: Final = (IPv6Network("3fff::/20"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
+_COMPATIBLE: Final = IPv6Network("::/96")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+_ISATAP: Final = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
+_UNUSED_PORT: Final = 9
 
 
 def normal(host: str) -> str:
-    """A host in its one spelling: lower case, without brackets and final dot.
+    """Return the canonical spelling of a host.
+
+    Names are lower case, without a final dot and with IDNA applied. Addresses are written as
+    `ipaddress` does, whatever their notation; an IPv4 address inside an IPv6 one that the kernel
+    unwraps is written as IPv4.
 
     Raises:
-        ValueError: it is no name and no address.
+        ValueError: the text is neither a name nor an address, or has a zone.
     """
-    text = host.strip().lower()
-    if text.startswith("[") and text.endswith("]"):
-        text = text[1:-1]
+    text = host.strip()
+    try:
+        text = unquote(text, errors="strict") if "%" in text else text
+        is_bracketed = text.startswith("[") and text.endswith("]")
+        text = text[1:-1] if is_bracketed else text
+        # The codec also maps full-width digits and the dots of other scripts.
+        text = (text if text.isascii() else text.encode("idna").decode()).lower().rstrip(".")
+    except UnicodeError as error:
+        raise ValueError(f"invalid host {host!r}") from error
     address = literal(text)
-    if address is not None:
+    if address is not None and (not is_bracketed or ":" in text):
         return str(address)
-    text = text.rstrip(".")
-    if len(text) > 253 or ".." in text or not _NAME.fullmatch(text):
-        raise ValueError(f"no host {host!r}")
+    is_name = len(text) <= _MAX_LENGTH and _NAME.fullmatch(text)
+    if is_bracketed or not is_name or _NUMBER.fullmatch(text):
+        raise ValueError(f"invalid host {host!r}")
     return text
 
 
-def literal(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is given by, if it is given by one."""
+def literal(host: str) -> Address | None:
+    """Return the address that a host in lower case is spelled as, `None` for a name.
+
+    A zone would name an interface of this machine: such an address is not understood.
+    """
     try:
         address = ip_address(host)
     except ValueError:
+        return _short_form(host)
+    if isinstance(address, IPv6Address):
+        return None if address.scope_id else address.ipv4_mapped or address
+    return address
+
+
+def _short_form(host: str) -> IPv4Address | None:
+    """Read what resolvers still take for IPv4: `127.1`, `0x7f000001`, `0177.0.0.1`."""
+    if not _NUMBER.fullmatch(host):
         return None
-    # A zone names one of our interfaces, which is nobody else's business.
-    return None if isinstance(address, IPv6Address) and address.scope_id else address
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text is a host, `*.` or `**.` before one, or `*` for all of them."""
+    """Return whether a text is a host, `*.` or `**.` before a name, or `*` for all hosts."""
+    if text == "*":
+        return True
+    rest = text.removeprefix("**.").removeprefix("*.")
     try:
-        return text == "*" or bool(normal(text.removeprefix("**.").removeprefix("*.")))
+        host = normal(rest)
     except ValueError:
         return False
+    # An address has no subdomains.
+    return rest == text or literal(host) is None
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Whether a pattern means a host: `*.` its subdomains, `**.` the domain too, `*` all."""
+    """Return whether a pattern covers a host: `*.` subdomains, `**.` the domain too, `*` all."""
     if pattern == "*":
         return True
     if pattern.startswith("**."):
@@ -58,20 +107,57 @@ def covers(pattern: str, host: str) -> bool:
     return host == normal(pattern)
 
 
-def is_local_name(host: str) -> bool:
-    """Whether a host is by its spelling alone on this machine or in its neighbourhood."""
+def is_local_host(host: str) -> bool:
+    """Return whether a canonical host is local by its spelling alone, without a look-up."""
     address = literal(host)
     if address is not None:
-        return is_local(address)
+        return is_local(address) or is_own(address)
     return host == "localhost" or host.endswith(".localhost")
 
 
-def is_local(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is not one of the public network, whatever it is wrapped in."""
-    if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _TRANSLATED:
-            inner = IPv4Address(address.packed[-4:])
-        if inner is not None:
-            return is_local(inner)
-    return not address.is_global or address.is_multicast
+def is_local(address: Address) -> bool:
+    """Return whether an address is outside the public network, whatever it is wrapped in."""
+    return any(not _is_public(each) for each in meanings(address))
+
+
+def is_own(address: Address) -> bool:
+    """Return whether an address belongs to this machine, public ones included.
+
+    The kernel reaches its own addresses from these addresses. Nothing is sent.
+
+    Raises:
+        OSError: no descriptor is left to ask with.
+    """
+    is_v4 = isinstance(address, IPv4Address)
+    with socket.socket(socket.AF_INET if is_v4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), _UNUSED_PORT))
+        except OSError:
+            return False  # not reachable, so not connected to either
+        return ip_address(probe.getsockname()[0]) == address
+
+
+def meanings(address: Address) -> Iterator[Address]:
+    """Yield an address and the IPv4 addresses inside it: a gateway may lead to those instead."""
+    yield address
+    if isinstance(address, IPv4Address):
+        return
+    packed = address.packed
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+    is_translated = address in _NAT64 or address in _LOCAL_NAT64
+    if is_translated or address in _COMPATIBLE or packed[8:12] in _ISATAP:
+        yield IPv4Address(packed[-4:])
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast
+    if address in _NAT64:
+        return True  # as public as the address inside
+    is_unicast = address in _UNICAST and not any(address in network for network in _NOT_PUBLIC)
+    return is_unicast and address.is_global

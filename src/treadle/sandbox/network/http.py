@@ -41,7 +41,8 @@ def read_request(head: bytes) -> Request:
     Raises:
         ValueError: it is none, or none for a proxy.
     """
-    lines = head.decode("latin-1").split("\r\n")
+    # Hosts may be spelled in other scripts; what is not UTF-8 is passed on as it came.
+    lines = head.decode(errors="surrogateescape").split("\r\n")
     # A host might take a bare line feed for the end of a line, and see another request.
     if any(character < " " and character != "\t" for line in lines for character in line):
         raise ValueError("control characters")
@@ -62,10 +63,11 @@ def read_request(head: bytes) -> Request:
         if name.lower() not in _HOP and not name.lower().startswith("proxy-")
     ]
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    sent = [f"{method} {path} {version}", f"Host: {url.netloc.rpartition('@')[2]}"]
+    sent = [f"{method} {path} {version}", f"Host: {_authority(destination, url.port)}"]
     sent += [f"{name}: {value}" for name, value in kept]
     sent += ["Connection: close", "", ""]
-    return Request(method, destination, "\r\n".join(sent).encode("latin-1"), _has_body(fields))
+    content = "\r\n".join(sent).encode(errors="surrogateescape")
+    return Request(method, destination, content, _has_body(fields))
 
 
 def refusal(destination: Destination, blocked: Blocked) -> bytes:
@@ -91,6 +93,12 @@ def answer(status: str, body: str, fields: dict[str, str] | None = None) -> byte
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in given.items())]
     lines += [f"content-length: {len(content)}", "connection: close", "", ""]
     return "\r\n".join(lines).encode() + content
+
+
+def _authority(destination: Destination, port: int | None) -> str:
+    """Return the host as the server is told it: the one that was judged, not as it was spelled."""
+    host = f"[{destination.host}]" if ":" in destination.host else destination.host
+    return host if port is None else f"{host}:{port}"
 
 
 def _field(line: str) -> tuple[str, str]:

@@ -6,8 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from treadle.protocol.network import NetworkApprovalProtocol, NetworkDomainPermission
-from treadle.sandbox.network.hosts import covers
+from treadle.sandbox.network.hosts import (
+    Address,
+    covers,
+    is_local,
+    is_local_host,
+    is_own,
+    literal,
+    meanings,
+)
 from treadle.sandbox.policy import Confinement
+from treadle.support.listeners import OWN_LISTENERS
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods of HTTP that a limited network allows."""
@@ -66,6 +75,29 @@ class NetworkPolicy:
         said = {permission for pattern, permission in self.domains if covers(pattern, host)}
         return "deny" if "deny" in said else "allow" if said else None
 
+    def names(self, host: str) -> bool:
+        """Return whether an entry without a wildcard allows a host."""
+        return any(
+            said == "allow" and "*" not in pattern and covers(pattern, host)
+            for pattern, said in self.domains
+        )
+
+    def check_address(self, destination: Destination, address: Address) -> None:
+        """Judge an address that an allowed host leads to.
+
+        Raises:
+            Blocked: the address is denied, local without permission, or a listener of ours.
+        """
+        if any(self.permission(str(each)) == "deny" for each in meanings(address)):
+            raise Blocked("denied")
+        if not is_local(address) and not is_own(address):
+            return
+        # Whoever reaches these drives the server that confines him.
+        if destination.port in OWN_LISTENERS.ports:
+            raise Blocked("denied")
+        if not self.allows_local and not _was_judged(destination.host, address):
+            raise Blocked("not_allowed_local")
+
     def check_use(
         self, destination: Destination, method: str = "", *, has_body: bool = False
     ) -> None:
@@ -78,3 +110,13 @@ class NetworkPolicy:
         is_socks = destination.protocol == "socks5Tcp"
         if (self.is_limited and not is_reading) or (is_socks and not self.has_socks):
             raise Blocked("method_not_allowed", "mode_guard")
+
+
+def _was_judged(host: str, address: Address) -> bool:
+    """Return whether a host that was allowed is local by its spelling, and means this address.
+
+    Another name may lead to any address on any day: who allows the name allows no local address.
+    """
+    if not is_local_host(host):
+        return False
+    return address.is_loopback if literal(host) is None else literal(host) == address

@@ -46,7 +46,7 @@ async def read_destination(
     _version, command, _, kind = await reader.readexactly(4)
     if kind == _NAME:
         name = await reader.readexactly((await reader.readexactly(1))[0])
-        host = name.decode("latin-1")
+        host = name.decode()
     elif kind in (_IPV4, _IPV6):
         host = str(ip_address(await reader.readexactly(4 if kind == _IPV4 else 16)))
     else:

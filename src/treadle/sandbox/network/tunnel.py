@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeAlias
 
-from treadle.sandbox.network.hosts import is_local, is_local_name
-from treadle.sandbox.network.policy import Blocked, Destination
+from treadle.sandbox.network.hosts import Address, literal
+from treadle.sandbox.network.policy import Destination
 
 CHUNK: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
@@ -31,31 +31,37 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-async def connect(destination: Destination, resolve: Resolve, *, allows_local: bool) -> Streams:
+async def connect(
+    destination: Destination, resolve: Resolve, *, check: Callable[[Address], None]
+) -> Streams:
     """Connect to a host that was judged by its name.
 
-    The name is looked up once, and what it leads to is what is connected to: a second answer
-    cannot lead elsewhere than the first, which was looked at.
+    The name is looked up once, `check` judges every address of it, and only these are connected
+    to: a second look-up could lead elsewhere. One address that is not allowed refuses the name.
 
     Raises:
-        Blocked: it leads to an address that is not public.
-        OSError: it cannot be reached.
+        Blocked: `check` refused an address.
+        OSError: the host cannot be reached.
     """
     host, port, _protocol = destination
     failure = OSError(f"no address for {host}")
     async with asyncio.timeout(CONNECT_SECONDS):
-        addresses = await resolve(host, port)
-        # A host that is local by its spelling was judged as such.
-        if not allows_local and not is_local_name(host):
-            addresses = [each for each in addresses if not is_local(ip_address(each))]
-            if not addresses:
-                raise Blocked("not_allowed_local")
+        addresses = await resolve(host, port) if literal(host) is None else [host]
+        for address in addresses:
+            check(_parsed(address))
         for address in addresses:
             try:
                 return await asyncio.open_connection(address, port)
             except OSError as error:
                 failure = error
     raise failure
+
+
+def _parsed(address: str) -> Address:
+    """Return an address as the kernel reads it: an IPv4 address in IPv6 form is the former."""
+    parsed = ip_address(address)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return mapped or parsed
 
 
 async def splice(ours: Streams, theirs: Streams, *, answers_only: bool = False) -> None:

@@ -1,0 +1,293 @@
+"""Attacks on the network gate: spellings of local hosts, names that lead to them, our own ports.
+
+Every attempt is made by a sandboxed command against the real gate, over each protocol of it, and a
+real server on the loopback interface counts who reached it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.harness.commands import bench
+from tests.sandbox.commands import PYTHON, SECONDS, start
+from tests.sandbox.network.commands import FETCH, GATED
+from treadle.engine.commands.rule_file import read_rules
+from treadle.engine.commands.rules import Rules
+from treadle.engine.network import closed_gate
+from treadle.protocol.base import JsonValue
+from treadle.protocol.network import NetworkDomainPermission
+from treadle.sandbox.backend import find_backend
+from treadle.sandbox.network.environment import environment
+from treadle.sandbox.network.gate import PORT
+from treadle.sandbox.network.policy import NetworkPolicy
+from treadle.sandbox.network.tunnel import Resolve, resolve
+from treadle.support.tasks import Nursery
+from treadle.transport.websocket import WebSocketListener
+
+LOOPBACK = [
+    *("127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1"),
+    *("017700000001", "127.0.0.1.", "127.0.0.1..", "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]"),
+    *("[0:0:0:0:0:ffff:127.0.0.1]", "%31%32%37.0.0.1", "127%2e0%2e0%2e1"),
+    *("\uff11\uff12\uff17.0.0.1", "127\u30020\uff0e0\uff611", "\u2460\u2461\u2466.0.0.1"),
+]
+"""Spellings of the one address on which the server waits."""
+
+LOCAL = [
+    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "lOcalhost.", "%6cocalhost"),
+    *("0.0.0.0", "0", "127.9.9.9", "[::1]", "[::]", "[0::1]", "[::127.0.0.1]", "[::1%251]"),  # noqa: S104 - to refuse
+    *("169.254.169.254", "0xa9fea9fe", "[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25lo]"),
+    *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "224.0.0.1", "255.255.255.255"),
+    *("[64:ff9b::7f00:1]", "[64:ff9b:1::7f00:1]", "[2002:7f00:1::]", "[fec0::1]", "[ff02::1]"),
+    *("[2001:0:7f00:1::]", "[fc00::1]", "[fe80::5efe:7f00:1]"),
+]
+"""Other hosts that are not of the public network."""
+
+ADDRESSES = [
+    *("127.0.0.1", "::ffff:127.0.0.1", "::1", "::", "0.0.0.0", "169.254.169.254"),  # noqa: S104 - to refuse
+    *("64:ff9b::7f00:1", "2002:7f00:1::", "fe80::1", "fd00:ec2::254", "::127.0.0.1"),
+]
+"""Addresses as SOCKS sends them, in bytes."""
+
+# Reads [way, host] pairs and prints one verdict for each: "refused", or what came through.
+ATTEMPTS = f"""
+import json, socket, sys
+attempts, port = json.loads(sys.argv[1]), int(sys.argv[2])
+for way, host in attempts:
+    line = socket.create_connection(("127.0.0.1", {PORT}), 20)
+    if way == "connect":
+        line.sendall(f"CONNECT {{host}}:{{port}} HTTP/1.1\\r\\n\\r\\n".encode())
+        answer = line.recv(4096)
+        is_open = b" 200 " in answer
+    elif way == "http":
+        line.sendall(f"GET http://{{host}}:{{port}}/ HTTP/1.1\\r\\n\\r\\n".encode())
+        answer = line.recv(4096)
+        is_open = b" 200 " in answer
+    else:
+        line.sendall(b"\\x05\\x01\\x00")
+        line.recv(2)
+        if way == "name":
+            kind, where = 3, host.encode()
+            where = bytes([len(where)]) + where
+        else:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            kind, where = 4 if ":" in host else 1, socket.inet_pton(family, host)
+        line.sendall(b"\\x05\\x01\\x00" + bytes([kind]) + where + port.to_bytes(2, "big"))
+        answer = line.recv(10)
+        is_open = answer[1:2] == b"\\x00"
+    if is_open and way != "http":
+        line.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+        line.recv(4096)
+    line.close()
+    verdict = "denied" if b"denylist" in answer else "refused"
+    print("reached" if is_open else verdict, flush=True)
+"""
+
+
+class Target(NamedTuple):
+    """A server on every loopback address, and how many have reached it."""
+
+    port: int
+    reached: list[str]
+
+
+class Attempt(NamedTuple):
+    """A way through the gate, and the host to name on it."""
+
+    way: str
+    host: str
+
+
+def by_name(hosts: Sequence[str]) -> list[Attempt]:
+    """Every way on which a host is a text."""
+    return [Attempt(way, host) for way in ("connect", "http", "name") for host in hosts]
+
+
+def by_address(addresses: Sequence[str]) -> list[Attempt]:
+    """The way on which a host is bytes."""
+    return [Attempt("address", address) for address in addresses]
+
+
+@asynccontextmanager
+async def target() -> AsyncIterator[Target]:
+    """Wait for connections that must not come."""
+    reached: list[str] = []
+
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(str(writer.get_extra_info("sockname")[0]))
+        with suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(on_connection, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if not socket.has_ipv6:
+            yield Target(port, reached)
+            return
+        async with await asyncio.start_server(on_connection, "::1", port):
+            yield Target(port, reached)
+
+
+async def attempt(
+    attempts: Sequence[Attempt],
+    port: int,
+    policy: NetworkPolicy,
+    *,
+    rules: str = "",
+    resolve: Resolve = resolve,
+) -> dict[Attempt, str]:
+    """Have a sandboxed command make the attempts, one after the other."""
+    if (await find_backend()).name != "bubblewrap":
+        pytest.skip("the gate takes bubblewrap")
+    tasks = Nursery()
+    gate = closed_gate(policy, Rules([read_rules(rules, "test")]), tasks, resolve=resolve)
+    env = {"PATH": os.environ["PATH"], **environment(policy)}
+    argv = [*PYTHON, ATTEMPTS, json.dumps(attempts), str(port)]
+    try:
+        async with asyncio.timeout(SECONDS):
+            process, output = await start(argv, GATED, env=env, gate=gate)
+            await process.wait()
+    finally:
+        await tasks.close()
+    assert not output.stderr, output.stderr.decode()
+    return dict(zip(attempts, output.text.splitlines(), strict=True))
+
+
+EVERYTHING: tuple[tuple[str, NetworkDomainPermission], ...] = (("*", "allow"),)
+
+
+async def test_a_wildcard_opens_no_local_address() -> None:
+    attempts = [*by_name([*LOOPBACK, *LOCAL]), *by_address(ADDRESSES)]
+
+    async with target() as (port, reached):
+        verdicts = await attempt(attempts, port, NetworkPolicy(domains=EVERYTHING))
+
+    assert {each for each, verdict in verdicts.items() if verdict == "reached"} == set()
+    assert reached == []
+
+
+async def test_an_entry_that_names_an_address_opens_every_spelling_of_it_and_no_other() -> None:
+    policy = NetworkPolicy(domains=(*EVERYTHING, ("127.1", "allow")))
+    opened = [*by_name(LOOPBACK), *by_address(["127.0.0.1", "::ffff:127.0.0.1"])]
+    closed = by_name(LOCAL)
+
+    async with target() as (port, reached):
+        verdicts = await attempt([*opened, *closed], port, policy)
+
+    assert {each for each, verdict in verdicts.items() if verdict == "reached"} == set(opened)
+    assert set(reached) == {"127.0.0.1"}
+
+
+async def test_a_denied_address_is_denied_in_every_spelling_and_under_every_name() -> None:
+    """An allowed name leads to it, as an attacker's name server can make it do."""
+    policy = NetworkPolicy(domains=(*EVERYTHING, ("0x7f.1", "deny")), allows_local=True)
+    attempts = [
+        *by_name([*LOOPBACK, "localhost", "rebound.test", "[64:ff9b::7f00:1]"]),
+        *by_address(["127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]),
+    ]
+
+    async def lead_home(_host: str, _port: int) -> list[str]:
+        return ["::1", "::ffff:127.0.0.1"]
+
+    async with target() as (port, reached):
+        verdicts = await attempt(attempts, port, policy, resolve=lead_home)
+
+    assert reached == []
+    assert {verdict for each, verdict in verdicts.items() if each.way in ("connect", "http")} == {
+        "denied"
+    }
+
+
+async def test_a_rule_about_an_address_forbids_every_name_for_it() -> None:
+    policy = NetworkPolicy(domains=EVERYTHING, allows_local=True)
+    rules = 'network_rule(host="0177.0.0.1", protocol="https", decision="deny")'
+
+    async def lead_home(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with target() as (port, reached):
+        attempts = by_name(["rebound.test", "127.1"])
+        verdicts = await attempt(attempts, port, policy, rules=rules, resolve=lead_home)
+
+    assert reached == []
+    assert "reached" not in verdicts.values()
+
+
+@pytest.mark.parametrize("answer", [["127.0.0.1"], ["192.0.2.1", "127.0.0.1"], ["::1"]])
+async def test_an_allowed_name_opens_no_local_address(answer: list[str]) -> None:
+    """As in 0.163.0, also if the name has its own entry, and if one of many addresses is local."""
+    policy = NetworkPolicy(domains=(*EVERYTHING, ("rebound.test", "allow")))
+    asked: list[str] = []
+
+    async def lead_home(host: str, _port: int) -> list[str]:
+        asked.append(host)
+        return answer
+
+    async with target() as (port, reached):
+        attempts = by_name(["rebound.test"])
+        verdicts = await attempt(attempts, port, policy, resolve=lead_home)
+
+    assert set(verdicts.values()) == {"refused"}
+    assert (reached, asked) == ([], ["rebound.test"] * len(attempts))
+
+
+async def test_the_connection_goes_to_the_address_that_was_judged() -> None:
+    """A name server that answers otherwise the second time is not asked a second time."""
+    policy = NetworkPolicy(domains=(*EVERYTHING, ("127.0.0.1", "deny")), allows_local=True)
+    answers = iter([["::1"], ["127.0.0.1"]])
+
+    async def flip(_host: str, _port: int) -> list[str]:
+        return next(answers)
+
+    async with target() as (port, reached):
+        verdicts = await attempt([Attempt("http", "flip.test")], port, policy, resolve=flip)
+
+    assert (list(verdicts.values()), reached) == (["reached"], ["::1"])
+
+
+async def test_the_gate_never_connects_to_a_listener_of_its_own_server() -> None:
+    """Not even where local hosts are open and the address has its entry."""
+    domains = (*EVERYTHING, ("127.0.0.1", "allow"), ("::1", "allow"), ("localhost", "allow"))
+    policy = NetworkPolicy(domains=domains, allows_local=True)
+    listener = WebSocketListener("127.0.0.1", 0)
+    await listener.start()
+    try:
+        port = listener.address[1]
+        attempts = [*by_name([*LOOPBACK, "localhost", "0.0.0.0"]), *by_address(["127.0.0.1"])]  # noqa: S104 - to refuse
+        verdicts = await attempt(attempts, port, policy)
+    finally:
+        listener.close()
+
+    assert "reached" not in verdicts.values()
+
+
+async def test_a_configured_wildcard_opens_no_local_address_for_a_thread(home: Path) -> None:
+    config = """
+[sandbox_workspace_write]
+network_access = true
+[features.network_proxy]
+enabled = true
+[features.network_proxy.domains]
+"*" = "allow"
+"""
+    if (await find_backend()).name != "bubblewrap":
+        pytest.skip("the gate takes bubblewrap")
+    params: dict[str, JsonValue] = {"approvalPolicy": "never", "sandbox": "workspace-write"}
+    async with target() as (port, reached), bench(home, config, **params) as on:
+        urls = [f"http://{host}:{port}/" for host in ("127.0.0.1", "127.1", "localhost", "[::1]")]
+        script = shlex.join(["python3", "-c", FETCH, *urls])
+        _told, output = await on.call("exec_command", {"cmd": script, "login": False})
+
+    assert reached == []
+    assert output.count("local and private addresses are not allowed") >= len(urls)
