@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
+from treadle.engine.output_file import FOLDER, make_room
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.sandbox.backend import known_gaps, prepare
@@ -33,3 +35,4 @@ async def make_ready(threads: Threads) -> None:
     warning = sandbox_warning()
     if warning is not None:
         threads.announce(n.CONFIG_WARNING, warning)
+    await asyncio.to_thread(make_room, threads.home / FOLDER)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.errors import InvalidInput
 from treadle.engine.input import message
+from treadle.engine.output_file import folder_of
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import environment, shell_argv
 from treadle.engine.terminals import wait
@@ -59,7 +60,7 @@ async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
         status="inProgress",
         source="userShell",
     )
-    run = Run(turn, item, script)
+    run = Run(turn, item, script, folder_of(thread.around.home, thread.id))
     run.on_end = lambda: _remember(thread, run)
     run.tell_started()
     env = environment(thread.settings.shell.environment, thread.id)

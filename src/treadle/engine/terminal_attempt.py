@@ -10,11 +10,11 @@ import msgspec
 
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.output_file import folder_of
 from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import environment
 from treadle.engine.terminals import wait
-from treadle.engine.tools.output import OutputBuffer
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.backend import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
@@ -73,7 +73,8 @@ class Attempt:
             id=request.call_id,
             status="inProgress",
         )
-        self.run = Run(turn, item, request.argv[-1])
+        folder = folder_of(thread.around.home, thread.id)
+        self.run = Run(turn, item, request.argv[-1], folder)
 
     async def start(self) -> None:
         """Ask whoever must be asked, and start the process.
@@ -204,7 +205,7 @@ class Attempt:
         except (Declined, Failed):
             return False
         # The model reads of the second attempt only; clients have seen both.
-        run.unread = OutputBuffer()
+        run.take_unread()
         await self._launch(permit.confinement)
         return True
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from treadle.engine.output_deltas import OutputDeltas
+from treadle.engine.output_file import OutputFile
 from treadle.engine.permits import Declined
 from treadle.engine.terminal_patience import Patience
-from treadle.engine.tools.output import OutputBuffer
+from treadle.engine.tools.output import MAX_KEPT_BYTES, OutputBuffer
 from treadle.engine.turn import Turn
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import CommandExecutionOutputDeltaNotification
@@ -31,7 +33,9 @@ ABORTED: Final = -1
 class Run:
     """A command from its item's start to its item's end; it ends once."""
 
-    def __init__(self, turn: Turn, item: CommandExecutionThreadItem, script: str) -> None:
+    def __init__(
+        self, turn: Turn, item: CommandExecutionThreadItem, script: str, outputs: Path
+    ) -> None:
         self.turn = turn
         self.item = item
         # What was asked for, without the shell that runs it.
@@ -58,7 +62,11 @@ class Run:
         self._is_over = False
         self._began = time.monotonic()
         self._pending: list[str] = []
-        self._decoders = {stream: _decoder() for stream in ("stdout", "stderr")}
+        # Where a file with the whole output goes, if it is more than is kept.
+        self._outputs = outputs
+        self._limits: Limits | None = None
+        self._file: OutputFile | None = None
+        self._deltas = OutputDeltas(lambda: self._file.name if self._file else None)
 
     @property
     def is_told(self) -> bool:
@@ -100,6 +108,7 @@ class Run:
         from treadle.sandbox.process import Process
 
         self._began = time.monotonic()
+        self._limits = limits
         self.confinement = confinement
         self.exit_code = None
         self.exited.clear()
@@ -138,6 +147,17 @@ class Run:
         self.exited.set()
         if not self.is_held:
             self.complete(code)
+
+    async def stored(self) -> None:
+        """Wait until what was printed is in the file that has all of it, if there is one."""
+        if self._file is not None:
+            await self._file.written()
+
+    def take_unread(self) -> OutputBuffer:
+        """Return what the model has not read yet, which it reads now."""
+        unread, self.unread = self.unread, OutputBuffer()
+        self.unread.where = unread.where = self.output.where
+        return unread
 
     def release(self) -> None:
         """Let the item end with the process."""
@@ -200,6 +220,8 @@ class Run:
             return
         self.tell_started()
         self._flush(is_last=True)
+        if self._file is not None:
+            self._file.close()
         self._is_over = True
         self.item = msgspec.structs.replace(
             self.item,
@@ -213,14 +235,33 @@ class Run:
         self.turn.complete_item(self.item)
 
     def _on_output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        if not self._is_over:
+            self._store(data)
         self.output.add(data)
         self.unread.add(data)
         if self._is_over:
             return
+        text = self._deltas.add(stream, data, time.monotonic())
+        if not text:
+            return
         if not self._pending:
-            # What both streams bring before the loop comes round is told as one.
+            # What both streams bring before the loop comes round is published as one.
             asyncio.get_running_loop().call_soon(self._flush)
-        self._pending.append(self._decoders[stream].decode(data))
+        self._pending.append(text)
+
+    def _store(self, data: bytes) -> None:
+        """Write all output to a file from when it is more than is kept."""
+        if self._file is None:
+            if self._limits is None or self.output.total + len(data) <= MAX_KEPT_BYTES:
+                return
+            self._file = OutputFile(self._outputs, self.item.id, self._limits)
+            self._file.add(self.output.kept())
+        self._file.add(data)
+        self.output.where = self.unread.where = self._file.name
+        if self._file.is_behind and self.process is not None:
+            # The command waits for the disk, so that memory does not have to hold the difference.
+            self.process.pause()
+            self._file.on_room(self.process.resume)
 
     def _add_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -233,9 +274,7 @@ class Run:
         if not self._is_told or self._is_over:
             return
         if is_last:
-            self._pending += [
-                decoder.decode(b"", final=True) for decoder in self._decoders.values()
-            ]
+            self._pending.append(self._deltas.finish())
         delta, self._pending = "".join(self._pending), []
         if delta:
             turn = self.turn
@@ -243,7 +282,3 @@ class Run:
                 delta, self.item.id, turn.thread_id, turn.id
             )
             turn.log.tell(n.ITEM_COMMAND_EXECUTION_OUTPUT_DELTA, params)
-
-
-def _decoder() -> codecs.IncrementalDecoder:
-    return codecs.getincrementaldecoder("utf-8")("replace")

@@ -93,6 +93,8 @@ class Terminals:
             return
         try:
             code = await process.wait()
+            # Who reads that it has ended may read the file next.
+            await run.stored()
         except asyncio.CancelledError:
             run.abort()
             with suppress(TimeoutError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from treadle.engine.input import message
 from treadle.engine.log import Asked, EventLog
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.messages import ClientMessages
+from treadle.engine.output_file import discard_outputs
 from treadle.engine.settings import Profile, Settings
 from treadle.engine.surroundings import Loaded, Surroundings
 from treadle.engine.terminals import Terminals
@@ -89,6 +90,8 @@ class Thread(ModelView):
             self.terminals.close,
             self.mcp.close,
         ]
+        if loaded.meta.ephemeral:
+            self._closers.append(partial(discard_outputs, around.home, self.id))
 
     @cached_property
     def approvals(self) -> Approvals:

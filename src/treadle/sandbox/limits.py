@@ -46,6 +46,10 @@ class Reserve:
     size: int
     permille: int = 1000
 
+    def on(self, total: int) -> int:
+        """Return the bytes to leave on a file system of so many bytes."""
+        return min(self.size, total * self.permille // 1000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -19,7 +19,7 @@ from treadle.engine.terminal_input import InputRequest, approve_input
 from treadle.engine.terminal_run import Run
 from treadle.engine.terminal_shell import shell_argv
 from treadle.engine.terminals import wait
-from treadle.engine.tools.output import DEFAULT_TOKENS, OutputBuffer, tokens
+from treadle.engine.tools.output import DEFAULT_TOKENS, tokens
 from treadle.engine.tools.registry import (
     Output,
     ToolCall,
@@ -258,7 +258,7 @@ def _ended(reason: str) -> str:
 
 def _report(run: Run, number: int, seconds: float, max_tokens: int) -> str:
     """What has come since the model last looked, and how things stand."""
-    unread, run.unread = run.unread, OutputBuffer()
+    unread = run.take_unread()
     if run.exited.is_set():
         state = f"Process exited with code {run.exit_code}"
     else:

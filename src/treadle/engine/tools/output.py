@@ -18,6 +18,7 @@ DEFAULT_TOKENS: Final = 10_000
 
 _BYTES_PER_TOKEN: Final = 4
 _LEAD_BYTES: Final = 4
+_PIECE_BYTES: Final = 4096
 
 
 class OutputBuffer:
@@ -28,7 +29,11 @@ class OutputBuffer:
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
+        # Small pieces are joined: each would take more memory than what is in it.
+        self._last = bytearray()
         self.total = 0
+        # The file that has all of it, if there is one.
+        self.where: str | None = None
 
     def add(self, data: bytes) -> None:
         """Take more."""
@@ -39,8 +44,17 @@ class OutputBuffer:
             data = data[room:]
         if not data:
             return
-        self._tail.append(data)
         self._tail_size += len(data)
+        if len(data) < _PIECE_BYTES:
+            self._last += data
+            if len(self._last) < _PIECE_BYTES:
+                return
+            data = b""
+        if self._last:
+            self._tail.append(bytes(self._last))
+            self._last.clear()
+        if data:
+            self._tail.append(data)
         while self._tail_size - len(self._tail[0]) >= self._half:
             self._tail_size -= len(self._tail.popleft())
 
@@ -51,18 +65,26 @@ class OutputBuffer:
 
     def text(self) -> str:
         """What is kept, with a line that tells of a gap."""
-        tail = b"".join(self._tail)
+        tail = self._end()
         if not self.omitted:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
         # A character that the gap cuts in two is left out as a whole.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
-        rest = _from_first_character(tail[-self._half :]).decode("utf-8", "replace")
+        rest = from_first_character(tail[-self._half :]).decode("utf-8", "replace")
         return f"{head}\n{self.gap}\n{rest}"
+
+    def kept(self) -> bytes:
+        """What is kept, as it came; all of it unless something is `omitted`."""
+        return bytes(self._head) + self._end()
+
+    def _end(self) -> bytes:
+        return b"".join([*self._tail, self._last])
 
     @property
     def gap(self) -> str:
         """The line that stands for what is gone."""
-        return f"... {self.omitted} bytes omitted ..."
+        place = f"; full output in {self.where}" if self.where else ""
+        return f"... {self.omitted} bytes omitted{place} ..."
 
     def for_model(self, max_tokens: int) -> str:
         """The output as the model reads it: cut to its budget, and saying so."""
@@ -72,6 +94,8 @@ class OutputBuffer:
             return text
         count = f"Warning: truncated output (original token count: {tokens(self.total)})"
         lines = self.gap if self.omitted else f"Total output lines: {len(text.splitlines())}"
+        if self.where and not self.omitted:
+            lines += f"\nFull output in {self.where}"
         return f"{count}\n{lines}\n\n{cut}"
 
 
@@ -89,7 +113,7 @@ def truncate(text: str, max_tokens: int) -> str:
     left = budget // 2
     right = budget - left
     head = codecs.getincrementaldecoder("utf-8")("replace").decode(data[:left])
-    tail = _from_first_character(data[len(data) - right :]).decode("utf-8", "replace")
+    tail = from_first_character(data[len(data) - right :]).decode("utf-8", "replace")
     return f"{head}…{tokens(len(data) - budget)} tokens truncated…{tail}"
 
 
@@ -104,7 +128,7 @@ def decode(data: bytes) -> str:
     return data.decode("cp1252", "replace")
 
 
-def _from_first_character(data: bytes) -> bytes:
+def from_first_character(data: bytes) -> bytes:
     """Leave out the rest of a character whose beginning is missing."""
     for place, byte in enumerate(data[:_LEAD_BYTES]):
         if byte & 0b1100_0000 != 0b1000_0000:

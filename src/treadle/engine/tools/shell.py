@@ -122,17 +122,22 @@ class _Ended:
             text = f"command timed out after {round(run.seconds * 1000)} milliseconds\n{text}"
         self._text = truncate(text, max_tokens)
         self._lines = len(text.splitlines()) if self._text != text else None
+        self._where = run.output.where
 
     def as_json(self) -> str:
-        total = "" if self._lines is None else f"Total output lines: {self._lines}\n\n"
+        total = "" if self._lines is None else f"{self._total()}\n\n"
         metadata = {"exit_code": self._exit_code, "duration_seconds": round(self._seconds, 1)}
         document = {"output": total + self._text, "metadata": metadata}
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
+    def _total(self) -> str:
+        place = f"\nFull output in {self._where}" if self._where else ""
+        return f"Total output lines: {self._lines}{place}"
+
     def as_text(self) -> str:
         lines = [f"Exit code: {self._exit_code}", f"Wall time: {round(self._seconds, 1):g} seconds"]
         if self._lines is not None:
-            lines.append(f"Total output lines: {self._lines}")
+            lines.append(self._total())
         return "\n".join([*lines, "Output:", self._text])
 
 

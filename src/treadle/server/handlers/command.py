@@ -15,6 +15,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.output_deltas import omission
 from treadle.engine.terminal_shell import allowed
 from treadle.engine.tools.output import decode
 from treadle.protocol.client_requests import (
@@ -59,6 +60,8 @@ DEFAULT_OUTPUT_CAP: Final = 1024 * 1024
 TIMED_OUT: Final = 124
 # A client that does not read must not make us hold what its command prints.
 MAX_UNSENT: Final = 1024 * 1024
+MAX_ANSWER: Final = 10 * 1024 * 1024
+"""How much output an answer holds without a cap: a message has room for six bytes for each."""
 _DEFAULT_SIZE: Final = CommandExecTerminalSize(cols=80, rows=24)
 _PROFILES: Final[dict[str, SandboxMode]] = {
     ":read-only": "read-only",
@@ -83,6 +86,8 @@ class ClientCommand:
             "stdout": bytearray(),
             "stderr": bytearray(),
         }
+        self._omitted: dict[CommandExecOutputStream, int] = {"stdout": 0, "stderr": 0}
+        self._fits = MAX_ANSWER
         self._unsent: deque[CommandExecOutputDeltaNotification] = deque()
         self._unsent_size = 0
         self._news = asyncio.Event()
@@ -99,7 +104,7 @@ class ClientCommand:
         if not data:
             return
         if not self._is_streaming:
-            self._kept[stream] += data
+            self._keep(stream, data)
             return
         text = base64.b64encode(data).decode("ascii")
         is_full = self._room[stream] == 0
@@ -109,14 +114,22 @@ class ClientCommand:
         if self._unsent_size > MAX_UNSENT and self.process is not None:
             self.process.pause()
 
+    def _keep(self, stream: CommandExecOutputStream, data: bytes) -> None:
+        """Keep output for the answer, as long as that fits into a message."""
+        room = max(0, self._fits - sum(map(len, self._kept.values())))
+        self._kept[stream] += data[:room]
+        self._omitted[stream] += len(data[room:])
+
     def add_note(self, text: str) -> None:
         """Say on stderr why the command was killed, whatever the cap on its output is."""
         self._room["stderr"] = None
+        self._fits += len(text) + 1
         self.on_output("stderr", f"{text}\n".encode())
 
     def output(self, stream: CommandExecOutputStream) -> str:
-        """What was kept for the answer."""
-        return decode(bytes(self._kept[stream]))
+        """What was kept for the answer, and a note if it is not all."""
+        text, omitted = decode(bytes(self._kept[stream])), self._omitted[stream]
+        return f"{text}\n[... {omission(omitted, None)}]\n" if omitted else text
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:

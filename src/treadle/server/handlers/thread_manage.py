@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import UNSET
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
+from treadle.engine.output_file import remove_outputs
 from treadle.protocol import notifications as n
 from treadle.protocol.base import GitInfo
 from treadle.protocol.client_requests import (
@@ -218,6 +220,7 @@ async def thread_delete(
     await _let_go(ctx, params.thread_id)
     if loaded is None or not loaded.meta.ephemeral:
         threads.store.delete(params.thread_id)
+    await asyncio.to_thread(remove_outputs, threads.home, params.thread_id)
     told = ThreadDeletedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_DELETED, told))
     return ThreadDeleteResponse()
