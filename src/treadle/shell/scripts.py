@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from functools import lru_cache
 from typing import Final
 
 from treadle.shell.syntax import parse
@@ -13,9 +15,14 @@ _FLAGS: Final = frozenset("-l --login --norc --noprofile".split())
 _SCRIPT_FLAGS: Final = frozenset("-c -lc -cl".split())
 
 
+def program_name(path: str) -> str:
+    """The last part of a program's path."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
 def script_of(argv: Sequence[str]) -> str | None:
     """The script of `bash -lc SCRIPT` and its like; None for every other command."""
-    if len(argv) < 3 or PurePosixPath(argv[0]).name not in _SHELLS:
+    if len(argv) < 3 or program_name(argv[0]) not in _SHELLS:
         return None
     *flags, before, script = argv[1:]
     if before not in _SCRIPT_FLAGS or not _FLAGS.issuperset(flags):
@@ -40,20 +47,30 @@ def commands_of(argv: Sequence[str]) -> list[list[str]]:
 
 def display(argv: Sequence[str]) -> str:
     """The command as a line for a shell, quoted as the reference quotes it."""
-    return " ".join(_quote(word) for word in argv)
+    return _display(tuple(argv))
 
 
-_BARE: Final = frozenset("+-./:@]_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-_NOT_SINGLE: Final = frozenset("'\\^")
-_NOT_DOUBLE: Final = frozenset("`$!^")
-_ALL_WAYS: Final = frozenset("bare single double".split())
-_ONLY_SINGLE: Final = frozenset(["single"])
+# One command is shown by several functions: as an item, in a request, in the journal.
+@lru_cache(maxsize=8)
+def _display(argv: tuple[str, ...]) -> str:
+    return " ".join(map(_quote, argv))
+
+
+# The longest run from one place that each way of quoting can hold.
+_BARE_RUN: Final = re.compile(r"[]+\-./:@_0-9A-Za-z]*")
+_SINGLE_RUN: Final = re.compile(r"[^'\\^]*")
+_DOUBLE_RUN: Final = re.compile(r"[^`$!^]*")
+_ENDS_SINGLE: Final = "'\\^"
+_MAX_ENDS: Final = 1000
 _ESCAPES: Final = str.maketrans({'"': '\\"', "\\": "\\\\"})
 
 
 def _quote(word: str) -> str:
     if not word:
         return "''"
+    if sum(map(word.count, _ENDS_SINGLE)) > _MAX_ENDS:
+        # Each of these characters may begin a run. Any quoting will do for so many.
+        return shlex.quote(word)
     parts: list[str] = []
     start = 0
     while start < len(word):
@@ -66,26 +83,19 @@ def _quote(word: str) -> str:
 def _quote_run(text: str, start: int) -> tuple[int, str]:
     """Quote the longest run that one way of quoting can hold; give where it ends, too."""
     # Some shells treat a caret in their own way, unless single quotes begin with it.
-    starts_with_caret = text[start] == "^"
-    ways = _ONLY_SINGLE if starts_with_caret else _ALL_WAYS
-    end = start + 1 if starts_with_caret else start
-    while end < len(text) and (left := ways - _unfit(text[end])):
-        ways = left
-        end += 1
+    if text[start] == "^":
+        end = _end(_SINGLE_RUN, text, start + 1)
+        return end, f"'{text[start:end]}'"
+    single, double = _end(_SINGLE_RUN, text, start), _end(_DOUBLE_RUN, text, start)
+    end = max(single, double)
     run = text[start:end]
-    if "bare" in ways:
+    if _end(_BARE_RUN, text, start) == end:
         return end, run
-    if "single" in ways:
+    if single == end:
         return end, f"'{run}'"
     return end, f'"{run.translate(_ESCAPES)}"'
 
 
-def _unfit(character: str) -> set[str]:
-    unfit: set[str] = set()
-    if character not in _BARE:
-        unfit.add("bare")
-    if character in _NOT_SINGLE:
-        unfit.add("single")
-    if character in _NOT_DOUBLE:
-        unfit.add("double")
-    return unfit
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start)
+    return match.end() if match else start

@@ -1,13 +1,15 @@
 """A small parser of shell scripts: enough of bash to say which programs run, with which words.
 
 It lists every simple command, wherever in the script it stands. What it does not understand makes
-the whole script not understood: a caller that judges safety must never guess.
+the whole script not understood: a caller that judges safety must never guess. A script that is too
+long, or has too many pieces, is not understood either, so that reading one takes a bounded time.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from treadle.shell.words import WORD_END, NotUnderstood, Word, WordReader
@@ -23,11 +25,15 @@ class Redirection:
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """A simple command; without words it only assigns, or carries the redirections of a group."""
+    """A simple command; without words it only assigns or redirects.
+
+    `ends_group` says that it stands for the redirections of a group, and runs nothing.
+    """
 
     words: tuple[Word, ...]
     has_assignments: bool = False
     redirections: tuple[Redirection, ...] = ()
+    ends_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +49,40 @@ class Script:
     has_control: bool
 
 
+MAX_SCRIPT: Final = 128 * 1024
+"""The longest script that is read, in characters; Linux starts no program with a longer word."""
+
+
 def parse(script: str) -> Script | None:
     """Read a script; None if any part of it is not understood."""
-    if _CONTROL_CHARACTERS.search(script):
+    return None if len(script) > MAX_SCRIPT else _parse(script)
+
+
+# One command is judged by several functions, each of which reads its script.
+@lru_cache(maxsize=8)
+def _parse(script: str) -> Script | None:
+    if _STRANGE_CHARACTERS.search(script):
         return None
-    parser = _Parser(script, [], 0)
+    parser = _Parser(script, _Found([]), 0)
     try:
         parser.read_list("")
     except NotUnderstood:
         return None
-    return Script(tuple(parser.commands), parser.is_plain, parser.has_control)
+    return Script(tuple(parser.found.commands), parser.is_plain, parser.has_control)
 
 
 # Carriage returns are among them: bash takes one as a letter, and people read it as a line's end.
-_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# Shells disagree about the others: where they end words, and what a byte that is not text becomes.
+_STRANGE_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\xa0\ud800-\udfff]")
 _MAX_DEPTH: Final = 20
+_MAX_STEPS: Final = 1000
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
-_REDIRECT: Final = re.compile(r"[0-9]*(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>)")
+_SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_REDIRECT: Final = re.compile(r"([0-9]*)(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>)")
+_TABS: Final = r"\t*"
+_EMPTY_LINES: Final = re.compile(r"[ \t\n]*")
 _ENDS_COMMAND: Final = frozenset({"", "\n", ";", "&", "|", ")", "#"})
 
 _LEADING: Final = frozenset("if then elif else while until do".split())
@@ -71,21 +92,35 @@ _REFUSED: Final = frozenset("case esac select function coproc [[ ]] }".split())
 _DECLARING: Final = frozenset("declare export local readonly typeset unset unsetenv".split())
 
 
+@dataclass(slots=True)
+class _Found:
+    """What a parser and those of its substitutions share."""
+
+    commands: list[Simple]
+    steps: int = 0
+
+
 class _Parser(WordReader):
     """Reads lists of commands; those of substitutions join the same list."""
 
-    def __init__(self, text: str, commands: list[Simple], depth: int) -> None:
+    def __init__(self, text: str, found: _Found, depth: int) -> None:
         super().__init__(text)
-        self.commands = commands
+        self.found = found
         self.is_plain = True
         self.has_control = False
         self._depth = depth
         self._documents: list[tuple[str, bool, bool]] = []
 
+    def count_step(self) -> None:
+        """Count one more piece of the script; a script may have only so many."""
+        self.found.steps += 1
+        if self.found.steps > _MAX_STEPS:
+            raise NotUnderstood
+
     def read_list(self, closing: str) -> None:
         """Read commands up to the closing character, or up to the end if it is empty."""
         self._depth += 1
-        if self._depth > _MAX_DEPTH:
+        if self._depth > _MAX_DEPTH or self._documents:
             raise NotUnderstood
         is_wanted = False
         while True:
@@ -102,7 +137,7 @@ class _Parser(WordReader):
 
     def read_inner(self, script: str) -> None:
         """Read a script that was cut out of this text."""
-        inner = _Parser(script, self.commands, self._depth)
+        inner = _Parser(script, self.found, self._depth)
         inner.read_list("")
         self.has_control = self.has_control or inner.has_control
 
@@ -118,11 +153,15 @@ class _Parser(WordReader):
         after = self._text[self._at + 1 : self._at + 2]
         if closing == "}" and after and after not in WORD_END:
             return False
+        # Shells differ in where such a document begins.
+        if self._documents:
+            raise NotUnderstood
         self._at += 1
         return True
 
     def _read_operator(self, closing: str) -> bool:
         """Go past what ends a command; true if another command has to follow."""
+        self.count_step()
         self.skip_blanks()
         self._skip_comment()
         if self.take("&&") or self.take("||"):
@@ -156,7 +195,11 @@ class _Parser(WordReader):
             self._skip_comment()
             if not self.take("\n"):
                 return
-            self._read_documents()
+            self.count_step()
+            if self._documents:
+                self._read_documents()
+            elif match := _EMPTY_LINES.match(self._text, self._at):
+                self._at = match.end()
 
     # Commands
 
@@ -212,7 +255,8 @@ class _Parser(WordReader):
             redirections.append(redirection)
             self.skip_blanks()
         if redirections:
-            self.commands.append(Simple((), redirections=tuple(redirections)))
+            command = Simple((), redirections=tuple(redirections), ends_group=True)
+            self.found.commands.append(command)
 
     def _read_loop_head(self) -> None:
         self.skip_blanks()
@@ -240,16 +284,19 @@ class _Parser(WordReader):
                 continue
             if self.peek() in _ENDS_COMMAND:
                 break
-            is_assignment = not words and _ASSIGNMENT.match(self._text, self._at) is not None
+            start = self._at
             word = self.read_word()
-            if is_assignment:
+            if not words and _ASSIGNMENT.match(self._text, start, self._at):
                 has_assignments = True
                 continue
+            # An assignment whose subscript has blanks or brackets in it.
+            if not words and _SUBSCRIPT.match(self._text, start, self._at):
+                raise NotUnderstood
             words.append(word)
         if not (words or redirections or has_assignments):
             raise NotUnderstood
         command = Simple(tuple(words), has_assignments, tuple(redirections))
-        self.commands.append(command)
+        self.found.commands.append(command)
         self.is_plain = self.is_plain and _is_plain(command)
 
     # Redirections
@@ -258,14 +305,17 @@ class _Parser(WordReader):
         match = _REDIRECT.match(self._text, self._at)
         if match is None:
             return None
+        # In zsh and dash only one digit names a stream, and two are a word.
+        if len(match[1]) > 1:
+            raise NotUnderstood
         self._at = match.end()
-        operator = match[1]
+        operator = match[2]
         self.skip_blanks()
         begin = self._at
         target = self.read_word()
         if operator in {"<<", "<<-"}:
             raw = self._text[begin : self._at]
-            if target.expansion == "text" or "\\\n" in raw:
+            if target.expansion == "text" or not target.text or "\n" in raw:
                 raise NotUnderstood
             self._documents.append((target.text, operator == "<<-", raw != target.text))
         return Redirection(operator, target)
@@ -273,27 +323,18 @@ class _Parser(WordReader):
     def _read_documents(self) -> None:
         documents, self._documents = self._documents, []
         for end, strips_tabs, is_quoted in documents:
-            lines: list[str] = []
-            while (line := self._read_line()) is not None:
-                if (line.lstrip("\t") if strips_tabs else line) == end:
-                    break
-                if line.endswith("\\") and not is_quoted:
-                    # Joined with the next line, which then does not end the text.
-                    raise NotUnderstood
-                lines.append(line)
-            else:
+            line = re.compile(f"^{_TABS if strips_tabs else ''}{re.escape(end)}$", re.MULTILINE)
+            last = line.search(self._text, self._at)
+            if last is None:
                 raise NotUnderstood
-            if not is_quoted:
-                inner = _Parser("\n".join(lines), self.commands, self._depth)
-                inner.read_expandable()
-
-    def _read_line(self) -> str | None:
-        if self._at >= len(self._text):
-            return None
-        end = self._text.find("\n", self._at)
-        line = self._text[self._at :] if end < 0 else self._text[self._at : end]
-        self._at = len(self._text) if end < 0 else end + 1
-        return line
+            body = self._text[self._at : last.start()]
+            self._at = min(last.end() + 1, len(self._text))
+            if is_quoted:
+                continue
+            # A line that ends like this is joined with the next, which then does not end the text.
+            if "\\\n" in body:
+                raise NotUnderstood
+            _Parser(body, self.found, self._depth).read_expandable()
 
 
 def _is_plain(command: Simple) -> bool:

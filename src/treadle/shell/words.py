@@ -1,6 +1,7 @@
-"""The words of a shell script: quotes, escapes, expansions, and how sure we are of their value.
+"""The words of a shell script: quotes, escapes, expansions, and how certain their value is.
 
-Knows nothing of commands and operators; a substitution hands over to whoever reads lists.
+Knows nothing of commands and operators; a substitution hands over to the reader of lists. What
+bash, zsh, ksh and dash read differently is not understood: a judgement has to hold for all of them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Expansion = Literal["none", "paths", "text"]
-"""What the shell may put in a word's place: nothing, names of files, or text that is not known."""
+"""What the shell may put in a word's place: nothing, names of files, or unknown text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a command; `text` has its quotes removed, and what expands as it was written.
+    """One word of a command; `text` has its quotes removed, and expansions as they are written.
 
-    `is_plain` says that the reference would take it as it stands, `is_bare` that it has no quotes.
+    `is_plain` says that the reference takes it as it stands, `is_bare` that it has no quotes.
     """
 
     text: str
@@ -33,15 +34,25 @@ class NotUnderstood(Exception):
 
 WORD_END: Final = frozenset(" \t\n;&|<>()")
 
-_BLANK: Final = frozenset(" \t")
+_BLANKS: Final = re.compile(r"(?:[ \t]+|\\\n)*")
+_UNTIL_WORD_END: Final = re.compile(r"[^ \t\n;&|<>()]*")
+# Runs of characters that are read at once, outside and inside double quotes and backquotes.
+_BARE_RUN: Final = re.compile(r"[^ \t\n;&|<>()'\"\\$`]+")
+_STRING_RUN: Final = re.compile(r"[^\"\\$`]+")
+_DOCUMENT_RUN: Final = re.compile(r"[^\\$`]+")
+_BACKQUOTED_RUN: Final = re.compile(r"[^`\\]+")
+_ANSI_RUN: Final = re.compile(r"[^'\\]+")
+
 _PARAMETER: Final = re.compile(r"\{#?[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 # Names are left out: the shell evaluates a variable's value too, and that may run commands.
 _SUM: Final = re.compile(r"\(\([0-9+*/%<>=&|^!~?: \t-]*\)\)")
 # No quote among them: a shell that does not know this quoting would take it as the closing one.
 _ANSI: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|[abeEfnrtv\\\"?])")
 _ANSI_LETTERS: Final = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
-_PATH_CHARACTERS: Final = frozenset("*?[]{}~")
-_NOT_PLAIN: Final = _PATH_CHARACTERS | frozenset("^#")
+_PATH_CHARACTERS: Final = re.compile(r"[*?\[\]{}~]")
+_NOT_PLAIN: Final = re.compile(r"[*?\[\]{}~^#]")
+# zsh ends a group at a brace that stands alone, wherever that is.
+_BRACES: Final = frozenset({"{", "}"})
 
 
 class WordReader(ABC):
@@ -59,8 +70,13 @@ class WordReader(ABC):
     def read_inner(self, script: str) -> None:
         """Read a script that was cut out of this text."""
 
+    @abstractmethod
+    def count_step(self) -> None:
+        """Count one more piece of the script; a script may have only so many."""
+
     def read_word(self) -> Word:
         """Read one word, which must be there."""
+        self.count_step()
         word = _WordBuilder()
         start = self._at
         if self._text.startswith("<(", self._at):
@@ -68,24 +84,33 @@ class WordReader(ABC):
             self.read_list(")")
             word.add_process()
         while (character := self.peek()) and character not in WORD_END:
+            if run := _BARE_RUN.match(self._text, self._at):
+                word.add_bare(run[0])
+                self._at = run.end()
+                continue
+            self.count_step()
             self._at += 1
-            if character == "'":
-                word.add_quoted(self._read_until_quote())
-            elif character == '"':
-                word.add_quoted("")
-                self._read_string(word, '"')
-                self._at += 1
-            elif character == "\\":
-                self._read_escape(word)
-            elif character in "$`":
-                self._read_expansion(word, character, is_quoted=False)
-            else:
-                word.add_bare(character)
+            self._read_special(word, character)
         # A parenthesis that touches a word defines a function, is a pattern of its own kind, or
         # makes a process part of the word.
         if self._at == start or self._text.startswith(("(", "<(", ">("), self._at):
             raise NotUnderstood
+        # `{name}<file` assigns the variable `name`.
+        if self.peek() in {"<", ">"} and self._text[self._at - 1] == "}":
+            raise NotUnderstood
         return word.build()
+
+    def _read_special(self, word: _WordBuilder, character: str) -> None:
+        if character == "'":
+            word.add_quoted(self._read_until_quote())
+        elif character == '"':
+            word.add_quoted("")
+            self._read_string(word, '"')
+            self._at += 1
+        elif character == "\\":
+            self._read_escape(word)
+        else:
+            self._read_expansion(word, character, is_quoted=False)
 
     def read_expandable(self) -> None:
         """Read the whole text as the body of a here-document, for the commands that are in it."""
@@ -97,10 +122,8 @@ class WordReader(ABC):
 
     def peek_bare(self) -> str:
         """The next word as it is written."""
-        at = self._at
-        while at < len(self._text) and self._text[at] not in WORD_END:
-            at += 1
-        return self._text[self._at : at]
+        match = _UNTIL_WORD_END.match(self._text, self._at)
+        return match[0] if match else ""
 
     def take(self, text: str) -> bool:
         """Go past a text, if it comes next."""
@@ -111,9 +134,8 @@ class WordReader(ABC):
 
     def skip_blanks(self) -> None:
         """Go past blanks and continued line ends."""
-        while self.take("\\\n") or self.peek() in _BLANK:
-            if self.peek() in _BLANK:
-                self._at += 1
+        if match := _BLANKS.match(self._text, self._at):
+            self._at = match.end()
 
     def _read_until_quote(self) -> str:
         end = self._text.find("'", self._at)
@@ -134,9 +156,15 @@ class WordReader(ABC):
 
     def _read_string(self, word: _WordBuilder, end: str) -> None:
         """Read what stands between double quotes; the closing one is left for the caller."""
+        plain = _STRING_RUN if end else _DOCUMENT_RUN
         while (character := self.peek()) != end:
             if not character:
                 raise NotUnderstood
+            if run := plain.match(self._text, self._at):
+                word.parts.append(run[0])
+                self._at = run.end()
+                continue
+            self.count_step()
             self._at += 1
             if character == "\\" and self.peek() and self.peek() in '$`"\\\n':
                 self._read_escape(word)
@@ -158,6 +186,9 @@ class WordReader(ABC):
             self.read_list(")")
         elif match := _PARAMETER.match(self._text, self._at):
             self._at = match.end()
+            # zsh evaluates the subscript, and that may assign variables and run commands.
+            if self.peek() == "[":
+                raise NotUnderstood
         else:
             self._read_dollar_quoted(word, is_quoted=is_quoted)
             return
@@ -177,8 +208,9 @@ class WordReader(ABC):
             word.add_text("")
             self._read_string(word, '"')
             self._at += 1
-        elif self._text.startswith("\\\n", self._at):
-            # The shell joins lines first, so that this may yet become a substitution.
+        elif self._text.startswith(("\\\n", "=", "^", "~", "+"), self._at):
+            # The shell joins lines first, so that this may yet become a substitution. The other
+            # characters are flags of an expansion in zsh.
             raise NotUnderstood
         else:
             word.parts.append("$")
@@ -188,10 +220,11 @@ class WordReader(ABC):
         while (character := self.peek()) != "'":
             if not character:
                 raise NotUnderstood
-            if character != "\\":
-                parts.append(character)
-                self._at += 1
+            if run := _ANSI_RUN.match(self._text, self._at):
+                parts.append(run[0])
+                self._at = run.end()
                 continue
+            self.count_step()
             match = _ANSI.match(self._text, self._at)
             if match is None:
                 raise NotUnderstood
@@ -205,12 +238,17 @@ class WordReader(ABC):
         while (character := self.peek()) != "`":
             if not character:
                 raise NotUnderstood
+            if run := _BACKQUOTED_RUN.match(self._text, self._at):
+                parts.append(run[0])
+                self._at = run.end()
+                continue
+            self.count_step()
             self._at += 1
             following = self.peek()
-            if character == "\\" and following and following in "$`\\":
+            if following and following in "$`\\":
                 character = following
                 self._at += 1
-            elif character == "\\" and (following == "\n" or (following == '"' and is_quoted)):
+            elif following == "\n" or (following == '"' and is_quoted):
                 # Shells differ in whether the inner script sees the backslash.
                 raise NotUnderstood
             parts.append(character)
@@ -227,11 +265,13 @@ class _WordBuilder:
         self._is_bare = True
         self._expansion: Expansion = "none"
 
-    def add_bare(self, character: str) -> None:
-        self.parts.append(character)
+    def add_bare(self, run: str) -> None:
         # In zsh `=ls` stands for the path of ls.
-        is_expanded = character in _PATH_CHARACTERS or self.parts == ["="]
-        if is_expanded or character in _NOT_PLAIN:
+        is_expanded = _PATH_CHARACTERS.search(run) is not None or (
+            run[0] == "=" and not any(self.parts)
+        )
+        self.parts.append(run)
+        if is_expanded or _NOT_PLAIN.search(run):
             self.is_plain = False
         if is_expanded and self._expansion == "none":
             self._expansion = "paths"
@@ -254,7 +294,10 @@ class _WordBuilder:
         self._expansion = "paths"
 
     def build(self) -> Word:
-        return Word("".join(self.parts), self._expansion, self.is_plain, self._is_bare)
+        text = "".join(self.parts)
+        if self._is_bare and text in _BRACES:
+            raise NotUnderstood
+        return Word(text, self._expansion, self.is_plain, self._is_bare)
 
 
 def _unescape(escape: str) -> str:

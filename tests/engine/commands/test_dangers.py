@@ -100,12 +100,33 @@ def test_words_without_a_shell_are_looked_at() -> None:
     assert not is_dangerous([])
 
 
-@pytest.mark.timeout(20)
-def test_a_command_that_repeats_itself_is_judged_in_time() -> None:
-    script = "env " * 400 + "bash " * 400 + "-c 'ls'"
-    for _ in range(3):
-        script = "env " * 40 + "bash " * 40 + f"-c '{script.replace(chr(39), '')}'"
+@pytest.mark.parametrize("script", ["noglob rm -rf a", "- rm -rf a", "repeat 3 rm -rf a"])
+def test_a_forced_removal_is_found_behind_the_words_of_zsh(script: str) -> None:
+    assert is_forced_removal(["zsh", "-c", script])
 
-    assert not is_dangerous(["bash", "-c", script])
-    assert not is_dangerous(["bash", "-c", "rm " * 100_000 + "((("])
-    assert not is_dangerous(["bash", "-c", "eval " * 3000 + "ls"])
+
+REPEATING: Final = "env " * 400 + "bash " * 400 + "-c 'ls'"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "env " * 40 + "bash " * 70 + f"-c '{REPEATING.replace(chr(39), '')}'",
+        "rm " * 100_000 + "(((",
+        "rm; " * 1000 + "(((",
+        "eval " * 3000 + "ls",
+        "env " * 200 + "rm -rf a",
+        "ls " + "a" * 200_000,
+    ],
+)
+def test_a_command_with_too_much_in_it_counts_as_dangerous(script: str) -> None:
+    argv = ["bash", "-c", script]
+
+    assert (is_dangerous(argv), is_forced_removal(argv)) == (True, True)
+
+
+def test_a_long_document_is_no_danger() -> None:
+    document = "\n".join(f"print('rm -rf {line}')" for line in range(4000))
+
+    assert not is_dangerous(["bash", "-c", f"python3 - <<'END'\n{document}\nEND"])

@@ -37,7 +37,7 @@ def actions_of(argv: Sequence[str], cwd: str) -> list[CommandAction]:
     script = script_of(argv)
     whole = script if script is not None else display(argv)
     commands = plain_commands(script) if script is not None else [list(argv)]
-    if commands is None:
+    if commands is None or len(argv) > _MAX_WORDS:
         return [UnknownCommandAction(command=whole)]
     parts = commands if len(commands) == 1 else [each for each in commands if not is_filter(each)]
     actions = _without_noise(_actions_of_parts(parts, cwd)) if parts else None
@@ -64,12 +64,17 @@ def _actions_of_parts(parts: Sequence[list[str]], cwd: str) -> list[CommandActio
 
 def _without_noise(actions: list[CommandAction]) -> list[CommandAction]:
     """Leave out what only comments on the rest: `echo` at the beginning, `true`, `nl` in a pipe."""
-    while len(actions) > 1 and isinstance(actions[0], UnknownCommandAction):
-        if actions[0].command != "echo" and not actions[0].command.startswith("echo "):
-            break
-        actions = actions[1:]
+    first = 0
+    while first < len(actions) - 1 and _is_echo(actions[first]):
+        first += 1
+    actions = actions[first:]
     kept = [each for each in actions if not _is_noise(each)]
     return kept if len(actions) > 1 and kept else actions
+
+
+def _is_echo(action: CommandAction) -> bool:
+    is_unknown = isinstance(action, UnknownCommandAction)
+    return is_unknown and (action.command == "echo" or action.command.startswith("echo "))
 
 
 def _is_noise(action: CommandAction) -> bool:
@@ -228,6 +233,8 @@ def _nl(args: Sequence[str]) -> str | None:
     return next(iter(operands(args, _NL_VALUED)), None)
 
 
+# As many as a script may have.
+_MAX_WORDS: Final = 1000
 _RG_VALUED: Final = frozenset(
     """
     -g --glob --iglob -t --type --type-add --type-not -m --max-count -A -B -C --context --max-depth

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final, Self
 
-from treadle.engine.commands.dangers import every_command, is_dangerous
+from treadle.engine.commands.dangers import TooComplex, every_command, is_dangerous
 from treadle.engine.commands.rule_file import (
     Decision,
     NetworkRule,
@@ -19,7 +19,7 @@ from treadle.engine.commands.rule_file import (
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
-from treadle.shell.scripts import commands_of
+from treadle.shell.scripts import commands_of, program_name
 from treadle.support.files import read_whole
 
 __all__ = [
@@ -55,10 +55,16 @@ class Rules:
             warning for file in files for warning in file.warnings
         )
         self._prefixes = [rule for file in files for rule in file.prefixes]
-        self._restricted = frozenset(
-            name for rule in self._prefixes if rule.decision != "allow" for name in rule.pattern[0]
+        # By the first word of a command, so that many rules cost no more than few.
+        self._allowing_rules = _by_first_word(
+            rule for rule in self._prefixes if rule.decision == "allow"
+        )
+        self._restricting_rules = _by_first_word(
+            rule for rule in self._prefixes if rule.decision != "allow"
         )
         self._networks = [rule for file in files for rule in file.networks]
+        # A command is checked when it is asked for, and again when a rule is proposed for it.
+        self._last: tuple[tuple[str, ...], Verdict | None] | None = None
         self._executables: dict[str, frozenset[str]] = {}
         for file in files:
             self._executables.update(file.executables)
@@ -76,7 +82,17 @@ class Rules:
         """
         if not self._prefixes:
             return None
-        return self._restriction(argv) or self._permission(argv)
+        key = tuple(argv)
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._check(key)
+        return self._last[1]
+
+    def _check(self, argv: Sequence[str]) -> Verdict | None:
+        try:
+            restriction = self._restriction(argv) if self._restricting_rules else None
+        except TooComplex:
+            return None  # which counts as dangerous, so that no permission may be found either
+        return restriction or self._permission(argv)
 
     def check_host(self, host: str, protocol: str | None = None) -> Verdict | None:
         """The strictest verdict about a host, for one protocol or for any."""
@@ -98,10 +114,10 @@ class Rules:
     def _restriction(self, argv: Sequence[str]) -> Verdict | None:
         found = [
             _verdict(rule, words)
-            for command in every_command(argv, self._restricted)
+            for command in every_command(argv, self._restricting_rules.keys())
             for words in self._spellings(command)
-            for rule in self._prefixes
-            if rule.decision != "allow" and rule.matches(words)
+            for rule in self._restricting_rules.get(words[0], ())
+            if rule.matches(words)
         ]
         return max(found, key=_strictness, default=None)
 
@@ -111,7 +127,9 @@ class Rules:
             verdict = self._allowing(command)
             if verdict is not None:
                 verdicts.append(verdict)
-            elif not is_known_safe(command):
+            # The rule lets the whole script out of the sandbox, where a repository that a command
+            # has made must not have its programs started.
+            elif not is_known_safe(command, trusts_repository=False):
                 return None
         return verdicts[0] if verdicts else None
 
@@ -119,8 +137,8 @@ class Rules:
         for words in self._spellings(command):
             if words is not command and not self._is_trusted(command[0]):
                 continue
-            for rule in self._prefixes:
-                if rule.decision == "allow" and rule.matches(words):
+            for rule in self._allowing_rules.get(words[0], ()) if words else ():
+                if rule.matches(words):
                     return _verdict(rule, words)
         return None
 
@@ -128,7 +146,7 @@ class Rules:
         """The command as it is, and with its program's bare name in place of a path."""
         if not command or "/" not in command[0]:
             return [command]
-        name = PurePosixPath(command[0]).name
+        name = program_name(command[0])
         listed = self._executables.get(name)
         if listed is not None and command[0] not in listed:
             return [command]
@@ -180,7 +198,8 @@ def amendment_for(
     open_parts = [
         command
         for command in commands_of(argv)
-        if not rules.allows(command) and (escalated or not is_known_safe(command))
+        if not rules.allows(command)
+        and (escalated or not is_known_safe(command, trusts_repository=False))
     ]
     if not open_parts:
         return None
@@ -189,6 +208,14 @@ def amendment_for(
     if prefix and is_covered and not is_too_wide(prefix):
         return prefix
     return None if is_too_wide(open_parts[0]) else open_parts[0]
+
+
+def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:
+    found: dict[str, list[PrefixRule]] = {}
+    for rule in rules:
+        for word in dict.fromkeys(rule.pattern[0]):
+            found.setdefault(word, []).append(rule)
+    return found
 
 
 def _paths(folder: Path) -> list[Path]:

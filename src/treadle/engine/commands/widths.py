@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Final
+
+from treadle.shell.scripts import program_name
 
 # Whatever follows: the rest of the line runs as somebody else.
 _NEVER: Final = frozenset("doas pkexec su sudo".split())
@@ -33,7 +34,7 @@ def is_too_wide(prefix: Sequence[str]) -> bool:
     """Would a rule that allows this prefix allow any program at all?"""
     if not prefix:
         return True
-    name = PurePosixPath(prefix[0]).name
+    name = program_name(prefix[0])
     if name in _NEVER:
         return True
     is_interpreter = name in _INTERPRETERS or name.startswith("python3.")
