@@ -14,12 +14,16 @@ from typing import Literal
 from uuid import uuid4
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.network.gate import Gate
-from treadle.sandbox.policy import Confinement, confine
+from treadle.sandbox.policy import Confinement
 from treadle.sandbox.process import Process
+from treadle.sandbox.protection import Protection
 
 SECONDS = 30.0
 PYTHON = [sys.executable, "-I", "-S", "-c"]
+confine = Boundary(Protection()).confine
+"""Works out a policy for a server that has nothing to protect."""
 
 
 @dataclass

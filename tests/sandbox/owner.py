@@ -14,9 +14,11 @@ from typing import Literal
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backend import using
-from treadle.sandbox.policy import UNRESTRICTED, confine
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.probe import findings
 from treadle.sandbox.process import Process
+from treadle.sandbox.protection import Protection
 
 
 def pass_on(_stream: Literal["stdout", "stderr"], data: bytes) -> None:
@@ -29,7 +31,9 @@ async def main(backend: str, folder: str, script: str) -> None:
     confinement = UNRESTRICTED
     chosen: AbstractContextManager[None] = nullcontext()
     if backend != "unrestricted":
-        confinement = confine(WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True), folder)
+        confinement = Boundary(Protection()).confine(
+            WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True), folder
+        )
         found = [f.backend async for f in findings() if f.name == backend and f.backend]
         chosen = using(found[0])
     with chosen:

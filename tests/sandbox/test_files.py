@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.commands import PYTHON, names, new_token, run, snapshot, start, workspace
+from tests.sandbox.commands import (
+    PYTHON,
+    confine,
+    names,
+    new_token,
+    run,
+    snapshot,
+    start,
+    workspace,
+)
 from treadle.protocol.permission import (
     AdditionalFileSystemPermissions,
     AdditionalPermissionProfile,
@@ -24,7 +33,7 @@ from treadle.protocol.policy import (
 from treadle.sandbox.backend import Backend, SandboxUnavailable, using
 from treadle.sandbox.backends import Bubblewrap
 from treadle.sandbox.bubblewrap import Flavour
-from treadle.sandbox.policy import UNRESTRICTED, confine
+from treadle.sandbox.policy import UNRESTRICTED
 
 # OUT is the folder outside, WS the workspace, OWNER the process that runs the sandbox.
 TRUNCATE = "import os; os.truncate({!r}, 0)"

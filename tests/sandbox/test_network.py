@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.commands import PYTHON, new_token, run, workspace
+from tests.sandbox.commands import PYTHON, confine, new_token, run, workspace
 from treadle.protocol.permission import AdditionalNetworkPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import ReadOnlySandboxPolicy
 from treadle.sandbox.backend import Backend
-from treadle.sandbox.policy import confine
 
 SPEAK = """
 import _socket as s, sys

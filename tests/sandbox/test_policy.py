@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.commands import confine
 from treadle.protocol.permission import (
     AdditionalFileSystemPermissions,
     AdditionalNetworkPermissions,
@@ -36,7 +37,6 @@ from treadle.sandbox.policy import (
     UNRESTRICTED,
     Confinement,
     WritableRoot,
-    confine,
 )
 
 

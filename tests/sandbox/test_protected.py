@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.commands import names, new_token, run, snapshot, start, workspace
+from tests.sandbox.commands import confine, names, new_token, run, snapshot, start, workspace
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox import backends
 from treadle.sandbox.backend import Backend, using
 from treadle.sandbox.launch import launch_kept
-from treadle.sandbox.policy import PROTECTED, confine
+from treadle.sandbox.policy import PROTECTED
 
 CHANGES = {
     "a new file": "echo x > $IT/new",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.commands import names, run, snapshot, workspace
+from tests.sandbox.commands import confine, names, run, snapshot, workspace
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backend import Backend
-from treadle.sandbox.policy import Confinement, confine
+from treadle.sandbox.policy import Confinement
 
 # Each is run in the workspace, which is in a folder that may be written too; then OUT is written.
 SWAPS = {

@@ -42,7 +42,7 @@ from treadle.protocol.server_requests import (
     ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
     ITEM_FILE_CHANGE_REQUEST_APPROVAL,
 )
-from treadle.sandbox.policy import UNRESTRICTED, Confinement, confine
+from treadle.sandbox.policy import UNRESTRICTED, Confinement
 from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
@@ -376,7 +376,8 @@ class Approvals:
         settings = self._thread.settings_of(turn)
         granted = (*self.grants.permissions(turn), *extra)
         # The thread's folder, not the command's: the model says where a command runs.
-        confined = confine(settings.sandbox, settings.cwd, granted=granted)
+        boundary = self._thread.around.boundary
+        confined = boundary.confine(settings.sandbox, settings.cwd, granted=granted)
         return confined if settings.network is None else settings.network.narrow(confined)
 
     def _note(self, turn: Turn, call_id: str, action: str, by: str, judged: Judgement) -> None:

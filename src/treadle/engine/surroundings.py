@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from treadle.engine.tools.registry import Toolbox
     from treadle.engine.turn import Turn
     from treadle.protocol.skill import SkillMetadata
+    from treadle.sandbox.boundary import Boundary
 
 
 class Models(Protocol):
@@ -59,6 +60,11 @@ class Surroundings(Protocol):
     @property
     def mcp(self) -> McpSource:
         """Where the configuration of MCP servers comes from."""
+        ...
+
+    @property
+    def boundary(self) -> Boundary:
+        """What decides where commands and tools may write."""
         ...
 
     @property

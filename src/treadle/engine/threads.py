@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from treadle.engine.tools.registry import Toolbox
     from treadle.engine.turn import Turn
     from treadle.protocol.skill import SkillMetadata
+    from treadle.sandbox.boundary import Boundary
+    from treadle.sandbox.opened_roots import OpenedRoots
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -74,6 +76,11 @@ class Threads(Archive):
         # Where a folder's project keeps rules that may be heeded, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
         self.skills: Callable[[str], Sequence[SkillMetadata]] = lambda _cwd: ()
+        # The folders of settings besides the home, and those of projects that the user trusts.
+        self.settings_folders: Sequence[str] = ()
+        self.trusted_folders: Callable[[], Sequence[str]] = tuple
+        # The record of folders that commands could write.
+        self.opened_roots: Callable[[], OpenedRoots] = self._opened_roots
         self.expects_commands = False
         self._mcp: McpSource | None = None
         self._models = models
@@ -87,6 +94,22 @@ class Threads(Archive):
         agents = Agents(self)
         agents.on_spawn = self.on_spawn
         return agents
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        """What decides where commands and tools may write."""
+        from treadle.sandbox.boundary import Boundary
+        from treadle.sandbox.protection import server_protection
+
+        protection = server_protection(
+            str(self.home), folders=self.settings_folders, trusted=self.trusted_folders
+        )
+        return Boundary(protection, self.opened_roots())
+
+    def _opened_roots(self) -> OpenedRoots:
+        from treadle.sandbox.opened_roots import OpenedRoots
+
+        return OpenedRoots(self.home)
 
     @cached_property
     def _rules(self) -> RulesCache:

@@ -59,7 +59,11 @@ class Bubblewrap:
                 env=bubblewrap.outer_environment(env),
                 # The terminal is for the command, not for bubblewrap.
                 fds=replace(fds, is_terminal=False),
-                inherited=[wrapped.filter_fd, *([] if fds.gate is None else [fds.gate])],
+                inherited=[
+                    wrapped.filter_fd,
+                    *([] if fds.gate is None else [fds.gate]),
+                    *wrapped.mounted,
+                ],
                 placeholders=wrapped.placeholders,
                 ends=True,
             )
@@ -68,7 +72,8 @@ class Bubblewrap:
                 placeholder.release()
             raise
         finally:
-            os.close(wrapped.filter_fd)
+            for descriptor in wrapped.descriptors:
+                os.close(descriptor)
         for placeholder in wrapped.placeholders:
             placeholder.hand_over()
         return child

@@ -16,7 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from treadle.sandbox.paths import between, find_program, is_out_of_reach, is_within
+from treadle.sandbox.paths import (
+    between,
+    find_program,
+    is_out_of_reach,
+    is_within,
+    open_place,
+    parents,
+)
 from treadle.sandbox.placeholders import Placeholder, take
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import program
@@ -47,6 +54,8 @@ class Flavour:
 
     has_proc: bool = True
     has_user: bool = True
+    # Whether it can mount what a descriptor holds open. Older releases take paths alone.
+    has_bind_fd: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,13 @@ class Wrapped:
     # To be inherited as FILTER_FD, and closed here after the command was started.
     filter_fd: int
     placeholders: list[Placeholder]
+    # The folders to mount, to be inherited after the filter and the gate, and closed here too.
+    mounted: list[int]
+
+    @property
+    def descriptors(self) -> list[int]:
+        """All that is to be closed after the start."""
+        return [self.filter_fd, *self.mounted]
 
 
 def wrap(
@@ -75,13 +91,12 @@ def wrap(
         Unprotectable: a link stands where a protected folder would have to be mounted.
         OSError: no descriptor is left for the filter.
     """
-    held: list[Placeholder] = []
+    mounts = _Mounts(confinement, flavour)
     try:
-        mounts = list(_mounts(confinement, held))
+        words = list(mounts.arguments())
         filter_fd = _filter(confinement)
     except BaseException:
-        for placeholder in held:
-            placeholder.release()
+        mounts.abandon()
         raise
     inner = [*_own_terminal(), *argv] if has_terminal else argv
     if confinement.has_gate:
@@ -89,7 +104,7 @@ def wrap(
     options = [
         *_namespaces(flavour, network=confinement.network),
         *_system(confinement, flavour),
-        *mounts,
+        *words,
         *(
             word
             for name in env
@@ -98,7 +113,8 @@ def wrap(
         ),
         *("--seccomp", str(FILTER_FD), "--chdir", cwd, "--"),
     ]
-    return Wrapped([program_path, *options, *inner], filter_fd, held)
+    outer = [program_path, *options, *inner]
+    return Wrapped(outer, filter_fd, mounts.placeholders, mounts.descriptors)
 
 
 @cache
@@ -151,42 +167,93 @@ def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
         yield from ("--ro-bind", "/proc", "/proc")
 
 
-def _mounts(confinement: Confinement, held: list[Placeholder]) -> Iterator[str]:
-    """What is opened and closed, each path after those that it is in."""
-    roots = [
-        root
-        for root in confinement.writable
-        if root.path == "/" or (Path(root.path).exists() and _can_guard(root.path))
-    ]
-    tops = [root.path for root in roots]
-    rules = dict.fromkeys((path for path in tops if path != "/"), "open")
-    for path in (path for root in roots for path in root.read_only):
-        if any(is_within(path, top) for top in tops) and _is_there(path, held):
-            rules[path] = "cover" if _may_vanish(path, held) else "close"
-    rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
-    anchors = [anchor for path in rules for anchor in _anchors(path, tops)]
-    rules = dict.fromkeys(anchors, "open") | rules
-    for path in sorted(rules, key=lambda path: path.count("/")):
-        yield from _mount(path, rules[path])
+class _Mounts:
+    """What is opened and closed for one command, each path after those that it is in."""
+
+    def __init__(self, confinement: Confinement, flavour: Flavour) -> None:
+        self.placeholders: list[Placeholder] = []
+        self.descriptors: list[int] = []
+        self._confinement = confinement
+        self._first = GATE_FD + 1 if confinement.has_gate else FILTER_FD + 1
+        self._has_bind_fd = flavour.has_bind_fd
+
+    def arguments(self) -> Iterator[str]:
+        """Give the words for bubblewrap.
+
+        Raises:
+            Unprotectable: a path cannot be kept read-only, or is not what it was a moment ago.
+        """
+        rules = self._rules()
+        for path in sorted(rules, key=lambda path: path.count("/")):
+            yield from self._mount(path, rules[path])
+
+    def abandon(self) -> None:
+        """Let go of everything: no command is started."""
+        for placeholder in self.placeholders:
+            placeholder.release()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+    def _rules(self) -> dict[str, str]:
+        confinement, held = self._confinement, self.placeholders
+        roots = [
+            root
+            for root in confinement.writable
+            if root.path == "/" or (Path(root.path).exists() and _can_guard(root.path))
+        ]
+        tops = [root.path for root in roots]
+        rules = dict.fromkeys((path for path in tops if path != "/"), "open")
+        kept = [path for root in roots for path in root.read_only]
+        for path in (*kept, *map(_first_missing, confinement.protected)):
+            if any(is_within(path, top) for top in tops) and _is_there(path, held):
+                rules[path] = "cover" if _may_vanish(path, held) else "close"
+        rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
+        # A folder above a mount could be renamed, and another one could take its place.
+        anchors = (
+            anchor
+            for path in rules
+            for top in tops
+            if path != top and is_within(path, top)
+            for anchor in between(top, path)
+        )
+        return {anchor: "open" for anchor in anchors if _is_open(anchor, rules)} | rules
+
+    def _mount(self, path: str, rule: str) -> tuple[str, ...]:
+        if rule == "open":
+            return self._open(path)
+        if rule == "close":
+            return ("--ro-bind", path, path)
+        if rule == "cover":
+            return ("--tmpfs", path, "--remount-ro", path)
+        if Path(path).is_dir():
+            return ("--perms", "000", "--tmpfs", path, "--remount-ro", path)
+        return ("--ro-bind", "/dev/null", path)
+
+    def _open(self, path: str) -> tuple[str, ...]:
+        """Mount what is there now: a command that runs could put a link in its place meanwhile."""
+        if not self._has_bind_fd:
+            return ("--bind", path, path)
+        try:
+            descriptor = open_place(path)
+        except OSError as error:
+            raise Unprotectable(f"{path} cannot be opened: {error.strerror}") from error
+        self.descriptors.append(descriptor)
+        return ("--bind-fd", str(self._first + len(self.descriptors) - 1), path)
 
 
-def _anchors(path: str, tops: list[str]) -> Iterator[str]:
-    """The folders above a mount that could be renamed, so that another could take its place."""
-    for top in tops:
-        if path != top and is_within(path, top):
-            yield from between(top, path)
+def _is_open(path: str, rules: Mapping[str, str]) -> bool:
+    """Whether the deepest rule above a path opens it; a root of everything has no rule."""
+    above = next((rules[parent] for parent in parents(path) if parent in rules), "open")
+    return path not in rules and above == "open"
 
 
-def _mount(path: str, rule: str) -> tuple[str, ...]:
-    if rule == "open":
-        return ("--bind", path, path)
-    if rule == "close":
-        return ("--ro-bind", path, path)
-    if rule == "cover":
-        return ("--tmpfs", path, "--remount-ro", path)
-    if Path(path).is_dir():
-        return ("--perms", "000", "--tmpfs", path, "--remount-ro", path)
-    return ("--ro-bind", "/dev/null", path)
+def _first_missing(path: str) -> str:
+    """The path, or the outermost folder on the way to it that is missing."""
+    for parent in parents(path):
+        if os.path.lexists(parent):
+            break
+        path = parent
+    return path
 
 
 def _can_guard(root: str) -> bool:

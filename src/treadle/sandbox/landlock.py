@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-from treadle.sandbox.paths import is_out_of_reach, is_within
+from treadle.sandbox.paths import is_out_of_reach, is_within, open_place
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import ATTRIBUTES, MODES, QUEUES, program
 
@@ -130,8 +130,10 @@ def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterato
             yield part, _READ
     for path in _DEVICES:
         yield path, _READ | _WRITE_FILE | (handled & (_TRUNCATE | _IOCTL_DEV))
-    kept = confinement.closed() if protects else confinement.denied
-    closed = [path for path in kept if _needs_closing(path)]
+    names = [path for root in confinement.writable for path in root.read_only] if protects else []
+    closed = [path for path in (*names, *confinement.denied) if _needs_closing(path)]
+    # Even an empty folder among these must stay as it is.
+    closed += [path for path in confinement.protected if os.path.lexists(path)]
     for root in confinement.writable:
         for part in _without(root.path, [path for path in closed if path != root.path]):
             yield part, handled & ~_OF_NOBODY
@@ -168,11 +170,13 @@ def _without(folder: str, closed: list[str]) -> Iterator[str]:
 
 def _allow(fd: int, path: str, access: int) -> None:
     try:
-        target = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        # Readable folders may be links; what can be written must be what was looked at.
+        is_writing = bool(access & ~_READ) and not path.startswith("/dev/")
+        target = open_place(path) if is_writing else os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return  # what is not there needs no permission
     try:
-        if not Path(path).is_dir():
+        if not stat.S_ISDIR(os.fstat(target).st_mode):
             access &= _OF_FILES
         _call(_ADD_RULE, fd, _RULE_PATH_BENEATH, struct.pack("=Qi", access, target), 0)
     finally:

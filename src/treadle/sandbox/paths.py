@@ -1,17 +1,18 @@
 """Questions about paths that policies and backends ask."""
 
 # Paths are text here: they end up in the arguments of other programs.
-# ruff: noqa: PTH109, PTH113, PTH115, PTH118, PTH119, PTH120, PTH207
+# ruff: noqa: PTH109, PTH113, PTH115, PTH116, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import stat
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from treadle.support.files import read_file
 
@@ -41,6 +42,44 @@ def find_program(name: str, *, cwd: str, path: str) -> str | None:
 def is_within(path: str, folder: str) -> bool:
     """Whether a path is a folder or below it; both are absolute and without `..`."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+Identity: TypeAlias = tuple[int, int]
+"""What a file or folder is known by, whatever it is called: its device and its number there."""
+
+
+def identity(path: str) -> Identity | None:
+    """What a path leads to now; `None` if nothing."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders above a path, the nearest first."""
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def open_place(path: str) -> int:
+    """Hold open what is at a path without links, as a descriptor that can be mounted.
+
+    Raises:
+        OSError: it is missing, or a link stands somewhere in the path by now.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        os.close(descriptor)
+        raise
+    if place != path:
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return descriptor
 
 
 def is_out_of_reach(path: str) -> bool:

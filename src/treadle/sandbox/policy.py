@@ -9,8 +9,8 @@ Nothing here enforces anything on other processes; the backends do.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from msgspec import UnsetType
@@ -40,6 +40,7 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.sandbox.paths import git_folders, is_out_of_reach, is_within, links, matches, real
+from treadle.sandbox.protection import Protected
 
 PROTECTED: Final = (".git", ".codex", ".agents")
 """Names below a writable folder that stay read-only: what is in them runs outside the sandbox."""
@@ -68,15 +69,29 @@ class Confinement:
     denied: tuple[str, ...] = ()
     # None: every file may be read.
     readable: tuple[str, ...] | None = None
+    # What decides about the sandbox and lies in a writable folder: read-only under every backend.
+    protected: tuple[str, ...] = ()
 
     def may_write(self, path: str) -> bool:
         """Whether a file may be made or changed, wherever its links lead."""
         if self.is_unrestricted:
             return True
         # A link that stands where the file is to be is judged by both ends of it.
-        return self._rule(real(path)) and self._rule(real(os.path.dirname(path), path))
+        return self.is_open(real(path)) and self.is_open(real(os.path.dirname(path), path))
 
-    def _rule(self, path: str) -> bool:
+    def may_read(self, path: str) -> bool:
+        """Whether commands could read a file, wherever its links lead."""
+        if self.is_unrestricted:
+            return True
+        place = real(path)
+        if any(is_within(place, closed) for closed in self.denied):
+            return False
+        roots = (root.path for root in self.writable)
+        return self.readable is None or any(
+            is_within(place, folder) for folder in (*self.readable, *roots)
+        )
+
+    def is_open(self, path: str) -> bool:
         """What the deepest rule says about a path without links."""
         best, is_allowed = -1, False
         for root in self.writable:
@@ -91,6 +106,7 @@ class Confinement:
         """Every path below a writable one that may not be written."""
         for root in self.writable:
             yield from root.read_only
+        yield from self.protected
         yield from self.denied
 
 
@@ -102,10 +118,16 @@ def confine(
     policy: SandboxPolicy,
     cwd: str,
     *,
+    protected: Protected,
+    is_planted: Callable[[str], bool] = lambda _link: False,
     environ: Mapping[str, str] | None = None,
     granted: Sequence[AdditionalPermissionProfile] = (),
 ) -> Confinement:
-    """Work out a policy for commands of a folder, widened by what was granted."""
+    """Work out a policy for commands of a folder, widened by what was granted.
+
+    Nothing that is protected is opened, whoever asks for it. `is_planted` tells whether a link
+    may be the work of a command that ran earlier, perhaps in another thread.
+    """
     places = _Places(cwd, os.environ if environ is None else environ)
     match policy:
         case DangerFullAccessSandboxPolicy() | ExternalSandboxSandboxPolicy():
@@ -121,10 +143,12 @@ def confine(
     network = policy.network_access or any(p.network and p.network.enabled for p in granted)
     entries = [entry for profile in granted for entry in _entries(profile)]
     given = {access: _paths(entries, access, places) for access in ("read", "write", "deny")}
-    opened = _opened([*base, *given["write"]], given["write"])
+    paths = [*base, *given["write"]]
+    opened = _opened(paths, given["write"], protected, is_planted)
     roots = [root.path for root in opened]
     return Confinement(
         writable=opened,
+        protected=_kept(opened, protected.inside(roots)),
         network=bool(network),
         denied=tuple(real(path) for path in given["deny"]),
         readable=None if "/" in roots else _readable(access, [*roots, *given["read"]]),
@@ -148,25 +172,42 @@ def _workspace(policy: WorkspaceWriteSandboxPolicy, places: _Places) -> list[str
     return [places.cwd, *policy.writable_roots, *tmp, *tmpdir]
 
 
-def _opened(paths: list[str], granted: list[str]) -> tuple[WritableRoot, ...]:
+def _opened(
+    paths: list[str],
+    granted: list[str],
+    protected: Protected,
+    is_planted: Callable[[str], bool],
+) -> tuple[WritableRoot, ...]:
     """The roots that paths name; those that a command could have led elsewhere open nothing."""
     places = {path: real(path) for path in paths}
-    led = {path for path in paths if _is_led(path, places.values())}
-    plain = list(dict.fromkeys(place for path, place in places.items() if path not in led))
-    explicit = {places[path] for path in granted if path not in led}
-    opened = tuple(_protected(root, plain, explicit) for root in plain)
+    paths = [path for path in places if protected.may_open(places[path])]
+    ways = {path: links(path) for path in paths}
+    led = {
+        path
+        for path in paths
+        if any(_is_led(link, places.values()) or is_planted(link) for link in ways[path])
+    }
+    plain = list(dict.fromkeys(places[path] for path in paths if path not in led))
+    explicit = {places[path] for path in granted if path in ways and path not in led}
+    opened = tuple(_protected(root, plain, explicit, protected) for root in plain)
     # One that is open anyway is still a root: the names in it that stay closed are to be kept.
     rest = [places[path] for path in paths if path in led and Confinement(opened).may_write(path)]
-    return (*opened, *(_protected(root, [*plain, *rest], explicit) for root in rest))
+    return (*opened, *(_protected(root, [*plain, *rest], explicit, protected) for root in rest))
 
 
-def _is_led(path: str, roots: Collection[str]) -> bool:
-    """Whether a link leads to it that a command may make: today's need not be yesterday's."""
-    return any(
-        is_within(link, root) and not is_out_of_reach(link)
-        for link in links(path)
-        for root in roots
-    )
+def _is_led(link: str, roots: Collection[str]) -> bool:
+    """Whether commands may make this link: today's need not be yesterday's."""
+    return any(is_within(link, root) for root in roots) and not is_out_of_reach(link)
+
+
+def _kept(opened: tuple[WritableRoot, ...], paths: list[str]) -> tuple[str, ...]:
+    """The paths that would be writable, without those that lie in another one."""
+    # Names that stay closed in a root do not count: not every backend can keep them.
+    found = Confinement(tuple(WritableRoot(root.path) for root in opened))
+    for path in sorted(paths, key=lambda path: path.count("/")):
+        if found.is_open(path):
+            found = replace(found, protected=(*found.protected, path))
+    return found.protected
 
 
 def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tuple[str, ...] | None:
@@ -180,9 +221,12 @@ def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tup
             assert_never(access)
 
 
-def _protected(root: str, roots: list[str], explicit: set[str]) -> WritableRoot:
+def _protected(
+    root: str, roots: list[str], explicit: set[str], protected: Protected
+) -> WritableRoot:
     """A root without the names that stay read-only, except those granted by their own name."""
     kept = [os.path.join(root, name) for name in PROTECTED] if not os.path.isfile(root) else []
+    kept += [path for path in protected.settings if path != root and is_within(path, root)]
     for folder in git_folders(root):
         # The innermost root speaks for it.
         holders = [other for other in roots if is_within(folder, other)]

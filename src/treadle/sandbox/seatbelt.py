@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from treadle.sandbox.paths import between, is_within
 from treadle.sandbox.policy import Confinement
 
 PROGRAM: Final = "/usr/bin/sandbox-exec"
@@ -50,6 +51,7 @@ def profile(confinement: Confinement) -> str:
 def _parameters(confinement: Confinement) -> dict[str, str]:
     paths = [root.path for root in confinement.writable]
     paths += [*(confinement.readable or ()), *confinement.closed()]
+    paths += [path for root in confinement.writable for path in _anchors(root.path, confinement)]
     return {path: f"PATH_{number}" for number, path in enumerate(dict.fromkeys(paths))}
 
 
@@ -60,7 +62,12 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
         yield f"(allow file-read* {_below(path, names)})"
     for root in confinement.writable:
         # Also the name itself, so that it can neither be made nor moved away.
-        kept = [f"(require-not {_below(path, names)})" for path in root.read_only]
+        kept = [f"(require-not {_below(path, names)})" for path in _closed(root.path, confinement)]
+        # Rules go by paths: what is in a folder that was renamed would not be closed any more.
+        kept += [
+            f'(require-not (literal (param "{names[path]}")))'
+            for path in _anchors(root.path, confinement)
+        ]
         conditions = " ".join([_below(root.path, names), *kept])
         yield f"(allow file-read* file-write* (require-all {conditions}))"
     for path in confinement.denied:
@@ -69,6 +76,19 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
         yield "(allow network-outbound)"
         yield "(allow network-inbound)"
         yield "(allow system-socket)"
+
+
+def _closed(root: str, confinement: Confinement) -> list[str]:
+    """What stays closed in a root, whichever root of several it belongs to."""
+    read_only = [path for other in confinement.writable for path in other.read_only]
+    kept = dict.fromkeys((*read_only, *confinement.protected))
+    return [path for path in kept if is_within(path, root)]
+
+
+def _anchors(root: str, confinement: Confinement) -> list[str]:
+    """The folders between a root and what stays closed in it."""
+    closed = _closed(root, confinement)
+    return list(dict.fromkeys(anchor for path in closed for anchor in between(root, path)))
 
 
 def _below(path: str, names: dict[str, str]) -> str:

@@ -67,6 +67,9 @@ class Server:
         )
         self.threads.mcp = ConfiguredMcp(self.configuration)
         self.threads.rule_folders = self._rule_folders
+        self.threads.settings_folders = (str(self.configuration.system),)
+        self.threads.trusted_folders = self.configuration.trusted_folders
+        self.threads.opened_roots = lambda: self.configuration.opened_roots
         self.threads.skills = self._skills
         self._router: Router[ClientSession] = Router(
             {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=translate

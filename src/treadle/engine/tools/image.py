@@ -15,7 +15,6 @@ from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ImageViewThreadItem
-from treadle.sandbox.paths import is_within, real
 from treadle.support.files import read_file
 
 if TYPE_CHECKING:
@@ -124,7 +123,8 @@ def _absolute(cwd: str, path: str) -> str:
 def _load(path: Path, confinement: Confinement) -> str:
     """Read a picture as a data URL."""
     try:
-        if not _may_read(confinement, str(path)):
+        # This tool must not open what commands of the turn could not read.
+        if not confinement.may_read(str(path)):
             raise ToolRefused(f"the sandbox does not let you read `{path}`")
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
@@ -146,17 +146,3 @@ def _load(path: Path, confinement: Confinement) -> str:
     import base64
 
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def _may_read(confinement: Confinement, path: str) -> bool:
-    """Whether commands of the turn could read the file: this tool must not open what they can't."""
-    if confinement.is_unrestricted:
-        return True
-    place = real(path)
-    if any(is_within(place, closed) for closed in confinement.denied):
-        return False
-    readable = confinement.readable
-    return readable is None or any(
-        is_within(place, folder)
-        for folder in (*readable, *(root.path for root in confinement.writable))
-    )

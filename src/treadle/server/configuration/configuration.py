@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import structs
 
@@ -36,10 +37,13 @@ from treadle.server.configuration.warnings import (
 )
 from treadle.server.credentials import Credentials
 
+if TYPE_CHECKING:
+    from treadle.sandbox.opened_roots import OpenedRoots
+
 SYSTEM_FOLDER: Final = Path("/etc/codex")
 MAX_KEPT: Final = 64
 
-Stamp: TypeAlias = tuple[int, int, int] | None
+Stamp: TypeAlias = tuple[int, int, int, int] | None
 Warnings: TypeAlias = list[ConfigWarningNotification]
 
 
@@ -90,7 +94,9 @@ class Configuration:
         layers = [*base, *inner, *self._profile(outer), *self._flags, *asked]
         if asked:
             return self._build(layers, project, warnings)
-        key = (folder, project and project.root, self._stamps(layers), self._circumstances())
+        ignored = tuple(layer.disabled_reason for layer in inner)
+        root = project and project.root
+        key = (folder, root, self._stamps(layers), ignored, self._circumstances())
         if key not in self._kept:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
@@ -108,6 +114,21 @@ class Configuration:
         except ConfigError:
             found = self._build([], None, [])
         return structs.replace(found, warnings=(warning, *found.warnings))
+
+    @cached_property
+    def opened_roots(self) -> OpenedRoots:
+        """Which folders commands could write so far."""
+        from treadle.sandbox.opened_roots import OpenedRoots
+
+        return OpenedRoots(self.home)
+
+    def trusted_folders(self) -> Sequence[str]:
+        """The folders that the user trusts by name; none if that cannot be read."""
+        try:
+            projects = _check(merge([*self._base(), *self._flags])).projects or {}
+        except ConfigError:
+            return ()
+        return [path for path, about in projects.items() if about.trust_level == "trusted"]
 
     def switch_features(self, switches: Mapping[str, bool]) -> None:
         """Switch features for as long as this server runs; the files have the last word."""
@@ -164,11 +185,16 @@ class Configuration:
 
     def _project_layers(self, project: Project, warnings: Warnings) -> list[Layer]:
         layers = []
-        for layer, refused in project.layers(self.home, self._read):
+        for layer, refused in project.layers(self.home, self._read, self._may_be_planted):
             layers.append(layer)
             if refused and layer.disabled_reason is None:
                 warnings.append(keys_refused(layer, refused))
         return layers
+
+    def _may_be_planted(self, path: Path, folder: Path) -> bool:
+        above = os.path.realpath(folder)
+        place = path.relative_to(folder)
+        return self.opened_roots.may_have_made(os.path.join(above, place), above=above)  # noqa: PTH118 - text is what the record holds
 
     def _profile(self, outer: Settings) -> list[Layer]:
         name = outer.profile
@@ -238,7 +264,7 @@ def _stamp(path: Path) -> Stamp:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _check(merged: Merged) -> Settings:

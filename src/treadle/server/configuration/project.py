@@ -53,21 +53,36 @@ class Project:
                     return decision.trust_level
         return None
 
+    def is_trusted_by_name(self, folder: Path) -> bool:
+        """Whether the user trusts this very folder, and not only the project that it is in."""
+        decisions = (self._decisions.get(path) for path in (str(folder), _real(folder)))
+        return any(found is not None and found.trust_level == "trusted" for found in decisions)
+
     def folders(self) -> list[Path]:
         """The folders from the root of the project down to the current one."""
         between = [self.cwd, *self.cwd.parents]
         return between[between.index(self.root) :: -1]
 
     def layers(
-        self, home: Path, read: Callable[[Path], Table]
+        self,
+        home: Path,
+        read: Callable[[Path], Table],
+        may_be_planted: Callable[[Path, Path], bool] = lambda _path, _folder: False,
     ) -> Iterable[tuple[Layer, list[str]]]:
-        """Give each folder's layer, root first, with the keys in it that no project may set."""
+        """Give each folder's layer, root first, with the keys in it that no project may set.
+
+        `may_be_planted` tells whether a sandboxed command could have made or changed a file of a
+        folder. Such a layer counts only if the user trusts its own folder: the settings of that
+        are read-only for commands.
+        """
         for folder in self.folders():
             dot_codex = folder / FOLDER
             # In a home folder that is itself a repository, `.codex` is the user's own layer.
             if not _is_there(dot_codex, stat.S_ISDIR) or _real(dot_codex) == _real(home):
                 continue
             reason = self._why_ignored(folder, home)
+            if reason is None and not self.is_trusted_by_name(folder):
+                reason = _why_planted(folder, home, may_be_planted)
             try:
                 table = read(dot_codex / "config.toml")
             except ConfigError:
@@ -90,6 +105,30 @@ class Project:
                     f"{self.root} is not trusted yet; to use its own configuration, set "
                     f'projects."{self.root}".trust_level = "trusted" in {home / "config.toml"}'
                 )
+
+
+def _why_planted(
+    folder: Path, home: Path, may_be_planted: Callable[[Path, Path], bool]
+) -> str | None:
+    """Why a folder's settings do not count although its project is trusted; null if they do."""
+    dot_codex = folder / FOLDER
+    rules = dot_codex / "rules"
+    files = [dot_codex, dot_codex / "config.toml", rules, *_entries(rules)]
+    # What a link leads to can change without the link.
+    planted = [path for path in files if path.is_symlink() or may_be_planted(path, folder)]
+    if not planted:
+        return None
+    return (
+        f"{planted[0]} changed after sandboxed commands could write there, so it is ignored; to "
+        f'use it, set projects."{folder}".trust_level = "trusted" in {home / "config.toml"}'
+    )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _find_root(cwd: Path, markers: Iterable[str]) -> Path:

@@ -43,7 +43,7 @@ from treadle.protocol.policy import SandboxMode, SandboxPolicy
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.rpc.errors import InternalError, InvalidOptions, InvalidRequest
 from treadle.sandbox.backend import SandboxUnavailable
-from treadle.sandbox.policy import Confinement, confine
+from treadle.sandbox.policy import Confinement
 from treadle.server.session import ClientSession
 from treadle.server.settings import check_turn, working_folder
 
@@ -313,7 +313,8 @@ def _surroundings(
         raise InvalidRequest(message, kind="invalidParams", path="permissionProfile")
     asked = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
     check_turn(session.server.configuration, asked)
-    confinement, gate = confine(policy, cwd, environ=environ), None
+    boundary = session.server.threads.boundary
+    confinement, gate = boundary.confine(policy, cwd, environ=environ), None
     if network := effective.network():
         confinement = network.narrow(confinement)
     if network and confinement.has_gate:

@@ -1,0 +1,130 @@
+"""Which folders were ever opened to commands, and since when.
+
+A file that changed after that may be the work of a command, even of one that ended long ago. The
+kernel sets the change time of an inode, and no program without privileges can set it back, so that
+comparing the two tells what a command cannot have made.
+"""
+
+# Paths are text here, as everywhere in the sandbox.
+# ruff: noqa: PTH112, PTH116
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from treadle.sandbox.paths import identity, is_out_of_reach, parents
+from treadle.support.files import read_file
+
+FILE_NAME: Final = "opened_roots.jsonl"
+MOST: Final = 4096
+"""How many folders are recorded before those that are gone are forgotten."""
+# Far more than that many paths take.
+_MAX_BYTES: Final = 64 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+def _file_time_ns() -> int:
+    """The clock that change times are taken from; the usual one is some milliseconds ahead."""
+    clock = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
+    return time.clock_gettime_ns(clock)
+
+
+class OpenedRoots:
+    """The record of one home; servers that share the home share the record."""
+
+    def __init__(self, home: Path, now_ns: Callable[[], int] = _file_time_ns) -> None:
+        self._path = home / FILE_NAME
+        self._now_ns = now_ns
+        self._since: dict[str, int] = {}
+        self._stamp: tuple[int, int] | None = None
+
+    def add(self, roots: Iterable[str]) -> None:
+        """Record that commands may write these folders from now on."""
+        self._read()
+        added = {root: self._now_ns() for root in roots if root not in self._since}
+        if not added:
+            return
+        self._since |= added
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._locked() as descriptor:
+                if len(self._since) <= MOST:
+                    os.write(descriptor, _lines(added))
+                else:
+                    self._compact()
+        except OSError as error:
+            # The record still holds for as long as this server runs.
+            logger.warning("cannot record writable folders", extra={"error": str(error)})
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file, open to append, while no other server writes or replaces it."""
+        while True:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if (found := identity(str(self._path))) is None:
+                    continue
+                about = os.fstat(descriptor)
+                if found == (about.st_dev, about.st_ino):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+
+    def _compact(self) -> None:
+        """Forget folders that are gone: nothing that a command made there is left."""
+        self._read()
+        self._since = {root: since for root, since in self._since.items() if os.path.isdir(root)}
+        with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
+            file.write(_lines(self._since))
+        Path(file.name).replace(self._path)
+
+    def may_have_made(self, path: str, *, above: str | None = None) -> bool:
+        """Whether a command could have made or changed what a path names, links not followed.
+
+        With `above`, only writable folders above that one count: settings that stand directly in
+        a writable folder are read-only for commands.
+        """
+        self._read()
+        folders = parents(path) if above is None else parents(above)
+        since = min((self._since[each] for each in folders if each in self._since), default=None)
+        if since is None:
+            return False
+        try:
+            changed = os.lstat(path).st_ctime_ns
+        except OSError:
+            return False
+        return changed >= since and not is_out_of_reach(path)
+
+    def _read(self) -> None:
+        """Read what this server or another one has added."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return
+        stamp = found.st_mtime_ns, found.st_size
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        with contextlib.suppress(OSError):
+            for line in read_file(self._path, _MAX_BYTES).splitlines():
+                # A line that was torn by a full disk is worth no more than a missing one.
+                with contextlib.suppress(ValueError, TypeError):
+                    root, since = json.loads(line)
+                    self._since[root] = min(since, self._since.get(root, since))
+
+
+def _lines(since: Mapping[str, int]) -> bytes:
+    return b"".join(json.dumps([root, at]).encode() + b"\n" for root, at in since.items())

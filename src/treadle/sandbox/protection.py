@@ -1,0 +1,202 @@
+"""Paths that decide about the sandbox, and therefore stay read-only in every confinement.
+
+Whoever can change the server's home, its code or the settings of a trusted project decides what
+the next command may do. A policy, a grant or a working folder can open the places around them and
+never these paths themselves.
+"""
+
+# Paths are text here: they end up in the arguments of other programs.
+# ruff: noqa: PTH111, PTH117, PTH118, PTH120, PTH208
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from treadle.sandbox.paths import Identity, identity, is_within, links, parents, real
+
+OPENABLE: Final = ("memories", "worktrees")
+"""Folders of a home in which agents work; nothing in them decides about the sandbox."""
+
+SETTINGS: Final = (".codex", ".agents")
+"""Folders of a project whose content takes effect outside the sandbox."""
+
+_HOMES: Final = ("~/.treadle", "~/.codex")
+_HOME_VARIABLES: Final = ("TREADLE_HOME", "CODEX_HOME")
+# What Python loads code from, or finds that code by.
+_OF_PREFIX: Final = ("bin", "include", "lib", "lib32", "lib64", "pyvenv.cfg", "Scripts")
+
+
+@dataclass(frozen=True)
+class Protected:
+    """The protected paths as they are on disk now, without links.
+
+    `closed`: nothing in them can be opened. `reserved`: a writable root that lies deeper stays
+    open, the path itself cannot be one. `homes`: only the folders of `OPENABLE` can be opened.
+    `anchors`: folders that hold a link which leads to one of the others.
+    """
+
+    closed: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    # Settings of trusted projects; protected in the same way as those of the workspace.
+    settings: tuple[str, ...] = ()
+
+    def may_open(self, root: str) -> bool:
+        """Whether a path without links may be a writable root."""
+        path = self._canonical(root)
+        if any(is_within(path, closed) for closed in self.closed) or path in self.reserved:
+            return False
+        return all(
+            path[len(home) + 1 :].split("/", 1)[0] in OPENABLE
+            for home in self.homes
+            if is_within(path, home)
+        )
+
+    def inside(self, roots: Sequence[str]) -> list[str]:
+        """Every protected path that lies in one of the roots, spelled as seen from there."""
+        found = dict.fromkeys(self._within(roots))
+        for anchor in self.anchors:
+            if anchor not in roots and any(is_within(anchor, root) for root in roots):
+                found[anchor] = None
+        # A link directly in a root cannot be kept by closing its folder.
+        found |= dict.fromkeys(link for link in self.links if os.path.dirname(link) in roots)
+        return list(found)
+
+    def _within(self, roots: Sequence[str]) -> Iterator[str]:
+        known = {identity(root): root for root in roots}
+        known.pop(None, None)
+        for path in (*self.homes, *self.reserved, *self.closed):
+            if any(is_within(path, root) for root in roots):
+                yield path
+            # The same folder can be mounted twice, or be spelled in another case.
+            for parent in parents(path):
+                root = known.get(identity(parent))
+                if root is not None and root != parent:
+                    yield os.path.join(root, path[len(parent.rstrip("/")) + 1 :])
+
+    def _canonical(self, path: str) -> str:
+        """The path as the protected path spells it that it is in, if it is in one."""
+        for parent in (path, *parents(path)):
+            same = self._known.get(identity(parent))
+            if same is not None:
+                return same + path[len(parent.rstrip("/")) :]
+        return path
+
+    @cached_property
+    def _known(self) -> Mapping[Identity | None, str]:
+        known: dict[Identity | None, str] = {}
+        for path in (*self.homes, *self.reserved, *self.closed):
+            known.setdefault(identity(path), path)
+        known.pop(None, None)
+        return known
+
+
+class Protection:
+    """What one server protects; `trusted` lists the folders whose settings the user trusts."""
+
+    def __init__(
+        self,
+        *,
+        homes: Iterable[str] = (),
+        closed: Iterable[str] = (),
+        reserved: Iterable[str] = (),
+        trusted: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._homes = tuple(dict.fromkeys(homes))
+        self._closed = tuple(dict.fromkeys(closed))
+        self._reserved = tuple(dict.fromkeys(reserved))
+        self._trusted = trusted
+        self._real: dict[str, str] = {}
+
+    def now(self) -> Protected:
+        """Look at the disk: what the paths lead to."""
+        homes = dict.fromkeys(map(real, self._homes))
+        closed, links_ = self._code
+        # Settings are often links to a folder with dotfiles.
+        targets = [link for home in homes for link in _links_in(home)]
+        all_links = {*links_, *(link for path in (*self._homes, *targets) for link in links(path))}
+        return Protected(
+            closed=tuple(dict.fromkeys([*closed, *map(real, targets)])),
+            reserved=tuple(dict.fromkeys(map(real, self._reserved))),
+            homes=tuple(homes),
+            anchors=tuple(dict.fromkeys(map(os.path.dirname, all_links))),
+            links=tuple(all_links),
+            settings=tuple(self._settings()),
+        )
+
+    @cached_property
+    def _code(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        """The code and the links that lead to it, as they were when they were first needed."""
+        named = (*self._closed, *self._reserved)
+        found = frozenset(link for path in named for link in links(path))
+        return tuple(map(real, self._closed)), found
+
+    def _settings(self) -> Iterator[str]:
+        for folder in self._trusted():
+            place = self._real.setdefault(folder, real(folder))
+            for name in SETTINGS:
+                yield os.path.join(place, name)
+            yield from map(real, _links_in(os.path.join(place, SETTINGS[0])))
+
+
+def server_protection(
+    home: str,
+    *,
+    folders: Iterable[str] = (),
+    trusted: Callable[[], Iterable[str]] = tuple,
+    environ: Mapping[str, str] = os.environ,
+) -> Protection:
+    """What the server in this process protects: homes, folders of settings, and its own code."""
+    from treadle.sandbox.bubblewrap import find_bubblewrap
+
+    named = [environ[name] for name in _HOME_VARIABLES if environ.get(name)]
+    usual = [os.path.expanduser(path) for path in _HOMES]
+    closed, reserved = code_paths()
+    program = find_bubblewrap()
+    return Protection(
+        homes=[os.path.abspath(path) for path in (home, *named, *usual)],  # noqa: PTH100 - text
+        closed=[*folders, *closed, *([program] if program else [])],
+        reserved=reserved,
+        trusted=trusted,
+    )
+
+
+def code_paths() -> tuple[list[str], list[str]]:
+    """What this process loads code from: paths to close, and prefixes to reserve."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100 - text
+    prefixes = [path for path in dict.fromkeys((sys.prefix, sys.base_prefix)) if path != "/"]
+    closed = [package, *(os.path.join(path, name) for path in prefixes for name in _OF_PREFIX)]
+    closed += [
+        entry
+        for entry in sys.path
+        if os.path.isabs(entry)
+        and (any(is_within(entry, prefix) for prefix in prefixes) or _holds_packages(entry))
+        and entry not in prefixes
+    ]
+    # Closed paths that are missing would be held by placeholders, one for each command.
+    return [path for path in dict.fromkeys(closed) if os.path.lexists(path)], prefixes
+
+
+def _holds_packages(folder: str) -> bool:
+    """Whether packages were installed into a folder, as opposed to a project's own sources."""
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def _links_in(settings: str) -> Iterator[str]:
+    """The links directly in a folder of settings and among its rules."""
+    for folder in (settings, os.path.join(settings, "rules")):
+        try:
+            with os.scandir(folder) as entries:
+                yield from (entry.path for entry in entries if entry.is_symlink())
+        except OSError:
+            continue

@@ -1,0 +1,182 @@
+"""Settings, links and programs that a sandboxed command plants take no effect outside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.harness.commands import Bench, bench
+from treadle.protocol.base import JsonValue
+from treadle.sandbox.backend import find_backend
+from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
+from treadle.server.configuration.configuration import Configuration
+
+WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}
+PLANTED = 'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
+
+
+def trust(*folders: Path) -> str:
+    """Return the lines of a configuration that trust some folders."""
+    return "".join(f'[projects."{folder}"]\ntrust_level = "trusted"\n' for folder in folders)
+
+
+def repository(folder: Path) -> Path:
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (folder / "sub").mkdir()
+    return folder
+
+
+def plant(folder: Path) -> None:
+    (folder / ".codex" / "rules").mkdir(parents=True)
+    (folder / ".codex" / "config.toml").write_text(PLANTED)
+
+
+async def run_in(bench_: Bench, cwd: Path, script: str) -> str:
+    """Have the model of a new thread run a script, sandboxed."""
+    bench_.thread_id = await bench_.client.start(cwd=str(cwd), **WRITES)
+    _, output = await bench_.call("exec_command", {"cmd": script})
+    return output
+
+
+async def layers_of(bench_: Bench, cwd: Path) -> dict[str, str | None]:
+    """Return the project layers that a folder sees, and why each is ignored if it is."""
+    params = {"cwd": str(cwd), "includeLayers": True}
+    answer = await bench_.client.ask("config/read", params)
+    layers: list[JsonValue] = answer["layers"]
+    return {
+        layer["name"]["dotCodexFolder"]: layer.get("disabledReason")
+        for layer in layers
+        if layer["name"]["type"] == "project"
+    }
+
+
+async def test_settings_planted_below_a_trusted_root_are_ignored(home: Path) -> None:
+    project = repository(home.parent / "project")
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project))
+        script = f"mkdir -p sub/.codex/rules; printf '{PLANTED}' > sub/.codex/config.toml"
+        await run_in(bench_, project, script)
+        assert (project / "sub" / ".codex" / "config.toml").exists()
+        ((folder, reason),) = (await layers_of(bench_, project / "sub")).items()
+        assert folder == str(project / "sub" / ".codex")
+        assert reason is not None
+        assert "sandboxed commands could write there" in reason
+        assert f'projects."{project}/sub".trust_level' in reason
+        answer = await bench_.client.ask("thread/start", {"cwd": str(project / "sub")})
+        assert answer["sandbox"]["type"] == "readOnly"
+
+
+async def test_settings_that_were_there_before_count_until_they_change(home: Path) -> None:
+    project = repository(home.parent / "project")
+    plant(project / "sub")
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project))
+        await run_in(bench_, project, "true")
+        assert set((await layers_of(bench_, project / "sub")).values()) == {None}
+        await run_in(bench_, project, "echo '# mine' >> sub/.codex/config.toml")
+        assert set((await layers_of(bench_, project / "sub")).values()) != {None}
+
+
+async def test_record_outlives_the_server_and_times_cannot_be_forged(home: Path) -> None:
+    project = repository(home.parent / "project")
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project))
+        script = "mkdir -p sub/.codex; touch sub/.codex/config.toml; "
+        script += "touch -d 2001-01-01 sub/.codex/config.toml sub/.codex sub"
+        await run_in(bench_, project, script)
+    layers = Configuration(home).effective(str(project / "sub")).layers
+    assert [layer.disabled_reason is None for layer in layers[2:]] == [False]
+    lines = (home / FILE_NAME).read_text().splitlines()
+    assert str(project) in [json.loads(line)[0] for line in lines]
+
+
+async def test_settings_of_a_folder_trusted_by_name_count_and_cannot_be_changed(
+    home: Path,
+) -> None:
+    project = repository(home.parent / "project")
+    async with bench(home) as bench_:
+        if (await find_backend()).name == "landlock":
+            pytest.skip("Landlock does not protect these names by default")
+        bench_.stage.configure(trust(project, project / "sub"))
+        await run_in(bench_, project, "true")
+        plant(project / "sub")
+        assert set((await layers_of(bench_, project / "sub")).values()) == {None}
+        script = (
+            "echo x >> sub/.codex/config.toml; mv sub moved; mv sub/.codex m; mkdir sub/.agents"
+        )
+        await run_in(bench_, project, script)
+        assert (project / "sub" / ".codex" / "config.toml").read_text() == PLANTED
+        assert sorted(path.name for path in (project / "sub").iterdir()) == [".codex"]
+
+
+async def test_trusted_project_below_the_workspace_keeps_its_settings(home: Path) -> None:
+    top = home.parent / "top"
+    project = repository(top / "deep" / "project")
+    async with bench(home) as bench_:
+        if (await find_backend()).name == "landlock":
+            pytest.skip("Landlock does not protect these names by default")
+        bench_.stage.configure(trust(project))
+        await run_in(bench_, top, "mkdir -p deep/project/.codex; mv deep moved; echo over")
+    assert not (project / ".codex").exists()
+
+
+async def test_link_in_the_settings_of_a_nested_folder_is_ignored(home: Path) -> None:
+    project = repository(home.parent / "project")
+    (project / "sub" / ".codex").mkdir()
+    (project / "shared.toml").write_text(PLANTED)
+    (project / "sub" / ".codex" / "config.toml").symlink_to("../../shared.toml")
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project))
+        assert set((await layers_of(bench_, project / "sub")).values()) != {None}
+
+
+# -- folders that a link leads elsewhere
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+async def test_link_in_the_place_of_another_threads_folder_opens_nothing(
+    home: Path, is_restarted: bool
+) -> None:
+    top, outside = home.parent / "top", home.parent / "outside"
+    (top / "sub").mkdir(parents=True)
+    outside.mkdir()
+    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+    async with bench(home) as bench_:
+        bench_.stage.configure(more)
+        victim = await bench_.client.start(cwd=str(top / "sub"), **WRITES)
+        bench_.thread_id = victim
+        _, output = await bench_.call("exec_command", {"cmd": "echo x > mine && echo ok"})
+        assert "ok" in output
+        await run_in(bench_, top, f"mv sub moved; ln -s {outside} sub")
+        assert (top / "sub").is_symlink()
+        if is_restarted:
+            await bench_.stage.restart()
+            bench_.client = await bench_.stage.client()
+            await bench_.client.ask("thread/resume", {"threadId": victim})
+        bench_.thread_id = victim
+        script = f"echo x > planted; echo x > {outside}/planted; echo over"
+        _, output = await bench_.call("exec_command", {"cmd": script}, "call-2")
+        assert "over" in output
+        # A new thread that is opened there by its name is no better off.
+        await run_in(bench_, top / "sub", script)
+    assert list(outside.iterdir()) == []
+
+
+def test_links_from_before_are_followed(tmp_path: Path) -> None:
+    record = OpenedRoots(tmp_path / "home")
+    (tmp_path / "old").symlink_to("target")
+    while not (tmp_path / "probe").exists() or record_is_behind(tmp_path, record):
+        (tmp_path / "probe").touch()
+    record.add([str(tmp_path)])
+    (tmp_path / "new").symlink_to("target")
+    again = OpenedRoots(tmp_path / "home")
+    found = {name: again.may_have_made(str(tmp_path / name)) for name in ("old", "new", "missing")}
+    assert found == {"old": False, "new": True, "missing": False}
+
+
+def record_is_behind(folder: Path, record: OpenedRoots) -> bool:
+    """Whether the clock of the file system has not ticked since the link was made."""
+    return (folder / "probe").lstat().st_ctime_ns <= (folder / "old").lstat().st_ctime_ns
