@@ -19,6 +19,7 @@ from treadle.server.early import Early, leave_on_signals
 from treadle.server.handshake import home_folder
 from treadle.server.server import Server
 from treadle.support import logs
+from treadle.support.descriptors import raise_descriptor_limit
 
 if TYPE_CHECKING:
     from treadle.transport.unix import UnixListener
@@ -43,6 +44,7 @@ def start(options: ServerOptions, early: Early | None) -> int:
     """Run a server as the command line says."""
     leave_on_signals()
     logs.configure()
+    raise_descriptor_limit()
     url = options.listen
     if url.startswith("ws:"):
         parse_listen(url)

@@ -65,12 +65,12 @@ class Dispatcher(Generic[S]):
         """Start a request; it is answered now or when its handler is done."""
         try:
             route, params = self._admit(call)
-        except RpcError as error:
-            self.fail(call.id, error)
+            scope = route.method.scope
+            key = None if scope is None else scope(params)
+        except Exception as error:  # noqa: BLE001 - whatever fails in routing is answered too
+            self.fail(call.id, self._to_answer(error))
             return
         self._in_flight += 1
-        scope = route.method.scope
-        key = None if scope is None else scope(params)
         release = None if key is None else partial(self._lanes.leave, key)
         context = Context(self._connection, self._connection.session, call.id, release)
         start = partial(self._start, route, params, context)
@@ -121,12 +121,15 @@ class Dispatcher(Generic[S]):
                 logger.exception("action after a reply failed")
 
     def _refuse(self, context: Context[S], error: Exception) -> None:
+        self.fail(context.answered_id, self._to_answer(error))
+
+    def _to_answer(self, error: Exception) -> RpcError:
         translate = self._router.translate
         answer = error if isinstance(error, RpcError) else translate and translate(error)
         if answer is None:
             logger.error("handler failed", exc_info=error)
             answer = InternalError("internal error")
-        self.fail(context.answered_id, answer)
+        return answer
 
     def _leave(self, context: Context[S]) -> None:
         self._in_flight -= 1

@@ -85,10 +85,13 @@ class Router(Generic[S]):
 
         Raises:
             MethodNotFound: no such method.
+            Exception: its handler cannot be loaded now.
         """
-        load = self._later.pop(method, None)
+        load = self._later.get(method)
         if load is not None:
             self.include(load())
+            # Only now: when loading fails, for lack of a descriptor say, the next call tries again.
+            del self._later[method]
         route = self._routes.get(method)
         if route is not None:
             return route

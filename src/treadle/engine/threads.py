@@ -337,7 +337,11 @@ class Threads(Archive):
         """Whether anybody is told what happens in a thread."""
         return thread.id in self._listeners
 
-    def _trim(self) -> None:
+    def release_idle(self) -> None:
+        """Unload all threads that nobody listens to and that do nothing: descriptors are short."""
+        self._trim(keep=0)
+
+    def _trim(self, keep: int = MAX_IDLE) -> None:
         idle = [
             thread
             for thread in self._loaded.values()
@@ -346,7 +350,7 @@ class Threads(Archive):
             and not thread.meta.ephemeral
             and not self.agents.has_busy(thread)
         ]
-        for thread in idle[: max(0, len(idle) - MAX_IDLE)]:
+        for thread in idle[: max(0, len(idle) - keep)]:
             self.unload(thread)
 
     # -- what threads ask for

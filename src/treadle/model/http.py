@@ -29,6 +29,7 @@ from treadle.model.errors import (
 from treadle.model.provider import Credentials, ProviderConfig, nobody
 from treadle.model.sse import decode_json, encode_json
 from treadle.protocol.base import JsonValue
+from treadle.support.descriptors import is_shortage
 from treadle.support.urls import (
     REDIRECTS,
     is_same_origin,
@@ -262,7 +263,13 @@ class Endpoint:
     async def _open_session(self) -> aiohttp.ClientSession:
         if "aiohttp" not in sys.modules:
             # 150 ms during which other threads of conversation should go on.
-            await asyncio.to_thread(importlib.import_module, "aiohttp")
+            try:
+                await asyncio.to_thread(importlib.import_module, "aiohttp")
+            except (OSError, ImportError) as error:
+                # No descriptor left, most likely: a retry may find one.
+                is_retryable = is_shortage(error)
+                url = without_secrets(self.config.base_url or "")
+                raise connection_failed(error, url, is_retryable=is_retryable) from error
         import aiohttp
 
         if self._session is not None:

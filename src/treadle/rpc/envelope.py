@@ -106,8 +106,8 @@ def decode(frame: Frame) -> Message:
         return _malformed(f"nested deeper than {MAX_NESTING} levels", frame[:HEAD_BYTES])
     try:
         envelope = _decoder.decode(frame)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
-        return _malformed(str(cause), frame[:HEAD_BYTES])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError) as cause:
+        return _malformed(str(cause) or "out of memory", frame[:HEAD_BYTES])
     id_, method, params = envelope.id, envelope.method, envelope.params
     if method is not UNSET:
         raw = None if params is UNSET or params == _NULL else params

@@ -81,9 +81,9 @@ async def prepare() -> None:
     """Do ahead of time what the first command would wait for; says nothing of what is missing."""
     from treadle.sandbox.launch import HAS_KEEPER, start_keeper
 
-    if HAS_KEEPER:
-        start_keeper()
-    with suppress(SandboxUnavailable):
+    with suppress(SandboxUnavailable, OSError):
+        if HAS_KEEPER:
+            start_keeper()
         await find_backend()
 
 
@@ -92,6 +92,7 @@ async def find_backend() -> Backend:
 
     Raises:
         SandboxUnavailable: nothing works.
+        OSError: no descriptor is left to find out.
     """
     if not _chosen:
         from treadle.sandbox.probe import findings

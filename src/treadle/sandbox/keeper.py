@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -56,6 +57,7 @@ def main() -> None:
     os.setsid()
     os.chdir("/")
     os.closerange(3, _DESCRIPTORS)
+    _limit_descriptors(int(sys.argv[1]))
     # For guards only, and ignored by those that have just been forked.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     server = socket.socket(fileno=0)
@@ -118,6 +120,12 @@ class _Watch:
                 self._limited.discard(ended)
         if not self._limited:
             self._signs.forget()
+
+
+def _limit_descriptors(soft: int) -> None:
+    """Set the soft limit that commands inherit: the server has raised its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class _Guard:
@@ -209,14 +217,18 @@ class _Guard:
         """Close all but stdio and what is inherited; what came over a socket would stay open."""
         for _path, fd in self._taken:
             os.close(fd)
-        high = keeper_limits.high_descriptor()
-        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, high) for fd in (failure, *self._extra)]
-        os.closerange(3, high)
+        wanted = (failure, *self._extra)
+        # Above the numbers that the command expects; the limit may leave few others.
+        kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, 3 + len(wanted)) for fd in wanted]
+        start = 3
+        for fd in sorted(kept):
+            os.closerange(start, fd)
+            start = fd + 1
+        os.closerange(start, _DESCRIPTORS)
         os.set_inheritable(kept[0], False)
         for target, fd in enumerate(kept[1:], start=3):
             os.dup2(fd, target)
             os.close(fd)
-        os.closerange(kept[-1] + 1, _DESCRIPTORS)
         return kept[0]
 
     def _watch(self, pid: int) -> None:

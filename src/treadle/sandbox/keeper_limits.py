@@ -29,7 +29,7 @@ _BYTES_PER_SECOND = 4 * 1024**3
 _SOONEST, _LATEST, _LATEST_LOW = 0.1, 30.0, 1.0
 # A look at a large tree takes time; at most a fifth of it is spent looking.
 _REST = 4
-_CPU_GRACE, _OOM_SCORE, _HIGH, _SPARE = 5, 500, 128, 2048
+_CPU_GRACE, _OOM_SCORE, _SPARE = 5, 500, 2048
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _CORES = os.cpu_count() or 1
 _IN_MEMORY = (b"tmpfs", b"ramfs", b"fuse")
@@ -104,7 +104,10 @@ class Limits:
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
         get = self._limits.get
         if files := get("open_files"):
-            _limit(resource.RLIMIT_NOFILE, files)
+            # The soft limit stays: programs that use select() fail with larger numbers.
+            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            lower = files if soft == resource.RLIM_INFINITY else min(soft, files)
+            _limit(resource.RLIMIT_NOFILE, lower, files)
         if size := get("file_size"):
             _limit(resource.RLIMIT_FSIZE, size)
         if seconds := get("cpu_seconds"):
@@ -261,12 +264,6 @@ def _is_in_memory(device: int) -> bool:
         if line.split()[2] == name:
             return line.partition(b" - ")[2].startswith(_IN_MEMORY)
     return False
-
-
-def high_descriptor() -> int:
-    """A number above those that a command inherits, which this process may still use."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _HIGH if soft == resource.RLIM_INFINITY else min(_HIGH, soft // 2)
 
 
 def _limit(kind: int, soft: int, hard: int | None = None) -> None:

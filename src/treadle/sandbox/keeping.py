@@ -15,6 +15,7 @@ from typing import Final
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.limits import Bounds
 from treadle.sandbox.placeholders import Placeholder
+from treadle.support.descriptors import inherited_limit
 
 _SCRIPT: Final = Path(__file__).with_name("keeper.py")
 _LOST: Final = 137
@@ -37,10 +38,9 @@ class Keeper:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Held as a number: it stays open until this process ends, which is no leak to warn of.
-        self._fd = ours.detach()
         with theirs:
-            arguments = [sys.executable, "-I", "-S", str(_SCRIPT)]
+            limit = str(inherited_limit())
+            arguments = [sys.executable, "-I", "-S", str(_SCRIPT), limit]
             # stdout belongs to the protocol; what goes wrong in there is for the logs.
             actions = [
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
@@ -48,7 +48,13 @@ class Keeper:
             ]
             # Some interpreters do not find their own library without this.
             env = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
-            self._pid = os.posix_spawn(sys.executable, arguments, env, file_actions=actions)
+            try:
+                self._pid = os.posix_spawn(sys.executable, arguments, env, file_actions=actions)
+            except BaseException:
+                ours.close()
+                raise
+        # Held as a number: it stays open until this process ends, which is no leak to warn of.
+        self._fd = ours.detach()
 
     async def launch(
         self,

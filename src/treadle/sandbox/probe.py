@@ -21,6 +21,7 @@ from treadle.sandbox.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.child import Descriptors
 from treadle.sandbox.policy import Confinement, WritableRoot
 from treadle.sandbox.seccomp import UnknownMachine
+from treadle.support.descriptors import is_shortage
 
 _SECONDS: Final = 20.0
 # Every attempt that succeeds is printed. A process id as small as those in a new namespace would
@@ -111,6 +112,8 @@ async def _try(backend: Backend) -> Finding:
     try:
         worked, complaint = await _attempt(backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
+        if is_shortage(error):
+            raise  # it says nothing about this backend, and the next one may be weaker
         return Finding(backend.name, reason=str(error) or type(error).__name__)
     refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
     forbidden = _MUST_FAIL if backend.gaps else (*_MUST_FAIL, *_SHOULD_FAIL)

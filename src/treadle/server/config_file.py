@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from treadle.protocol.base import JsonValue
+from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
@@ -61,12 +62,15 @@ def read_toml(path: Path) -> dict[str, JsonValue]:
 
     Raises:
         ConfigError: it cannot be read, or is not TOML.
+        OSError: no descriptor is left to read it.
     """
     try:
         return tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        if is_shortage(error):
+            raise
         message = f"failed to load {path}: {error}"
         raise ConfigError(message, file=path) from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from treadle.model.provider import Bearer
+from treadle.support.descriptors import is_shortage
 
 OPENAI_KEY: Final = "OPENAI_API_KEY"
 
@@ -86,7 +87,8 @@ class Credentials:
             return None
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         if stamp != self._stamp:
-            self._stamp, self._key = stamp, _read_key(self._path)
+            self._key = _read_key(self._path)
+            self._stamp = stamp
         return self._key
 
 
@@ -94,7 +96,9 @@ def _read_key(path: Path) -> str | None:
     """Read the key; a file that holds other credentials, or is damaged, holds none for us."""
     try:
         document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as error:
+        if is_shortage(error):
+            raise  # else the key would seem to be gone for good
         return None
     key = document.get(OPENAI_KEY) if isinstance(document, dict) else None
     return key if isinstance(key, str) and key else None

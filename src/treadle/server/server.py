@@ -20,6 +20,7 @@ from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.protocol.source import SessionSource
 from treadle.rpc import envelope
+from treadle.rpc.errors import InternalError, RpcError
 from treadle.rpc.params import decode_params
 from treadle.server import handlers
 from treadle.server.config_file import ConfigError
@@ -31,6 +32,8 @@ from treadle.server.models import ConfiguredModels
 from treadle.server.session import ClientSession, guard
 from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
+from treadle.support.descriptors import is_shortage
+from treadle.support.incidents import Incident
 from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
@@ -72,11 +75,12 @@ class Server:
         self.threads.opened_roots = lambda: self.configuration.opened_roots
         self.threads.skills = self._skills
         self._router: Router[ClientSession] = Router(
-            {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=translate
+            {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=self._translate
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
         self.threads.on_spawn = self._introduce
+        self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
 
@@ -116,6 +120,15 @@ class Server:
 
             found += filter(None, [sandbox_warning()])
         return found
+
+    def _translate(self, error: Exception) -> RpcError | None:
+        """Answer an error; when descriptors are short, free those that nobody needs now."""
+        if is_shortage(error):
+            self._shortage.happened(str(error))
+            self.threads.release_idle()
+            if not isinstance(error, OSError):
+                return InternalError(str(error) or "out of memory", kind="io")
+        return translate(error)
 
     def _introduce(self, parent: Thread, child: Thread) -> None:
         """Let those who hear an agent meet one that works for it."""

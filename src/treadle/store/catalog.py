@@ -131,7 +131,9 @@ class Catalog:
 
     def let_go(self, thread_id: str) -> None:
         """Follow a thread no longer: whatever its journal is given, it is gone."""
-        self._held.pop(thread_id, None)
+        held = self._held.pop(thread_id, None)
+        if held is not None:
+            held.journal.delete()
 
     def row_of(self, stored: StoredThread) -> Row:
         """Give the row of a thread that was just read whole."""

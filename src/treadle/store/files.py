@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from treadle.protocol.notifications import SERVER_NOTIFICATIONS
+from treadle.protocol.notifications import SERVER_NOTIFICATIONS, TURN_COMPLETED, TURN_STARTED
 from treadle.store.journal import Entry, Event
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
@@ -26,6 +27,7 @@ ARCHIVED: Final = "archived_sessions"
 
 _CHECKPOINT_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
+_TURN_BOUNDARIES: Final = (TURN_STARTED.method, TURN_COMPLETED.method)
 _EVENT_MARK: Final = b'"treadle":{"record":"event"'
 
 Watcher = Callable[["FileJournal", Sequence[Entry]], None]
@@ -90,7 +92,11 @@ def repair(descriptor: int) -> None:
 
 
 class FileJournal:
-    """Appends to one rollout file, for as long as it holds the thread's lease."""
+    """Appends to one rollout file, for as long as it holds the thread's lease.
+
+    The file is open while a turn runs. An idle thread keeps only the descriptor of its lease, so
+    that thousands of threads can be loaded at once; the next entry opens the file again.
+    """
 
     def __init__(
         self,
@@ -107,16 +113,34 @@ class FileJournal:
         self.path: str | None = str(path)
         self.last_seq = last_seq
         self._descriptor: int | None = descriptor
+        self._is_closed = False
+        self._is_deleted = False
+        self._has_open_turn = False
         self._lease = lease
         self._writer = writer
         self._watcher = watcher
-        self._size = os.fstat(descriptor).st_size
+        self._stat = os.fstat(descriptor)
+        self._size = self._stat.st_size
         # Where to begin to read for events after a number, so as not to read all of it.
         self._checkpoints: list[tuple[int, int]] = [(0, 0), (last_seq, self._size)]
+        self._rest()
 
     def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:
-        """Write entries with one call to the system, all or none."""
+        """Write entries with one call to the system, all or none.
+
+        Raises:
+            OSError: the file cannot be written, is gone, or was replaced by another one.
+        """
+        if self._is_deleted:
+            return
         descriptor = self._open_descriptor()
+        try:
+            self._append(descriptor, entries, sync=sync)
+        finally:
+            if not self._has_open_turn:
+                self._rest()
+
+    def _append(self, descriptor: int, entries: Sequence[Entry], *, sync: bool) -> None:
         if not entries:
             return
         data = self._writer.lines(entries)
@@ -124,6 +148,8 @@ class FileJournal:
         for entry in entries:
             if isinstance(entry, Event):
                 self.last_seq = entry.seq
+                if entry.method in _TURN_BOUNDARIES:
+                    self._has_open_turn = entry.method == TURN_STARTED.method
         self._size += len(data)
         if self._size - self._checkpoints[-1][1] > _CHECKPOINT_BYTES:
             self._checkpoints.append((self.last_seq, self._size))
@@ -145,7 +171,7 @@ class FileJournal:
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
         """Give the events in between, from the file."""
         last = self.last_seq if until is None else min(until, self.last_seq)
-        if after >= last:
+        if after >= last or self._is_deleted:
             return
         for line in self._lines(after):
             if _EVENT_MARK not in line:
@@ -161,29 +187,56 @@ class FileJournal:
         place = bisect_right(self._checkpoints, after, key=lambda point: point[0]) - 1
         offset = self._checkpoints[place][1]
         rest = b""
-        while chunk := os.pread(self._open_descriptor(), _READ_BYTES, offset):
-            offset += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from lines
+        # With its own descriptor: an entry that is appended meanwhile may close the other one.
+        descriptor = self._reopen()
+        try:
+            while chunk := os.pread(descriptor, _READ_BYTES, offset):
+                offset += len(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
+        finally:
+            os.close(descriptor)
 
     def stat(self) -> os.stat_result:
         """Give the state of the file, for the index to compare with later."""
-        return os.fstat(self._open_descriptor())
+        return self._stat if self._descriptor is None else os.fstat(self._descriptor)
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:
-            raise ValueError(f"journal of thread {self.thread_id!r} is closed")
+            self._descriptor = self._reopen()
         return self._descriptor
+
+    def _reopen(self) -> int:
+        if self._is_closed:
+            raise ValueError(f"journal of thread {self.thread_id!r} is closed")
+        path = Path(self.path or "")
+        descriptor = open_file(path)
+        if not os.path.samestat(os.fstat(descriptor), self._stat):
+            os.close(descriptor)
+            raise OSError(errno.ESTALE, "rollout file was replaced by another one", str(path))
+        return descriptor
+
+    def _rest(self) -> None:
+        """Close the file until it is needed again."""
+        if self._descriptor is not None:
+            self._stat = os.fstat(self._descriptor)
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def delete(self) -> None:
+        """Ignore later entries: the thread is deleted while a turn may still end."""
+        self._is_deleted = True
+        self._rest()
 
     def close(self) -> None:
         """Close the file and give up the lease."""
-        if self._descriptor is None:
+        if self._is_closed:
             return
         try:
             self._watcher(self, ())
         finally:
-            descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+            self._is_closed = True
+            self._rest()
             self._lease.release()
 
 

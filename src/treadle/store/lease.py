@@ -8,6 +8,7 @@ that the reference uses (`thread-writer-locks/<id>.lock`, locked with flock; che
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 from pathlib import Path
@@ -17,6 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from treadle.store.journal import ThreadLocked, ThreadNotFound
+
+logger = logging.getLogger(__name__)
 
 FOLDER: Final = "thread-writer-locks"
 # Whoever removes a lock file holds this one: nobody then locks a file that is going away.
@@ -60,13 +63,20 @@ class Lease:
                 owner = _read_owner(descriptor)
                 os.close(descriptor)
                 raise _locked(thread_id, owner) from None
+            except OSError:
+                os.close(descriptor)
+                raise
             if _is_file_at(descriptor, path):
                 break
             # The last owner removed the file between our opening and locking it.
             os.close(descriptor)
         owner = Owner(os.getpid(), socket.gethostname(), now_ms)
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, msgspec.json.encode(owner), 0)
+        try:
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, msgspec.json.encode(owner), 0)
+        except OSError:
+            os.close(descriptor)
+            raise
         return cls(path, descriptor)
 
     @classmethod
@@ -90,9 +100,14 @@ class Lease:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
-        os.truncate(descriptor, 0)
-        self._remove()
-        os.close(descriptor)
+        try:
+            os.truncate(descriptor, 0)
+            self._remove()
+        except OSError as error:
+            # A full disk, or no descriptor left: the lock ends with its descriptor all the same.
+            logger.info("lock file left behind", extra={"reason": str(error)})
+        finally:
+            os.close(descriptor)
 
     def _remove(self) -> None:
         coordination = os.open(

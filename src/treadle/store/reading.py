@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.store.journal import ThreadCorrupt, ThreadNotFound
+from treadle.support.descriptors import is_shortage
 from treadle.support.threads import give_way
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class RolloutFile:
         Raises:
             ThreadNotFound: it is gone.
             ThreadCorrupt: it is not a regular file, or may not be read.
+            OSError: no descriptor is left to open it.
         """
         self.path = path
         # Without O_NONBLOCK, opening a named pipe would wait for its other end.
@@ -45,6 +47,8 @@ class RolloutFile:
         except FileNotFoundError:
             raise ThreadNotFound(str(path)) from None
         except OSError as error:
+            if is_shortage(error):
+                raise
             raise ThreadCorrupt(str(path), error.strerror or str(error)) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self.close()

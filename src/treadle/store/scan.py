@@ -24,6 +24,7 @@ from treadle.store.names import read_names
 from treadle.store.reading import RolloutFile
 from treadle.store.rollout import SessionMeta
 from treadle.store.summary import summarize
+from treadle.support.descriptors import is_shortage
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,9 @@ class Scanner:
                 row = summarize(file, archived=archived, find_base=self._find_base)
         except Exception as error:  # noqa: BLE001  boundary: one file must not hide the others
             self._skip(path, error)
-            self.note(path, None, stat)
+            # Without a note it is read again the next time.
+            if not is_shortage(error):
+                self.note(path, None, stat)
             return None
         self.add(path, row, stat)
         return row
@@ -206,7 +209,9 @@ class Scanner:
                         archived=False,
                         find_base=lambda inner: self._find_base(inner, depth + 1),
                     )
-            except Exception as error:  # noqa: BLE001  boundary: another file than the one asked for
+            except Exception as error:
+                if is_shortage(error):
+                    raise
                 self._skip(path, error)
         return None
 

@@ -32,6 +32,7 @@ from treadle.store.records import MetadataChanged
 from treadle.store.rollout import decode_line, from_meta, session_meta
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
 from treadle.support.clock import NowMs, now_ms
+from treadle.support.descriptors import is_shortage
 
 if TYPE_CHECKING:
     from treadle.store.catalog import Catalog
@@ -118,8 +119,10 @@ class Store:
         lease = Lease.acquire(self.home, thread_id, self._clock())
         try:
             descriptor = open_file(path)
-        except OSError:
+        except OSError as error:
             lease.release()
+            if is_shortage(error):
+                raise
             raise ThreadNotFound(thread_id) from None
         try:
             repair(descriptor)

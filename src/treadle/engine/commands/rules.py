@@ -20,6 +20,7 @@ from treadle.engine.commands.rule_writing import append_network_rule, append_rul
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.shell.scripts import commands_of, program_name
+from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
 __all__ = [
@@ -221,7 +222,9 @@ def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:
 def _paths(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.name.endswith(".rules"))
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise  # without its rules a forbidden command would be allowed
         return []
 
 
@@ -237,6 +240,8 @@ def _read(path: Path) -> RuleFile:
     try:
         text = read_whole(path, MAX_RULE_BYTES).decode("utf-8", "replace")
     except OSError as error:
+        if is_shortage(error):
+            raise
         return RuleFile(warnings=[f"{path}: {error.strerror}"])
     return read_rules(text, str(path))
 

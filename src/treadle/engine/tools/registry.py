@@ -17,6 +17,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
+from treadle.support.descriptors import is_shortage
 from treadle.support.gate import Gate
 from treadle.support.json_text import MAX_NESTING, is_nested_deeper
 
@@ -155,7 +156,10 @@ class Toolbox:
             return str(refusal)
         except TurnCancelled:
             raise
-        except Exception:
+        except Exception as error:
+            if is_shortage(error):
+                logger.warning("tool failed", extra={"tool": call.name, "reason": str(error)})
+                return f"the tool {call.name} failed: {error}; the server is short of resources"
             logger.exception("tool failed", extra={"tool": call.name})
             return f"the tool {call.name} failed"
 
