@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import Bench, bench
+from tests.sandbox.commands import PYTHON, run, workspace
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backend import find_backend
+from treadle.sandbox.backend import find_backend, using
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
+from treadle.sandbox.probe import findings
 from treadle.server.configuration.configuration import Configuration
 
 WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}
@@ -180,3 +182,55 @@ def test_links_from_before_are_followed(tmp_path: Path) -> None:
 def record_is_behind(folder: Path, record: OpenedRoots) -> bool:
     """Whether the clock of the file system has not ticked since the link was made."""
     return (folder / "probe").lstat().st_ctime_ns <= (folder / "old").lstat().st_ctime_ns
+
+
+# -- files that run as their owner
+
+SET_ID = r"""
+import os, stat
+def attempt(action, *arguments, **more):
+    try:
+        action(*arguments, **more)
+    except OSError:
+        pass
+def create(name, mode):
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, mode))
+os.umask(0)
+open("plain", "w").close()
+for number, mode in enumerate((0o4755, 0o2755, 0o6755)):
+    attempt(create, f"created-{number}", mode)
+    attempt(os.mknod, f"made-{number}", stat.S_IFREG | mode)
+    attempt(os.chmod, "plain", mode)
+    with open("plain") as file:
+        attempt(os.fchmod, file.fileno(), mode)
+    attempt(os.chmod, "plain", mode, follow_symlinks=False)
+print("over")
+"""
+USUAL = """
+set -e
+mkdir src; echo x > src/a; chmod 755 src/a; ln -s a src/link
+tar cf all.tar src; mkdir out; tar xpf all.tar -C out
+cp -rp src copy; install -m 755 src/a installed; mkdir -m 1777 shared
+mkdir repo; cd repo; git -c init.defaultBranch=main init -q .; echo x > f; git add f
+git -c user.name=a -c user.email=a@b commit -qm x; cd ..
+printf 'all:\n\tcp src/a made\n' > Makefile; make -s
+echo over
+"""
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+async def test_no_set_user_id_file_can_be_left_behind(tmp_path: Path, name: str) -> None:
+    found = {f.name: f.backend async for f in findings() if f.backend is not None}
+    if name not in found:
+        pytest.skip(f"{name} does not work here")
+    ws = tmp_path / "ws"
+    ws.mkdir()
+    with using(found[name]):
+        done = await run([*PYTHON, SET_ID], workspace(ws), cwd=ws)
+        assert (done.stdout, done.stderr) == ("over\n", "")
+        modes = {path.name: path.lstat().st_mode & 0o6000 for path in ws.iterdir()}
+        assert not any(modes.values()), modes
+        # Landlock refuses all extended attributes, which `cp -p` copies.
+        script = USUAL if name == "bubblewrap" else USUAL.replace("cp -rp", "cp -r")
+        done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+    assert (done.stdout, done.stderr) == ("over\n", "")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.sandbox.commands import run, workspace
 from treadle.sandbox import backend as chosen
+from treadle.sandbox import probe
 from treadle.sandbox.backend import Backend, SandboxUnavailable, find_backend
-from treadle.sandbox.backends import Landlock
+from treadle.sandbox.backends import Bubblewrap, Landlock
+from treadle.sandbox.bubblewrap import Flavour
 from treadle.sandbox.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.landlock import LandlockMissing
 from treadle.sandbox.probe import Finding, findings
@@ -176,3 +181,72 @@ def test_a_kernel_without_landlock_and_one_that_has_it_off_are_told_apart() -> N
     assert explain_landlock("Function not implemented") != explain_landlock(
         "Operation not supported"
     )
+
+
+async def test_missing_proc_is_named_as_a_gap(
+    bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = [Flavour(has_proc=False)]
+    monkeypatch.setattr(probe, "_flavours", lambda: iter(only))
+    finding = (await found())["bubblewrap"]
+    assert finding.backend is not None
+    assert finding.refused == EVERYTHING
+    (gap,) = finding.gaps
+    assert "list the processes of this machine" in gap
+
+
+async def test_bubblewrap_without_descriptors_is_used_with_paths(
+    bubblewrap: Backend, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = find_bubblewrap_program(bubblewrap)
+    older = programs / "bwrap"
+    older.write_text(
+        f'#!/bin/sh\ncase "$*" in *--bind-fd*) echo "bwrap: Unknown option --bind-fd" >&2; '
+        f'exit 1;; esac\nexec {real} "$@"\n'
+    )
+    older.chmod(0o755)
+    finding = (await found())["bubblewrap"]
+    assert finding.backend == Bubblewrap(str(older), Flavour(has_bind_fd=False))
+    assert ["--bind-fd" in gap for gap in finding.gaps] == [True]
+
+
+def find_bubblewrap_program(backend: Backend) -> str:
+    assert isinstance(backend, Bubblewrap)
+    return backend.program
+
+
+async def test_interpreter_that_needs_its_library_path_can_be_tried(
+    bubblewrap: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(
+        f'#!/bin/sh\n[ -n "$LD_LIBRARY_PATH" ] || exit 127\nexec {sys.executable} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(wrapper))
+    monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/nonexistent"})
+    assert (await found())["bubblewrap"].backend is not None
+
+
+async def test_nothing_in_the_environment_is_needed(
+    bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    assert (await found())["bubblewrap"].refused == EVERYTHING
+
+
+def test_folders_of_killed_probes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    places = {name: tmp_path / f"treadle-probe-{name}" for name in ("orphan", "held", "new")}
+    for place in places.values():
+        (place / "inside" / ".codex").mkdir(parents=True)
+        (place / "inside" / ".codex").chmod(0o1555)
+    for name in ("orphan", "held"):
+        os.utime(places[name], (1, 1))
+    held = os.open(places["held"], os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    probe.remove_orphans()
+    os.close(held)
+    assert [name for name, place in places.items() if place.exists()] == ["held", "new"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 
@@ -93,6 +94,65 @@ def test_some_calls_depend_on_their_arguments(
     number: int, arguments: tuple[int, ...], expected: int
 ) -> None:
     assert verdict(program(network=True, machine="x86_64"), X86_64, number, *arguments) == expected
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize(
+    ("number", "arguments", "expected"),
+    [
+        (90, (0, 0o755), 0),
+        (90, (0, 0o4755), errno.EPERM),
+        (91, (3, 0o2755), errno.EPERM),
+        (91, (3, 0o1777), 0),
+        (268, (3, 0, 0o6755), errno.EPERM),
+        (452, (3, 0, 0o4755, 0), errno.EPERM),
+        (133, (0, 0o104755), errno.EPERM),
+        (259, (3, 0, 0o100644), 0),
+        (85, (0, 0o4755), errno.EPERM),
+        (2, (0, os.O_RDONLY, 0o7777), 0),
+        (2, (0, os.O_CREAT | os.O_WRONLY, 0o644), 0),
+        (2, (0, os.O_CREAT | os.O_WRONLY, 0o4755), errno.EPERM),
+        (257, (3, 0, os.O_RDONLY, 0o4755), 0),
+        (257, (3, 0, os.O_CREAT, 0o4755), errno.EPERM),
+        (257, (3, 0, os.O_TMPFILE | os.O_RDWR, 0o2755), errno.EPERM),
+        (257, (3, 0, os.O_DIRECTORY, 0o6000), 0),
+        (437, (), errno.ENOSYS),
+    ],
+)
+def test_files_that_run_as_their_owner_cannot_be_made(
+    network: bool, number: int, arguments: tuple[int, ...], expected: int
+) -> None:
+    filter_ = program(network=network, machine="x86_64")
+    assert verdict(filter_, X86_64, number, *arguments) == expected
+
+
+def test_refused_calls_stay_refused_whatever_their_mode() -> None:
+    filter_ = program(network=True, also=tuple(MODES), machine="x86_64")
+    assert verdict(filter_, X86_64, 90, 0, 0o644) == errno.EPERM
+
+
+@pytest.mark.parametrize(
+    ("number", "arguments", "alone"),
+    [
+        (141, (0, 0, 5), 0),
+        (141, (0, 4711, 5), errno.EPERM),
+        (141, (2, 0, 5), errno.EPERM),
+        (251, (1, 0), 0),
+        (251, (3, 0), errno.EPERM),
+        (251, (1, 4711), errno.EPERM),
+        (203, (0,), 0),
+        (203, (4711,), errno.EPERM),
+        (144, (4711,), errno.EPERM),
+        (314, (4711,), errno.EPERM),
+        (256, (4711,), errno.EPERM),
+    ],
+)
+def test_without_a_process_namespace_only_the_caller_can_be_slowed_down(
+    number: int, arguments: tuple[int, ...], alone: int
+) -> None:
+    own, shared = (program(network=True, sees_others=s, machine="x86_64") for s in (False, True))
+    assert verdict(own, X86_64, number, *arguments) == 0
+    assert verdict(shared, X86_64, number, *arguments) == alone
 
 
 def test_calls_of_another_architecture_are_refused() -> None:

@@ -28,7 +28,11 @@ class Bubblewrap:
     program: str
     flavour: bubblewrap.Flavour = _ALL
     name: BackendName = "bubblewrap"
-    gaps: tuple[str, ...] = ()
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What a command could still do, in words for people."""
+        return bubblewrap.gaps(self.flavour)
 
     async def launch(
         self,

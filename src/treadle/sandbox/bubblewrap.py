@@ -33,6 +33,14 @@ _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 FILTER_FD, GATE_FD = 3, 4
 # Makes the terminal the command's own, apart from bubblewrap: Ctrl-C is for the command alone.
 _OWN_TERMINAL: Final = ("setsid", "--ctty")
+_SEES_PROCESSES: Final = (
+    "a command can list the processes of this machine and read their arguments, because no other "
+    "/proc can be mounted here"
+)
+_CAN_SWAP: Final = (
+    "a command that still runs could put a link in the place of a nested writable folder while "
+    "another one is being started (a bubblewrap with --bind-fd prevents that)"
+)
 # These would have the loader run code of the command's choice in bubblewrap, before it confines.
 _LOADER: Final = "LD_"
 
@@ -56,6 +64,12 @@ class Flavour:
     has_user: bool = True
     # Whether it can mount what a descriptor holds open. Older releases take paths alone.
     has_bind_fd: bool = True
+
+
+def gaps(flavour: Flavour) -> tuple[str, ...]:
+    """What a command could still do with these namespaces, in words for people."""
+    found = () if flavour.has_proc else (_SEES_PROCESSES,)
+    return found if flavour.has_bind_fd else (*found, _CAN_SWAP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def refused_calls(confinement: Confinement) -> tuple[str, ...]:
 
 def filter_program(confinement: Confinement) -> bytes:
     """The seccomp program that goes with a ruleset."""
-    return program(network=confinement.network, also=refused_calls(confinement))
+    return program(network=confinement.network, sees_others=True, also=refused_calls(confinement))
 
 
 def ruleset(confinement: Confinement, *, protects: bool) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +27,7 @@ from treadle.sandbox.seccomp import UnknownMachine
 from treadle.support.descriptors import is_shortage
 
 _SECONDS: Final = 20.0
+_PREFIX: Final = "treadle-probe-"
 # Every attempt that succeeds is printed. A process id as small as those in a new namespace would
 # name somebody else there.
 _ATTEMPTS: Final = """
@@ -79,8 +83,12 @@ async def _bubblewrap() -> Finding:
         reason, fix = explain_bubblewrap("")
         return Finding("bubblewrap", reason=reason, fix=fix)
     found = Finding("bubblewrap")
+    has_bind_fd = True
     for flavour in _flavours():
-        found = await _try(Bubblewrap(program, flavour))
+        found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
+        if has_bind_fd and "--bind-fd" in found.reason:
+            has_bind_fd = False
+            found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=False)))
         if found.backend is not None:
             return found
     reason, fix = explain_bubblewrap(found.reason)
@@ -116,7 +124,8 @@ async def _try(backend: Backend) -> Finding:
             raise  # it says nothing about this backend, and the next one may be weaker
         return Finding(backend.name, reason=str(error) or type(error).__name__)
     refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
-    forbidden = _MUST_FAIL if backend.gaps else (*_MUST_FAIL, *_SHOULD_FAIL)
+    # Landlock lists these among its gaps.
+    forbidden = _MUST_FAIL if backend.name == "landlock" else (*_MUST_FAIL, *_SHOULD_FAIL)
     leaks = [word for word in forbidden if word in worked]
     if _MUST_WORK not in worked:
         return Finding(backend.name, refused=refused, reason=complaint or "nothing ran in it")
@@ -138,7 +147,8 @@ async def _attempt(backend: Backend) -> tuple[set[str], str]:
         child = await backend.launch(
             [sys.executable, "-I", "-S", "-c", _ATTEMPTS, *words],
             cwd=inside,
-            env={},
+            # Some interpreters do not find their own library without this.
+            env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
             confinement=Confinement((WritableRoot(inside, (f"{inside}/.codex",)),)),
             fds=Descriptors(null, output.fileno(), complaints.fileno()),
         )
@@ -154,11 +164,38 @@ async def _attempt(backend: Backend) -> tuple[set[str], str]:
 
 def _folders(stack: ExitStack) -> tuple[str, str]:
     """One folder to be opened, and one beside it that we may write and the attempts may not."""
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="treadle-probe-"))
+    remove_orphans()
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
+    # Held until the end: a folder that nobody holds was left by a process that was killed.
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, held)
+    fcntl.flock(held, fcntl.LOCK_SH)
     inside, outside = Path(folder, "inside").resolve(), Path(folder, "outside").resolve()
     inside.mkdir()
     outside.mkdir()
     return str(inside), str(outside)
+
+
+def remove_orphans() -> None:
+    """Remove the folders of probes that were killed; another user's are left alone."""
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        for path in names:
+            with suppress(OSError):
+                _remove_orphan(path)
+
+
+def _remove_orphan(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        about = os.fstat(descriptor)
+        # A probe needs a moment to lock the folder that it has made.
+        is_new = time.time() - about.st_mtime < _SECONDS
+        if about.st_uid == os.geteuid() and not is_new:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+    finally:
+        os.close(descriptor)
 
 
 def _listen(stack: ExitStack) -> tuple[int, str]:

@@ -2,7 +2,8 @@
 
 The program is plain bytes in the kernel's format: bubblewrap takes it by a descriptor, the keeper
 installs it itself. It closes what namespaces and Landlock leave open: sockets by their path in the
-file system, other kernel interfaces to files and sockets, and ways to make namespaces.
+file system, other kernel interfaces to files and sockets, ways to make namespaces, and files that
+run with the rights of their owner.
 """
 
 from __future__ import annotations
@@ -23,25 +24,30 @@ _AF_UNIX, _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 0xF, 1, 5
 _AF_INET, _AF_INET6 = 2, 10
 _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# Set-user-id and set-group-id; and the flags with which `open` looks at its mode at all.
+_SET_ID, _CREATES = 0o6000, 0o20000100
 
 # Name, number on x86_64, number on machines with the common table; -1: not there.
 _CALLS: Final = """
 accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280,
-chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203,
+chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203, creat 85 -1,
 delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452,
 fchown 93 55, fchownat 260 54, finit_module 313 273, fremovexattr 199 16, fsconfig 431 431,
 fsetxattr 190 7, fsmount 432 432, fsopen 430 430, fspick 433 433, futimesat 261 -1,
 init_module 175 105, io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425,
-ioctl 16 29, ioperm 173 -1, iopl 172 -1, kexec_file_load 320 294, kexec_load 246 104,
-keyctl 250 219, lchown 94 -1, listen 50 201, lremovexattr 198 15, lsetxattr 189 6, mount 165 40,
-mount_setattr 442 442, move_mount 429 429, mq_open 240 180, msgget 68 186,
-name_to_handle_at 303 264, open_by_handle_at 304 265, open_tree 428 428, open_tree_attr 467 467,
-perf_event_open 298 241, pidfd_getfd 438 438, pivot_root 155 41, prlimit64 302 261,
-process_vm_readv 310 270, process_vm_writev 311 271, ptrace 101 117, quotactl 179 60,
-quotactl_fd 443 443, reboot 169 142, removexattr 197 14, removexattrat 466 466,
-request_key 249 218, semget 64 190, setdomainname 171 162, sethostname 170 161, setns 308 268,
-setxattr 188 5, setxattrat 463 463, shmat 30 196, shmget 29 194, socket 41 198, socketpair 53 199,
-swapoff 168 225, swapon 167 224, syslog 103 116, truncate 76 45, umount2 166 39, unshare 272 97,
+ioctl 16 29, ioperm 173 -1, iopl 172 -1, ioprio_set 251 30, kexec_file_load 320 294,
+kexec_load 246 104, keyctl 250 219, lchown 94 -1, listen 50 201, lremovexattr 198 15,
+lsetxattr 189 6, migrate_pages 256 238, mknod 133 -1, mknodat 259 33, mount 165 40,
+mount_setattr 442 442, move_mount 429 429, move_pages 279 239, mq_open 240 180, msgget 68 186,
+name_to_handle_at 303 264, open 2 -1, open_by_handle_at 304 265, open_tree 428 428,
+open_tree_attr 467 467, openat 257 56, openat2 437 437, perf_event_open 298 241,
+pidfd_getfd 438 438, pivot_root 155 41, prlimit64 302 261, process_vm_readv 310 270,
+process_vm_writev 311 271, ptrace 101 117, quotactl 179 60, quotactl_fd 443 443, reboot 169 142,
+removexattr 197 14, removexattrat 466 466, request_key 249 218, sched_setaffinity 203 122,
+sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119, semget 64 190,
+setdomainname 171 162, sethostname 170 161, setns 308 268, setpriority 141 140, setxattr 188 5,
+setxattrat 463 463, shmat 30 196, shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225,
+swapon 167 224, syslog 103 116, truncate 76 45, umount2 166 39, unshare 272 97,
 userfaultfd 323 282, utime 132 -1, utimensat 280 88, utimes 235 -1, vhangup 153 58
 """
 _MACHINES: Final = {
@@ -84,11 +90,18 @@ class _Step(NamedTuple):
 
 @cache
 def program(
-    *, network: bool, has_gate: bool = False, also: tuple[str, ...] = (), machine: str = ""
+    *,
+    network: bool,
+    has_gate: bool = False,
+    sees_others: bool = False,
+    also: tuple[str, ...] = (),
+    machine: str = "",
 ) -> bytes:
     """The filter for a command, with or without the network; `also` names more calls to refuse.
 
-    With a gate, a command may use its own network, which nothing but the gate is connected to.
+    A command that `sees_others`, without its own process namespace, may set priorities and
+    affinities of itself alone. With a gate, a command may use its own network, which nothing but
+    the gate is connected to.
 
     Raises:
         UnknownMachine: there is no table of calls for this machine.
@@ -107,7 +120,10 @@ def program(
     if machine == "x86_64":
         steps += [_Step(_AT_LEAST, _X32, if_false=1), _refuse()]
     refused = [*_ALWAYS, *also, *([] if network or has_gate else _NETWORK)]
-    bodies = {name: [_refuse()] for name in refused} | _conditional(network=network)
+    bodies = _conditional(network=network)
+    if sees_others:
+        bodies |= _of_others()
+    bodies |= {name: [_refuse()] for name in refused}
     if has_gate:
         bodies["socket"] = _of_the_internet()
     for name, body in bodies.items():
@@ -135,6 +151,7 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
         "clone3": [_refuse(errno.ENOSYS)],
         # A limit that is set for somebody else ends him as well as a signal would.
         "prlimit64": [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow],
+        **_set_ids(),
         # Typing into a terminal from inside would let a command speak for its user.
         "ioctl": [
             _argument(1),
@@ -158,6 +175,49 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
         allow,
     ]
     return bodies | {"socket": local, "socketpair": local}
+
+
+def _set_ids() -> dict[str, list[_Step]]:
+    """Calls that make a file which runs with the rights of its owner, whoever starts it."""
+    mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1}
+    mode_at |= {"mknod": 1, "mknodat": 2}
+    bodies = {name: _mode_at(index) for name, index in mode_at.items()}
+    for name, flags in {"open": 1, "openat": 2}.items():
+        mode = _mode_at(flags + 1)
+        # Without one of these flags the argument for the mode holds anything.
+        skip = _Step(_ANY_BIT, _CREATES, if_false=len(mode))
+        bodies[name] = [_argument(flags), skip, *mode, _Step(_RETURN, _ALLOW)]
+    # Its mode is in memory, where a filter cannot look; libraries fall back to openat.
+    bodies["openat2"] = [_refuse(errno.ENOSYS)]
+    return bodies
+
+
+def _mode_at(index: int) -> list[_Step]:
+    return [
+        _argument(index),
+        _Step(_ANY_BIT, _SET_ID, if_false=1),
+        _refuse(),
+        _Step(_RETURN, _ALLOW),
+    ]
+
+
+def _of_others() -> dict[str, list[_Step]]:
+    """Calls that slow other processes of the user down; 0 is the caller itself."""
+    allow = _Step(_RETURN, _ALLOW)
+    names = "migrate_pages move_pages sched_setaffinity sched_setattr sched_setparam"
+    itself = [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow]
+    bodies = dict.fromkeys((*names.split(), "sched_setscheduler"), itself)
+    # A process or a group of them; all that a user has come third.
+    for name, user in {"setpriority": 2, "ioprio_set": 3}.items():
+        bodies[name] = [
+            _argument(0),
+            _Step(_AT_LEAST, user, if_true=2),
+            _argument(1),
+            _Step(_EQUAL, 0, if_true=1),
+            _refuse(),
+            allow,
+        ]
+    return bodies
 
 
 def _of_the_internet() -> list[_Step]:
