@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.model_server import patches, says
+from tests.harness.model_server import calls, patches, says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
+from treadle.engine import input as engine_input
+from treadle.engine.commands import rule_writing
 from treadle.engine.patch import work
 from treadle.engine.patch.effort import (
     MAX_OPERATIONS,
@@ -24,6 +26,8 @@ from treadle.engine.patch.effort import (
 )
 from treadle.engine.patch.files import MAX_FOLDERS
 from treadle.protocol.base import JsonValue
+from treadle.server import files as server_files
+from treadle.server.session import MAX_FILE_REQUESTS
 
 MEBIBYTE = 1024 * 1024
 REFUSED = "apply_patch verification failed: "
@@ -251,3 +255,93 @@ def _changes(told: list[JsonValue]) -> list[JsonValue]:
     (changes,) = [item["changes"] for item in items if item["type"] == "fileChange"]
     result: list[JsonValue] = changes
     return result
+
+
+# -- files that clients name
+
+
+@pytest.mark.parametrize(
+    ("step", "method", "names"),
+    [
+        ("read", "fs/readFile", {"path": "a.txt"}),
+        ("write", "fs/writeFile", {"path": "b.txt"}),
+        ("children", "fs/readDirectory", {"path": "."}),
+        ("remove", "fs/remove", {"path": "a.txt"}),
+        ("copy", "fs/copy", {"sourcePath": "a.txt", "destinationPath": "b.txt"}),
+    ],
+)
+async def test_requests_about_files_that_hang_delay_only_their_own_client(
+    stage: Stage, step: str, method: str, names: dict[str, str]
+) -> None:
+    """Even when they use all the threads that one client has."""
+    stage.workspace.joinpath("a.txt").write_text("hello\n")
+    slow, other = await stage.client(), await stage.client()
+    params: JsonValue = {key: str(stage.workspace / name) for key, name in names.items()}
+    if step == "write":
+        params["dataBase64"] = "eA=="
+    with stalled(server_files, step) as stall:
+        for number in range(MAX_FILE_REQUESTS + 1):
+            await slow.peer.send({"id": f"slow-{number}", "method": method, "params": params})
+        await stall.reached()
+        answer = await other.ask("fs/getMetadata", {"path": str(stage.workspace)})
+        assert await answers_others(stage)
+
+    assert answer["isDirectory"]
+    assert stall.calls <= MAX_FILE_REQUESTS
+
+
+async def test_a_folder_that_fits_no_answer_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_files, "MAX_ENTRIES", 10)
+    for number in range(11):
+        stage.workspace.joinpath(str(number)).touch()
+    client = await stage.client()
+
+    refusal = await client.refusal("fs/readDirectory", {"path": str(stage.workspace)})
+
+    assert (refusal.kind, refusal.data["limit"]) == ("directoryTooLarge", 10)
+
+
+@pytest.mark.parametrize("part", ["localImage", "skill"])
+async def test_other_clients_are_served_while_a_file_of_an_input_is_read(
+    stage: Stage, part: str
+) -> None:
+    path = stage.workspace / "x"
+    path.write_text("x")
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    given: JsonValue = {"type": part, "path": str(path)} | (
+        {"name": "x"} if part == "skill" else {}
+    )
+    with stalled(engine_input, "read_regular") as stall:
+        params = {"threadId": thread_id, "input": [given]}
+        await client.peer.send({"id": "slow", "method": "turn/start", "params": params})
+        await stall.reached()
+        assert await answers_others(stage)
+        stage.model.plays(says("ok"))
+        stall.release()
+        told = await client.until("turn/completed")
+
+    assert told[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
+    stage: Stage,
+) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="untrusted")
+    stage.model.plays(calls("exec_command", {"cmd": "touch x"}), says("ok"))
+    with stalled(rule_writing, "locked") as stall:
+        turn_id = await client.begin(thread_id)
+        asked = (await client.until("item/commandExecution/requestApproval"))[-1]
+        amendment = {"execpolicy_amendment": ["touch"]}
+        decision = {"acceptWithExecpolicyAmendment": amendment}
+        await client.peer.send({"id": asked["id"], "result": {"decision": decision}})
+        await stall.reached()
+        other = await stage.client()
+        assert await other.ask("thread/loaded/list", {})
+        stall.release()
+        await client.end_of(turn_id)
+
+    assert "touch" in (stage.home / "rules" / "default.rules").read_text()

@@ -24,7 +24,7 @@ from treadle.engine.agent_states import (
     state_after,
     word_for,
 )
-from treadle.engine.input import message, to_model_items
+from treadle.engine.input import InputFiles, message, to_model_items
 from treadle.engine.settings import Settings
 from treadle.protocol import notifications as n
 from treadle.protocol.input import UserInput
@@ -81,6 +81,7 @@ class Agents:
         parent: Thread,
         turn: Turn,
         given: list[UserInput],
+        files: InputFiles,
         *,
         role: str | None = None,
         model: str | None = None,
@@ -88,6 +89,8 @@ class Agents:
         forks: bool = False,
     ) -> Child:
         """Begin a thread that works for another one, and give it its task.
+
+        `files` holds what the files of the input hold.
 
         Raises:
             AgentRefused: there are too many, too deep, or the role is not known.
@@ -98,7 +101,7 @@ class Agents:
             raise AgentRefused(f"unknown agent_type {role!r}; there are: {known}")
         self._check_room(parent)
         # Refuses what cannot be read before there is anything to let go of again.
-        to_model_items(given)
+        to_model_items(given, files)
         settings = settings_for(parent.settings_of(turn), role, model, effort)
         name = free_name({child.nickname for child in self._family(parent.id)})
         thread = self._threads.start(
@@ -110,10 +113,17 @@ class Agents:
             thread.history.add(*words_of(parent.history.items))
         child = Child(thread.id, parent.id, name, settings)
         self._adopt(parent, thread, child)
-        self._give(child, thread, given, turn)
+        self._give(child, thread, given, files, turn)
         return child
 
-    def send(self, parent: Thread, turn: Turn, child: Child, given: list[UserInput]) -> str:
+    def send(
+        self,
+        parent: Thread,
+        turn: Turn,
+        child: Child,
+        given: list[UserInput],
+        files: InputFiles,
+    ) -> str:
         """Give a child something to do, now or after what it is doing; gives the turn's id.
 
         Raises:
@@ -126,7 +136,7 @@ class Agents:
             # Nobody had listened to it for a while.
             thread = self._load(child)
             self._adopt(parent, thread, child)
-        return self._give(child, thread, given, turn)
+        return self._give(child, thread, given, files, turn)
 
     async def interrupt(self, child: Child) -> None:
         """Stop what a child is doing."""
@@ -255,11 +265,18 @@ class Agents:
             parent.at_close(lambda: self._forget(parent.id))
         self._children[child.id] = child
 
-    def _give(self, child: Child, thread: Thread, given: list[UserInput], turn: Turn) -> str:
+    def _give(
+        self,
+        child: Child,
+        thread: Thread,
+        given: list[UserInput],
+        files: InputFiles,
+        turn: Turn,
+    ) -> str:
         params = TurnStartParams(
             input=given, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
         )
-        promised, start = thread.begin_turn(params)
+        promised, start = thread.begin_turn(params, files=files)
         self._set(child, RUNNING)
         if start is not None:
             start()

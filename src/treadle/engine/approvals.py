@@ -226,7 +226,7 @@ class Approvals:
             )
         except AskRefused as refusal:
             raise Failed(BY_ERROR) from refusal
-        self._take(turn, request, answer.decision)
+        await self._take(turn, request, answer.decision)
 
     def _command_params(
         self, turn: Turn, request: CommandRequest, rules: Rules, reason: str | None
@@ -262,7 +262,7 @@ class Approvals:
             reason=reason if is_ruled else request.justification or reason,
         )
 
-    def _take(
+    async def _take(
         self, turn: Turn, request: CommandRequest, decision: CommandExecutionApprovalDecision
     ) -> None:
         """Act on what the user decided.
@@ -279,23 +279,24 @@ class Approvals:
         if decision == "acceptForSession":
             self.grants.add_command(turn, request.key)
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
-            self._amend(turn, decision)
+            await self._amend(turn, decision)
         self._note_approved(turn, request.call_id)
 
     def _note_approved(self, turn: Turn, call_id: str) -> None:
         self._approved_calls.add((turn.id, call_id))
         turn.at_end(lambda: self._approved_calls.discard((turn.id, call_id)))
 
-    def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
+    async def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
         """Store a rule; the command itself is allowed even where that cannot be done."""
         path = self._thread.around.home / "rules" / "default.rules"
         commands = decision.accept_with_execpolicy_amendment
         network = decision.apply_network_policy_amendment
+        workers = self._thread.around.file_workers
         try:
             if commands is not None:
-                append_rule(path, commands.execpolicy_amendment)
+                await workers.run(append_rule, path, commands.execpolicy_amendment)
             if network is not None:
-                append_network_rule(path, network.network_policy_amendment)
+                await workers.run(append_network_rule, path, network.network_policy_amendment)
         except ValueError as error:
             raise Failed(BY_ERROR) from error
         except OSError as error:

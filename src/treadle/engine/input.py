@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -25,10 +25,22 @@ from treadle.protocol.input import (
 )
 from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.tool import TurnToolOutput
-from treadle.support.files import read_file
+from treadle.support.encoding import encode_base64
+from treadle.support.files import FileTooLarge, read_regular
 from treadle.support.ids import uuid7
+from treadle.support.workers import Workers
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+"""What all files of one input may hold together."""
+
+FileUserInput: TypeAlias = LocalImageUserInput | LocalAudioUserInput | SkillUserInput
+"""Input that names a file which is read."""
+
+InputFiles: TypeAlias = Mapping[int, str]
+"""What the files of an input hold, by the position that names them: data URLs, or text."""
+
+NO_FILES: Final[InputFiles] = {}
+
 MAX_TOOL_NAME: Final = 64
 # What providers do not take in the name of a tool.
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -41,11 +53,22 @@ def message(role: str, *texts: str) -> ModelItem:
     return {"type": "message", "role": role, "content": content}
 
 
-def to_model_items(content: Sequence[UserInput]) -> list[ModelItem]:
-    """The user's message, and before it the skills that it names.
+async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFiles:
+    """Read the files that an input names, in a worker thread.
 
     Raises:
-        InvalidInput: a file cannot be read, or an image is nowhere.
+        InvalidInput: one cannot be read, is not a file, or is too large.
+    """
+    if not any(isinstance(part, FileUserInput) for part in content):
+        return {}
+    return await workers.run(_read_files, content)
+
+
+def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
+    """The user's message, and before it the skills that it names; `files` holds what they hold.
+
+    Raises:
+        InvalidInput: an image is nowhere.
     """
     parts: list[JsonValue] = []
     skills: list[ModelItem] = []
@@ -57,15 +80,15 @@ def to_model_items(content: Sequence[UserInput]) -> list[ModelItem]:
             case ImageUserInput():
                 parts.append(_image(part, path))
             case LocalImageUserInput():
-                url = _data_url(part.path, f"{path}.path", "image/png")
-                parts += _labelled(part.path, {"type": "input_image", "image_url": url})
+                image: JsonValue = {"type": "input_image", "image_url": files[position]}
+                parts += _labelled(part.path, image)
             case AudioUserInput():
                 parts.append({"type": "input_audio", "audio_url": part.url})
             case LocalAudioUserInput():
-                url = _data_url(part.path, f"{path}.path", "audio/wav")
-                parts.append({"type": "input_audio", "audio_url": url})
+                parts.append({"type": "input_audio", "audio_url": files[position]})
             case SkillUserInput():
-                skills.append(_skill(part, f"{path}.path"))
+                text = instructions.skill(part.name, part.path, files[position])
+                skills.append(message("user", text))
             case _:
                 pass  # a mention points at something that its text already names
     if parts:
@@ -115,24 +138,39 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
     ]
 
 
-def _data_url(path: str, field: str, fallback: str) -> str:
-    import base64  # pictures are rare, and these two are not small
-    import mimetypes
+def _read_files(content: Sequence[UserInput]) -> InputFiles:
+    files: dict[int, str] = {}
+    left = MAX_FILE_BYTES
+    for position, part in enumerate(content):
+        if not isinstance(part, FileUserInput):
+            continue
+        data = _read(part.path, f"input[{position}].path", left)
+        left -= len(data)
+        match part:
+            case SkillUserInput():
+                files[position] = data.decode("utf-8", "replace")
+            case LocalImageUserInput():
+                files[position] = _data_url(part.path, data, "image/png")
+            case LocalAudioUserInput():
+                files[position] = _data_url(part.path, data, "audio/wav")
+    return files
+
+
+def _data_url(path: str, data: bytes, fallback: str) -> str:
+    import mimetypes  # pictures are rare, and this is not small
 
     kind = mimetypes.guess_type(path)[0] or fallback
-    return f"data:{kind};base64,{base64.b64encode(_read(path, field)).decode()}"
+    return f"data:{kind};base64,{encode_base64(data)}"
 
 
-def _skill(part: SkillUserInput, field: str) -> ModelItem:
-    body = _read(part.path, field).decode("utf-8", "replace")
-    return message("user", instructions.skill(part.name, part.path, body))
-
-
-def _read(path: str, field: str) -> bytes:
+def _read(path: str, field: str, limit: int) -> bytes:
     try:
-        data = read_file(path, MAX_FILE_BYTES + 1)
+        return read_regular(path, limit)
+    except FileTooLarge as error:
+        raise InvalidInput(
+            field, f"{path!r} is too large: the files of one input may hold {MAX_FILE_BYTES} bytes"
+        ) from error
     except OSError as error:
         raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise InvalidInput(field, f"{path!r} is larger than {MAX_FILE_BYTES} bytes")
-    return data
+    except ValueError as error:
+        raise InvalidInput(field, f"{path!r} is not a path: {error}") from error

@@ -215,7 +215,7 @@ class Hosts:
             question.decision = "decline"
             return
         decision = await self._decision(run, destination, item_id)
-        question.decision = self._take(turn, destination, decision)
+        question.decision = await self._take(turn, destination, decision)
 
     async def _is_reviewed(self, turn: Turn, destination: Destination, item_id: str) -> bool:
         host, port, protocol = destination
@@ -268,7 +268,7 @@ class Hosts:
 
     # -- taking an answer
 
-    def _take(
+    async def _take(
         self, turn: Turn, destination: Destination, decision: CommandExecutionApprovalDecision
     ) -> CommandExecutionApprovalDecision:
         """Act on what the user decided, once; gives what it comes to for the connection."""
@@ -279,13 +279,13 @@ class Hosts:
                 self._thread.interrupt(turn.id)()
         elif isinstance(decision, CommandExecutionApprovalDecisionDetail):
             amendment = decision.apply_network_policy_amendment
-            if amendment is None or not self._amend(
+            if amendment is None or not await self._amend(
                 turn, destination, amendment.network_policy_amendment
             ):
                 return "decline"
         return decision
 
-    def _amend(
+    async def _amend(
         self, turn: Turn, destination: Destination, amendment: NetworkPolicyAmendment
     ) -> bool:
         """Store a rule, which is in force at once; false if it is about something else."""
@@ -296,7 +296,9 @@ class Hosts:
             self._warn(turn, f"the network rule was not taken: {text}")
             return False
         try:
-            append_network_rule(path, amendment, _RULED[destination.protocol])
+            await thread.around.file_workers.run(
+                append_network_rule, path, amendment, _RULED[destination.protocol]
+            )
         except OSError as error:
             self._warn(turn, f"the rule was not stored: {error}")
             if amendment.action == "allow":

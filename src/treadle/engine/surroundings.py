@@ -20,6 +20,7 @@ from treadle.store.records import AskOpened, ClientMessage, TurnContext
 from treadle.store.thread import ThreadMeta
 from treadle.support.clock import NowMs
 from treadle.support.tasks import Nursery
+from treadle.support.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.engine.agents import Agents
@@ -52,6 +53,8 @@ class Surroundings(Protocol):
     home: Path
     # Numbers for questions to clients.
     ask_ids: Iterator[int]
+    # Threads that read files which clients and models name.
+    file_workers: Workers
     # What patches share with those of other threads.
     patches: PatchResources
     # The skills that a folder sees.

@@ -16,7 +16,7 @@ from treadle.engine.asks import Asks
 from treadle.engine.context import environments
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
 from treadle.engine.goal import Goals
-from treadle.engine.input import message
+from treadle.engine.input import NO_FILES, InputFiles, message
 from treadle.engine.log import Asked, EventLog
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.messages import ClientMessages
@@ -108,12 +108,16 @@ class Thread(ModelView):
     # -- turns
 
     def begin_turn(
-        self, params: TurnStartParams, profile: Profile | None = None
+        self,
+        params: TurnStartParams,
+        profile: Profile | None = None,
+        *,
+        files: InputFiles = NO_FILES,
     ) -> tuple[TurnSnapshot, Callable[[], None] | None]:
         """Accept input: for a new turn, or for the one that runs.
 
         Gives the turn, and what starts it once the client has had its answer. The profile is the
-        one whose permissions the turn asks for.
+        one whose permissions the turn asks for. `files` holds what the input's files hold.
 
         Raises:
             InvalidInput: the input cannot be used.
@@ -123,7 +127,7 @@ class Thread(ModelView):
         if known is not None:
             return self._known_turn(known), None
         # Refuses what cannot be read before anything is promised.
-        said = self._message(params)
+        said = self._message(params, files)
         if self.turn is not None:
             self._check_steerable(self.turn)
             self.update_settings(self.settings.overridden_by(params, profile))
@@ -166,7 +170,7 @@ class Thread(ModelView):
         turn = self._new_turn(kind, None)
         return turn, lambda: self._start(turn)
 
-    def steer(self, params: TurnSteerParams) -> str:
+    def steer(self, params: TurnSteerParams, *, files: InputFiles = NO_FILES) -> str:
         """Give more input to the turn that runs; the model reads it after its current answer.
 
         Raises:
@@ -181,7 +185,7 @@ class Thread(ModelView):
         self._check_steerable(turn)
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
-        said = self._message(params)
+        said = self._message(params, files)
         self._add_input(turn, said)
         return turn.id
 

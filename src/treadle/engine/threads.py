@@ -36,6 +36,7 @@ from treadle.store.thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
+from treadle.support.workers import Workers
 
 # What only a thread needs is imported with the first one: it brings all that an agent can do.
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ P = TypeVar("P", bound=msgspec.Struct)
 MAX_IDLE: Final = 32
 """How many threads stay in memory that nobody listens to."""
 
+MAX_FILE_WORKERS: Final = 32
+
 BROADCAST: Final = frozenset(
     method.method for method in (n.THREAD_STATUS_CHANGED, n.THREAD_NAME_UPDATED, n.THREAD_REVERTED)
 )
@@ -68,6 +71,7 @@ class Threads(Archive):
         self.home = home
         self.clock = clock
         self.tasks = Nursery()
+        self.file_workers = Workers("files", MAX_FILE_WORKERS)
         self.patches = PatchResources()
         self.announcements = EventLog(None, clock)
         self.ask_ids: Iterator[int] = count()

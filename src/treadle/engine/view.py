@@ -16,7 +16,7 @@ from treadle.engine.context import Told, added, describe, told_by, turn_context
 from treadle.engine.docs import ProjectDocs, read_project_docs
 from treadle.engine.errors import InvalidInput
 from treadle.engine.history import History
-from treadle.engine.input import from_outside, message, to_model_items
+from treadle.engine.input import InputFiles, from_outside, message, to_model_items
 from treadle.engine.items import ItemStream
 from treadle.engine.turn import Message, Turn
 from treadle.model.base import ModelItem
@@ -68,9 +68,9 @@ class ModelView:
         """What a turn runs under: the thread's settings and the turn's own changes."""
         return replace(self.settings, **turn.changes) if turn.changes else self.settings
 
-    def _message(self, params: TurnStartParams | TurnSteerParams) -> Message:
+    def _message(self, params: TurnStartParams | TurnSteerParams, files: InputFiles) -> Message:
         """What the user says, and before it what the client adds that was not told yet."""
-        output, items = None, to_model_items(params.input)
+        output, items = None, to_model_items(params.input, files)
         handed_in = params.tool_output if isinstance(params, TurnStartParams) else None
         if handed_in is not None:
             if params.input:

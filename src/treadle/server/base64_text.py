@@ -6,6 +6,8 @@ import binascii
 import re
 from typing import Final
 
+from treadle.support.encoding import decode_base64_strictly
+
 _OTHER: Final = re.compile(rb"[^A-Za-z0-9+/]")
 _PAD: Final = ord("=")
 
@@ -21,7 +23,7 @@ def decode_base64(text: str) -> bytes:
         BadBase64: none, or more than one text could stand for them.
     """
     try:
-        data = binascii.a2b_base64(text, strict_mode=True)
+        data = decode_base64_strictly(text)
     except ValueError as error:
         raise _explained(text) from error
     last = data[(len(data) - 1) // 3 * 3 :]

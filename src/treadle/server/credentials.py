@@ -13,8 +13,10 @@ from typing import Final, Literal
 
 from treadle.model.provider import Bearer
 from treadle.support.descriptors import is_shortage
+from treadle.support.files import read_regular
 
 OPENAI_KEY: Final = "OPENAI_API_KEY"
+MAX_BYTES: Final = 1024 * 1024
 
 
 class Credentials:
@@ -95,7 +97,7 @@ class Credentials:
 def _read_key(path: Path) -> str | None:
     """Read the key; a file that holds other credentials, or is damaged, holds none for us."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(read_regular(path, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         if is_shortage(error):
             raise  # else the key would seem to be gone for good

@@ -7,23 +7,31 @@ here follows a symbolic link out of a folder that is copied or removed.
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import shutil
 import stat
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
+from treadle.support.files import FileTooLarge as TooLarge
+from treadle.support.files import NotRegularFile, open_regular, read_regular
 from treadle.support.ids import uuid7
 
 SCRATCH: Final = ".treadle-scratch-"
 """How the names of files begin that exist only while another one is being written."""
 
+MAX_ENTRIES: Final = 100_000
+"""The largest folder that is listed: the answer is one message."""
+
 # Writes all of a file's content; called again if the file could not be replaced at the end.
 Fill: TypeAlias = Callable[[BinaryIO], object]
 
 _CHUNK: Final = 1024 * 1024
+_SORTED: Final = 4096
 # Where a file cannot be replaced, for these reasons, it may still be possible to write into it.
 _CANNOT_REPLACE: Final = frozenset(
     {errno.EACCES, errno.EBUSY, errno.ENOENT, errno.EPERM, errno.EROFS, errno.EXDEV}
@@ -42,32 +50,33 @@ class FileTooLarge(FileRefused):
         self.limit = limit
 
 
+class FolderTooLarge(FileRefused):
+    """The folder holds more than fits into an answer."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"directory is too large to list: limit is {limit} entries")
+        self.limit = limit
+
+
 def read(path: Path, limit: int) -> bytes:
     """All that a file holds.
 
     Raises:
         FileRefused: it is no regular file, or holds more than `limit` bytes.
     """
-    with _opened(path) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise FileRefused(f"path `{path}` is not a file")
-        if found.st_size > limit:
-            raise FileTooLarge(limit)
-        # The size is a hint: files of the kernel have none, and others grow.
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise FileTooLarge(limit)
-    return data
+    try:
+        return read_regular(path, limit)
+    except NotRegularFile as error:
+        raise FileRefused(f"path `{path}` is not a file") from error
+    except TooLarge as error:
+        raise FileTooLarge(limit) from error
 
 
 def _opened(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FileRefused(f"path `{path}` is not a file")
-    return os.fdopen(descriptor, "rb")
+    try:
+        return os.fdopen(open_regular(path), "rb")
+    except NotRegularFile as error:
+        raise FileRefused(f"path `{path}` is not a file") from error
 
 
 def write(path: Path, data: bytes) -> None:
@@ -98,17 +107,35 @@ def describe(path: Path) -> FsGetMetadataResponse:
 
 
 def children(path: Path) -> list[FsReadDirectoryEntry]:
-    """What a folder holds, by name; links that lead nowhere are left out."""
+    """What a folder holds, by name; links that lead nowhere are left out.
+
+    Raises:
+        FolderTooLarge: it holds more than fits into an answer.
+    """
     found: list[FsReadDirectoryEntry] = []
     with os.scandir(path) as entries:
         for entry in entries:
+            if len(found) == MAX_ENTRIES:
+                raise FolderTooLarge(MAX_ENTRIES)
             try:
                 mode = entry.stat().st_mode
             except OSError:
                 continue
             name = readable(entry.name)
             found.append(FsReadDirectoryEntry(name, stat.S_ISDIR(mode), stat.S_ISREG(mode)))
-    return sorted(found, key=lambda entry: entry.file_name)
+    return _sorted(found)
+
+
+def _sorted(entries: list[FsReadDirectoryEntry]) -> list[FsReadDirectoryEntry]:
+    """By name; in pieces, for sorting all of a large folder holds the interpreter for long."""
+    by_name = attrgetter("file_name")
+    pieces = [
+        sorted(entries[start : start + _SORTED], key=by_name)
+        for start in range(0, len(entries), _SORTED)
+    ]
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else []
+    return [entry for entry in heapq.merge(*pieces, key=by_name)]  # noqa: C416 - a call of `list` would hold it as well
 
 
 def readable(path: str) -> str:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from treadle.rpc.errors import (
 from treadle.server.questions import put
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
+from treadle.support.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from treadle.server.server import Server
 
 P = TypeVar("P", bound=msgspec.Struct)
+
+MAX_FILE_REQUESTS: Final = 8
+"""How many requests about files are worked on at once for one client; more of them wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,11 @@ class ClientSession:
         self._asked: dict[int, asyncio.Task[None] | None] = {}
         # Threads heard no more, as long as something told while they were is still to be told.
         self._left: dict[str, Subscription] = {}
+
+    @cached_property
+    def file_workers(self) -> Workers:
+        """Threads for the client's own requests about files; others have theirs."""
+        return Workers("fs", MAX_FILE_REQUESTS)
 
     def initialize(self, params: InitializeParams) -> None:
         """Learn who the client is and what it can do."""

@@ -90,8 +90,28 @@ def read_file(path: str | os.PathLike[str], size: int) -> bytes:
         os.close(descriptor)
 
 
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+    """All that a regular file holds; its size is checked before it is read.
+
+    Raises:
+        NotRegularFile: it is a folder, a pipe, a socket or a device.
+        FileTooLarge: it holds more than `limit` bytes.
+        OSError: it cannot be read.
+    """
+    descriptor = open_regular(path)
+    try:
+        if os.fstat(descriptor).st_size > limit:
+            raise FileTooLarge(path, limit)
+        data = read_up_to(descriptor, limit + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > limit:
+        raise FileTooLarge(path, limit)
+    return data
+
+
 def read_whole(path: str | os.PathLike[str], limit: int) -> bytes:
-    """All that a file holds.
+    """All that a file holds; a character device such as /dev/null is empty.
 
     Raises:
         FileTooLarge: that is more than `limit` bytes.

@@ -19,6 +19,7 @@ from tests.harness.threads import spawned, staged
 from tests.server.serving import client_of, configuration, refusal, result, running, serving, told
 from treadle.protocol.base import JsonValue
 from treadle.server.configuration import user_file
+from treadle.support import folder_lock
 
 TEXT = '# mine\nmodel = "a" # good\n\n[tui]\ntheme = "x"\n'
 CONFLICT = "Configuration was modified since last read. Fetch latest version and retry."
@@ -355,7 +356,7 @@ class TestTheFile:
     ) -> None:
         import fcntl
 
-        monkeypatch.setattr(user_file, "LOCK_SECONDS", 0.0)
+        monkeypatch.setattr(folder_lock, "LOCK_SECONDS", 0.0)
         descriptor = os.open(home, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

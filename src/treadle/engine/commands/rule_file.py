@@ -23,6 +23,8 @@ _Value: TypeAlias = "str | int | float | bool | list[_Value] | None"
 _Arguments: TypeAlias = "dict[str, _Value]"
 
 _MAX_SIZE: Final = 1_000_000
+# As many characters as are read, each of up to four bytes.
+MAX_RULE_BYTES: Final = 4 * _MAX_SIZE
 _MAX_STEPS: Final = 20_000
 _PROTOCOL_ALIASES: Final = {"https_connect": "https", "http-connect": "https"}
 _CALLS: Final = {

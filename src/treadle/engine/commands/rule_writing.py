@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from treadle.engine.commands.rule_file import Protocol, RuleFile, normal_host, read_rules
+from treadle.engine.commands.rule_file import (
+    MAX_RULE_BYTES,
+    Protocol,
+    RuleFile,
+    normal_host,
+    read_rules,
+)
 from treadle.protocol.network import NetworkPolicyAmendment
+from treadle.support.files import read_whole
+from treadle.support.folder_lock import locked
 
 
 def append_rule(path: Path, pattern: Sequence[str]) -> None:
@@ -65,25 +72,12 @@ def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None
     # A link is followed: people keep such files elsewhere and link to them.
     path = path.resolve()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(path.parent):
-        before = path.read_bytes() if path.exists() else b""
+    with locked(path.parent):
+        before = read_whole(path, MAX_RULE_BYTES) if path.exists() else b""
         if is_there(read_rules(before.decode(errors="replace"), path.name)):
             return
         separator = b"" if not before or before.endswith(b"\n") else b"\n"
         _replace(path, before + separator + line.encode(errors="surrogateescape") + b"\n")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder itself, so that no lock file is left behind."""
-    from fcntl import LOCK_EX, flock
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        flock(descriptor, LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from treadle.engine.commands.dangers import TooComplex, every_command, is_dangerous
 from treadle.engine.commands.rule_file import (
+    MAX_RULE_BYTES,
     Decision,
     NetworkRule,
     PrefixRule,
@@ -34,8 +35,6 @@ __all__ = [
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
-# As many characters as the parser takes, each of up to four bytes.
-MAX_RULE_BYTES: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
         raise McpRefused(REJECTED if answer.action == "decline" else CANCELLED)
     wish = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
     if wish in persist:
-        servers.remember(use.server.name, use.name, always=wish == "always")
+        await servers.remember(use.server.name, use.name, always=wish == "always")
         tool = (use.server.name, use.name)
         thread.log.note(Granted(use.turn.id, "session", tool=tool))
 

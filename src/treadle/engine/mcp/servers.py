@@ -177,10 +177,11 @@ class McpServers:
             if all(item.get("content") != note["content"] for item in known):
                 thread.remember(turn, note)
 
-    def remember(self, server: str, tool: str, *, always: bool) -> None:
+    async def remember(self, server: str, tool: str, *, always: bool) -> None:
         """Ask no more about a tool, in this thread or for good."""
         self.approved.add((server, tool))
-        if always and self._source.approve_always(server, tool):
+        workers = self.thread.around.file_workers
+        if always and await workers.run(self._source.approve_always, server, tool):
             self._is_current = False
 
     @contextmanager

@@ -10,10 +10,12 @@ from typing import Final
 import msgspec
 
 from treadle.protocol.base import JsonValue
+from treadle.support.files import read_regular
 
 FILE: Final = "mcp_logins.json"
 # A token that ends this soon might not live to see the answer.
 _SPARE_SECONDS: Final = 30
+_MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class TokenFile:
 
     def _read(self) -> dict[str, Login]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Login])
+            return msgspec.json.decode(read_regular(self._path, _MAX_BYTES), type=dict[str, Login])
         except (OSError, msgspec.MsgspecError):
             return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
@@ -11,7 +11,8 @@ from treadle.engine.agent_birth import depth_of
 from treadle.engine.agent_roles import ROLES
 from treadle.engine.agent_states import NOT_FOUND, PENDING, word_for
 from treadle.engine.agents import AgentRefused, Agents, Child
-from treadle.engine.errors import EngineError
+from treadle.engine.errors import EngineError, InvalidInput
+from treadle.engine.input import FileUserInput, InputFiles, read_files
 from treadle.engine.tools.agent_calls import (
     WAIT,
     CloseArguments,
@@ -33,6 +34,7 @@ from treadle.engine.tools.registry import (
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
+from treadle.protocol.input import UserInput
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -86,6 +88,21 @@ class _AgentTool:
     def _agents(self) -> Agents:
         return self._thread.around.agents
 
+    async def _read_files(self, turn: Turn, given: Sequence[UserInput]) -> InputFiles:
+        """Read the files that the input names, as far as commands of the turn may read them.
+
+        Raises:
+            ToolRefused: one cannot be read.
+        """
+        confinement = self._thread.approvals.confinement(turn)
+        for part in given:
+            if isinstance(part, FileUserInput) and not confinement.may_read(part.path):
+                raise ToolRefused(f"the sandbox does not let you read `{part.path}`")
+        try:
+            return await read_files(given, self._thread.around.file_workers)
+        except InvalidInput as error:
+            raise ToolRefused(str(error)) from error
+
     def _find(self, deed: Deed, child_id: str) -> Child:
         child = self._agents.find(self._thread, child_id)
         if child is None:
@@ -128,11 +145,13 @@ class SpawnAgent(_AgentTool):
             model=asked.model or settings.model,
             effort=effort,
         ) as deed:
+            files = await self._read_files(turn, given)
             child = _refusing(
                 lambda: self._agents.spawn(
                     self._thread,
                     turn,
                     given,
+                    files,
                     role=asked.agent_type,
                     model=asked.model,
                     effort=asked.reasoning_effort,
@@ -166,7 +185,8 @@ class SendInput(_AgentTool):
             child = self._find(deed, asked.target)
             if asked.interrupt:
                 await self._agents.interrupt(child)
-            turn_id = _refusing(lambda: self._agents.send(self._thread, turn, child, given))
+            files = await self._read_files(turn, given)
+            turn_id = _refusing(lambda: self._agents.send(self._thread, turn, child, given, files))
             deed.end({child.id: child.state})
         return _json({"submission_id": turn_id})
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +13,9 @@ from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ImageViewThreadItem
-from treadle.support.files import read_file
+from treadle.sandbox.paths import real
+from treadle.support.encoding import decode_base64_strictly, encode_base64
+from treadle.support.files import NotRegularFile, open_regular, read_up_to
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -82,7 +82,7 @@ class ViewImage:
             )
         path = _absolute(settings.cwd, arguments.path)
         confinement = self._thread.approvals.confinement(turn)
-        url = await asyncio.to_thread(_load, Path(path), confinement)
+        url = await self._thread.around.file_workers.run(_load, Path(path), confinement)
         turn.complete_item(ImageViewThreadItem(id=call.id, path=path))
         return [{"type": "input_image", "image_url": url, "detail": arguments.detail or "high"}]
 
@@ -92,11 +92,9 @@ def is_image_url(url: str) -> bool:
     head, _, body = url.partition(",")
     if not head.endswith(";base64"):
         return False
-    import binascii
-
     try:
-        data = binascii.a2b_base64(body, strict_mode=True)
-    except binascii.Error:
+        data = decode_base64_strictly(body)
+    except ValueError:
         return False
     return media_type(data) is not None
 
@@ -123,19 +121,9 @@ def _absolute(cwd: str, path: str) -> str:
 def _load(path: Path, confinement: Confinement) -> str:
     """Read a picture as a data URL."""
     try:
-        # This tool must not open what commands of the turn could not read.
-        if not confinement.may_read(str(path)):
-            raise ToolRefused(f"the sandbox does not let you read `{path}`")
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise ToolRefused(f"image path `{path}` is not a file")
-        if about.st_size > MAX_IMAGE_BYTES:
-            raise ToolRefused(
-                f"image at `{path}` is too large: {about.st_size} bytes, "
-                f"at most {MAX_IMAGE_BYTES} can be shown"
-            )
-        # By now it may be something else, and a pipe would be waited for.
-        data = read_file(path, MAX_IMAGE_BYTES)
+        data = _read(path, confinement)
+    except NotRegularFile as error:
+        raise ToolRefused(f"image path `{path}` is not a file") from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolRefused(f"unable to locate image at `{path}`: {error.strerror}") from error
     except (OSError, ValueError) as error:
@@ -143,6 +131,28 @@ def _load(path: Path, confinement: Confinement) -> str:
     kind = media_type(data)
     if kind is None:
         raise ToolRefused(UNREADABLE)
-    import base64
+    return f"data:{kind};base64,{encode_base64(data)}"
 
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+def _read(path: Path, confinement: Confinement) -> bytes:
+    # This tool must not open what commands of the turn could not read.
+    if not confinement.may_read(str(path)):
+        raise ToolRefused(f"the sandbox does not let you read `{path}`")
+    descriptor = open_regular(path)
+    try:
+        found = os.fstat(descriptor)
+        # A link on the way may have changed since: what is open has to be what was judged.
+        place = real(str(path))
+        is_judged = os.path.samestat(found, Path(place).lstat())
+        if not is_judged or not confinement.may_read(place):
+            raise ToolRefused(f"the sandbox does not let you read `{path}`")
+        # Files of the kernel have no size, so it counts what is read.
+        is_small = found.st_size <= MAX_IMAGE_BYTES
+        data = read_up_to(descriptor, MAX_IMAGE_BYTES + 1) if is_small else b""
+    finally:
+        os.close(descriptor)
+    if (size := max(found.st_size, len(data))) > MAX_IMAGE_BYTES:
+        raise ToolRefused(
+            f"image at `{path}` is too large: {size} bytes, at most {MAX_IMAGE_BYTES} can be shown"
+        )
+    return data

@@ -19,10 +19,11 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.requirements import ConfigRequirements
-from treadle.server.config_file import ConfigError
+from treadle.server.config_file import MAX_CONFIG_BYTES, ConfigError
 from treadle.server.configuration.layers import Layer
 from treadle.server.configuration.project import Trust
 from treadle.server.configuration.settings import Settings, Table
+from treadle.support.files import read_regular
 
 if TYPE_CHECKING:
     from treadle.engine.settings import Profile
@@ -75,7 +76,7 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
         if not isinstance(path, str):
             return None
         try:
-            return Path(path).read_text("utf-8")
+            return read_regular(path, MAX_CONFIG_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             message = f"failed to read model instructions file {path}: {error}"
             raise ConfigError(message, key=key, file=Path(path)) from error

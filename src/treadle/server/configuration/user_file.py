@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from treadle.server import files
+from treadle.server.config_file import MAX_CONFIG_BYTES
+from treadle.support.files import read_whole
+from treadle.support.folder_lock import locked
 
-LOCK_SECONDS: Final = 5.0
 _TRIES: Final = 10
-_BUSY: Final = frozenset({errno.EAGAIN, errno.EACCES})
-# Some file systems have no locks; there is still the look before the file is replaced.
-_NO_LOCKS: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL})
 
 
 def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
@@ -30,7 +27,8 @@ def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
     # Not Path.resolve, which before Python 3.13 does not take links that lead to themselves.
     target = Path(os.path.realpath(path))
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(target.parent):
+    # Where there are no locks, there is still the look before the file is replaced.
+    with locked(target.parent):
         for _ in range(_TRIES):
             before = _content(target)
             after = change(before or b"")
@@ -44,7 +42,7 @@ def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_whole(path, MAX_CONFIG_BYTES)
     except FileNotFoundError:
         return None
 
@@ -53,34 +51,3 @@ def _replace(path: Path, content: bytes, *, is_new: bool) -> None:
     if is_new:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     files.write(path, content)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder itself, so that no lock file is left behind."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    from fcntl import LOCK_EX, LOCK_NB, flock
-
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            flock(descriptor, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return
-            if error.errno not in _BUSY:
-                raise
-        else:
-            return
-        # A program that was stopped while it wrote would keep us for ever.
-        if time.monotonic() > deadline:
-            raise BlockingIOError(errno.EAGAIN, f"{folder} is locked by another program")
-        time.sleep(0.005)

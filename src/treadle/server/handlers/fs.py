@@ -5,13 +5,13 @@ Not confined: who may talk to the server may do what its user may. All work is d
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar, cast
+
+from msgspec import Raw
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
@@ -55,6 +55,7 @@ from treadle.server import files
 from treadle.server.base64_text import BadBase64, decode_base64
 from treadle.server.session import ClientSession
 from treadle.server.watching import Watch, follow
+from treadle.support.encoding import encode_base64
 from treadle.support.ids import uuid7
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -67,62 +68,60 @@ MAX_READ_BYTES: Final = MAX_MESSAGE_BYTES // 4 * 3 - 16 * 1024
 
 
 @router.request(FS_READ_FILE)
-async def fs_read_file(
-    _ctx: Context[ClientSession], params: FsReadFileParams
-) -> FsReadFileResponse:
+async def fs_read_file(ctx: Context[ClientSession], params: FsReadFileParams) -> FsReadFileResponse:
     """Give all that a file holds."""
-    return FsReadFileResponse(await _done(_read, _absolute(params.path)))
+    return await _done(ctx, _read, _absolute(params.path))
 
 
 @router.request(FS_WRITE_FILE)
 async def fs_write_file(
-    _ctx: Context[ClientSession], params: FsWriteFileParams
+    ctx: Context[ClientSession], params: FsWriteFileParams
 ) -> FsWriteFileResponse:
     """Create a file or replace all it holds."""
-    await _done(_write, _absolute(params.path), params.data_base64)
+    await _done(ctx, _write, _absolute(params.path), params.data_base64)
     return FsWriteFileResponse()
 
 
 @router.request(FS_CREATE_DIRECTORY)
 async def fs_create_directory(
-    _ctx: Context[ClientSession], params: FsCreateDirectoryParams
+    ctx: Context[ClientSession], params: FsCreateDirectoryParams
 ) -> FsCreateDirectoryResponse:
     """Make a folder."""
     path = _absolute(params.path)
-    await _done(files.make_folder, path, with_parents=params.recursive is not False)
+    await _done(ctx, files.make_folder, path, with_parents=params.recursive is not False)
     return FsCreateDirectoryResponse()
 
 
 @router.request(FS_GET_METADATA)
 async def fs_get_metadata(
-    _ctx: Context[ClientSession], params: FsGetMetadataParams
+    ctx: Context[ClientSession], params: FsGetMetadataParams
 ) -> FsGetMetadataResponse:
     """Say what is at a path."""
-    return await _done(files.describe, _absolute(params.path))
+    return await _done(ctx, files.describe, _absolute(params.path))
 
 
 @router.request(FS_READ_DIRECTORY)
 async def fs_read_directory(
-    _ctx: Context[ClientSession], params: FsReadDirectoryParams
+    ctx: Context[ClientSession], params: FsReadDirectoryParams
 ) -> FsReadDirectoryResponse:
     """List what a folder holds."""
-    return FsReadDirectoryResponse(await _done(files.children, _absolute(params.path)))
+    return FsReadDirectoryResponse(await _done(ctx, files.children, _absolute(params.path)))
 
 
 @router.request(FS_REMOVE)
-async def fs_remove(_ctx: Context[ClientSession], params: FsRemoveParams) -> FsRemoveResponse:
+async def fs_remove(ctx: Context[ClientSession], params: FsRemoveParams) -> FsRemoveResponse:
     """Delete a file or a folder."""
     recursive, force = params.recursive is not False, params.force is not False
-    await _done(files.remove, _absolute(params.path), recursive=recursive, force=force)
+    await _done(ctx, files.remove, _absolute(params.path), recursive=recursive, force=force)
     return FsRemoveResponse()
 
 
 @router.request(FS_COPY)
-async def fs_copy(_ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyResponse:
+async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyResponse:
     """Copy a file or a folder."""
     source = _absolute(params.source_path, "sourcePath")
     destination = _absolute(params.destination_path, "destinationPath")
-    await _done(files.copy, source, destination, recursive=params.recursive)
+    await _done(ctx, files.copy, source, destination, recursive=params.recursive)
     return FsCopyResponse()
 
 
@@ -166,8 +165,13 @@ def _follow(ctx: Context[ClientSession], watch_id: str, watch: Watch) -> None:
     task.add_done_callback(lambda _: watch.end())
 
 
-def _read(path: Path) -> str:
-    return base64.b64encode(files.read(path, MAX_READ_BYTES)).decode("ascii")
+def _read(path: Path) -> FsReadFileResponse:
+    """Read a file into an answer whose content is JSON already.
+
+    Encoding it with the answer would look at every character, on the event loop.
+    """
+    text = Raw(f'"{encode_base64(files.read(path, MAX_READ_BYTES))}"'.encode("ascii"))
+    return FsReadFileResponse(cast("str", text))
 
 
 def _write(path: Path, data_base64: str) -> None:
@@ -190,12 +194,16 @@ def _absolute(path: str, field: str = "path") -> Path:
     return Path(os.path.normpath(f"/{path.lstrip('/')}"))
 
 
-async def _done(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def _done(
+    ctx: Context[ClientSession], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
     """Do it in a thread, and answer what goes wrong in the words that clients know."""
     try:
-        return await asyncio.to_thread(work, *args, **kwargs)
+        return await ctx.session.file_workers.run(work, *args, **kwargs)
     except files.FileTooLarge as error:
         raise InvalidRequest(str(error), kind="fileTooLarge", limit=error.limit) from error
+    except files.FolderTooLarge as error:
+        raise InvalidRequest(str(error), kind="directoryTooLarge", limit=error.limit) from error
     except files.FileRefused as error:
         raise InvalidRequest(str(error)) from error
     except OSError as error:

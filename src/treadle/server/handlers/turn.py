@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.input import read_files
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     TURN_INTERRUPT,
@@ -28,22 +29,25 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 
 @router.request(TURN_START)
-def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
+async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
     """Accept input; the turn runs once the client knows its id."""
     thread = ctx.session.server.threads.get(params.thread_id)
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
-    turn, start = thread.begin_turn(params, profile)
+    files = await read_files(params.input, ctx.session.server.threads.file_workers)
+    turn, start = thread.begin_turn(params, profile, files=files)
     if start is not None:
         ctx.after_reply(start)
     return TurnStartResponse(turn)
 
 
 @router.request(TURN_STEER)
-def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
+async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
     """Give more input to the turn that runs."""
-    return TurnSteerResponse(ctx.session.server.threads.get(params.thread_id).steer(params))
+    thread = ctx.session.server.threads.get(params.thread_id)
+    files = await read_files(params.input, ctx.session.server.threads.file_workers)
+    return TurnSteerResponse(thread.steer(params, files=files))
 
 
 @router.request(TURN_SETTINGS_UPDATE)
