@@ -6,7 +6,7 @@ session nor by a double fork. The guard ends all of it when the server says so b
 command's line, which is also what happens when the server dies, however it dies.
 
 It is run by its path with as little of Python as possible, and imports nothing of this package but
-the file beside it.
+the files beside it.
 """
 
 # The other side of its messages is keeping.py. No pathlib and no subprocess: they cost more to
@@ -32,10 +32,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from treadle.sandbox import keeper_limits
+    from treadle.sandbox import keeper_cgroup, keeper_limits
 else:
     # Last and only for this: nothing beside this file takes the place of a module of Python's.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import keeper_cgroup
     import keeper_limits
 
     sys.path.pop()
@@ -63,6 +64,7 @@ def main() -> None:
     server = socket.socket(fileno=0)
     poll = select.poll()
     poll.register(server, select.POLLIN)
+    cgroup = sys.argv[2] if len(sys.argv) > 2 else None
     watch = _Watch()
     while True:
         has_order = poll.poll(watch.milliseconds)
@@ -71,13 +73,14 @@ def main() -> None:
             continue
         data, fds, _flags, _address = socket.recv_fds(server, 64, _MOST_FDS)
         if not data:
+            _leave(cgroup)
             return
         try:
             guard = os.fork()
             if guard == 0:
                 server.close()
                 try:
-                    _Guard(fds).run()
+                    _Guard(fds, cgroup).run()
                 finally:
                     os._exit(0)
             watch.add(guard, data)
@@ -86,6 +89,13 @@ def main() -> None:
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
         for fd in fds:
             os.close(fd)
+
+
+def _leave(cgroup: str | None) -> None:
+    """Remove the server's cgroup if that can be done from here, and else leave it to the next."""
+    if cgroup is not None:
+        with contextlib.suppress(OSError):
+            os.rmdir(cgroup)
 
 
 class _Watch:
@@ -131,7 +141,7 @@ def _limit_descriptors(soft: int) -> None:
 class _Guard:
     """Starts one command, tells how it ended, and ends what it leaves behind."""
 
-    def __init__(self, fds: list[int]) -> None:
+    def __init__(self, fds: list[int], cgroup: str | None) -> None:
         self._line = socket.socket(fileno=fds[0])
         with open(fds[1], "rb") as order:
             order.seek(0)
@@ -142,6 +152,9 @@ class _Guard:
         taken, watched = fields[4 : 4 + names], fields[4 + names : 4 + names + folders]
         self._env = fields[4 + names + folders :]
         self._limits = keeper_limits.Limits(fields[3].decode(), watched)
+        values = self._limits.values
+        self._group = keeper_cgroup.Group(cgroup if values else None, values)
+        self._limits.leave_out(self._group.enforced)
         self._streams, rest = fds[2:5], fds[5:]
         # Names that are taken until the command has ended, each with the lock on it.
         self._taken = list(zip(taken, rest, strict=False))
@@ -150,6 +163,12 @@ class _Guard:
         self._wakeups, self._writer = os.pipe()
 
     def run(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._group.remove()
+
+    def _run(self) -> None:
         os.set_blocking(self._wakeups, False)
         os.set_blocking(self._writer, False)
         for number in (signal.SIGCHLD, signal.SIGUSR1):
@@ -190,6 +209,7 @@ class _Guard:
             for number in _DEFAULTS:
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
+            self._group.enter()
             self._limits.apply()
             if "terminal" in self._options:
                 fcntl.ioctl(self._streams[0], termios.TIOCSCTTY, 0)
@@ -235,9 +255,15 @@ class _Guard:
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         poll.register(self._wakeups, select.POLLIN)
+        self._group.register(poll)
         is_urgent = False
         while True:
             code, has_more = _reap(pid)
+            hit = self._group.hit()
+            if hit is None and has_more and code is None:
+                hit = self._limits.look(is_urgent=is_urgent)
+            if hit is not None:
+                self._tell("limit", hit)
             is_last = code is not None and "ends" in self._options
             if is_last and has_more:
                 for descendant in keeper_limits.descendants():
@@ -248,12 +274,10 @@ class _Guard:
                 self._tell("exited", code)
             if not has_more:
                 return
-            hit = None if is_last else self._limits.look(is_urgent=is_urgent)
-            if hit is not None:
-                self._tell("limit", hit)
             if is_last or hit or self._line.fileno() in dict(poll.poll(self._limits.due())):
                 break
             is_urgent = signal.SIGUSR1 in self._drain()
+        self._group.kill()
         _signal(-pid)
         code = self._sweep(pid)
         self._release()

@@ -86,7 +86,9 @@ class Limits:
 
     def __init__(self, words: str, folders: list[bytes]) -> None:
         given = dict(word.split("=") for word in words.split())
-        self._limits = {key: int(value) for key, value in given.items()}
+        self.values = {key: int(value) for key, value in given.items()}
+        # Those that the guard looks at.
+        self._limits = dict(self.values)
         self._folders = folders if "reserve" in self._limits else []
         self._wait = 1.0
         self._next_walk = self._earliest = time.monotonic() + self._wait
@@ -94,15 +96,20 @@ class Limits:
         self._disk_wait = _SOONEST
         self._free: list[int] = []
 
+    def leave_out(self, keys: set[str]) -> None:
+        """Do not look at these: the kernel enforces them for the whole command."""
+        for key in keys:
+            self._limits.pop(key, None)
+
     # -- in the command's own process
 
     def apply(self) -> None:
         """Put on what the kernel enforces per process; what it refuses is looked at anyway."""
-        if not self._limits:
+        if not self.values:
             return
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-        get = self._limits.get
+        get = self.values.get
         if files := get("open_files"):
             # The soft limit stays: programs that use select() fail with larger numbers.
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

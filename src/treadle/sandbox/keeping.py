@@ -36,11 +36,13 @@ class KeeperGone(ConnectionError):
 class Keeper:
     """A keeper process; it ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, cgroup: Path | None = None) -> None:
+        """Start it; with a cgroup, each command gets one below that."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             limit = str(inherited_limit())
-            arguments = [sys.executable, "-I", "-S", str(_SCRIPT), limit]
+            below = [] if cgroup is None else [str(cgroup)]
+            arguments = [sys.executable, "-I", "-S", str(_SCRIPT), limit, *below]
             # stdout belongs to the protocol; what goes wrong in there is for the logs.
             actions = [
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from treadle.sandbox.cgroup import delegated_group
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.keeping import Confined, Keeper, KeeperGone
 from treadle.sandbox.paths import find_program
@@ -65,7 +66,8 @@ def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
 def start_keeper() -> Keeper:
     """The keeper of this process, started if it is the first command's."""
     if not _keepers:
-        _keepers.append(Keeper())
+        # First: the keeper is where this process is.
+        _keepers.append(Keeper(delegated_group()))
     return _keepers[0]
 
 
