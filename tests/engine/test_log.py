@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
@@ -11,6 +13,7 @@ from treadle.engine import log as log_module
 from treadle.engine.log import EventLog, LeftBehind, Reader
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import AgentMessageDeltaNotification
+from treadle.protocol.error import WarningNotification
 from treadle.protocol.item import (
     AgentMessageThreadItem,
     ItemCompletedNotification,
@@ -18,8 +21,9 @@ from treadle.protocol.item import (
 )
 from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn, TurnStartedNotification
-from treadle.store.journal import Entry, Event
+from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.memory import MemoryJournal
+from treadle.store.records import InputTaken
 
 Text = dict[str, str]
 
@@ -180,24 +184,104 @@ def test_deltas_are_kept_for_this_turn_and_the_last(monkeypatch: pytest.MonkeyPa
     assert speaker.log.recent(6) is None
 
 
-def test_an_event_that_cannot_be_stored_is_told_to_nobody() -> None:
-    class FullDisk(MemoryJournal):
-        is_full = False
+class FullDisk(MemoryJournal):
+    """A journal that refuses, and keeps, what it is given while it is full."""
 
-        def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:
-            if self.is_full:
-                raise OSError("no space left")
-            super().append(entries, sync=sync)
+    is_full = False
 
+    def append(self, entries: Sequence[Entry]) -> None:
+        if self.is_full:
+            raise StorageFailed("/home", OSError(errno.ENOSPC, ""))
+        super().append(entries)
+
+    def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
+        try:
+            self.append(entries)
+        except StorageFailed as failure:
+            return failure
+        return None
+
+
+def test_an_event_that_cannot_be_stored_is_published_and_reported() -> None:
     journal = FullDisk("t")
     speaker = Speaker(journal)
+    failures: list[str] = []
+    speaker.log.on_failure = lambda failure: failures.append(failure.code)
     speaker.start("a")
     journal.is_full = True
-    with pytest.raises(OSError, match="no space left"):
-        speaker.start("b")
-    journal.is_full = False
-    speaker.say("a", "x")
+    speaker.start("b")
+
     assert [event.seq for event in read_all(speaker.log.reader(0))] == [1, 2]
+    assert failures == ["ENOSPC"]
+
+
+def test_what_has_to_be_stored_and_cannot_be_is_refused() -> None:
+    journal = FullDisk("t")
+    log = EventLog(journal, lambda: 0)
+    journal.is_full = True
+    told = WarningNotification("w")
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        log.tell(n.WARNING, told, required=True)
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        log.store(InputTaken("x"))
+
+    assert (log.last_seq, list(log.reader(0).read())) == (0, [])
+
+
+class SlowDisk(MemoryJournal):
+    """A journal whose syncs end when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__("t")
+        self.syncs: list[asyncio.Future[None]] = []
+
+    def sync(self) -> asyncio.Future[None]:
+        self.syncs.append(asyncio.get_running_loop().create_future())
+        return self.syncs[-1]
+
+
+async def test_an_event_waits_for_the_disk_and_later_ones_wait_behind_it() -> None:
+    journal = SlowDisk()
+    log = EventLog(journal, lambda: 0)
+    reader = log.reader(0)
+    failures: list[str] = []
+    log.tell(n.WARNING, WarningNotification("first"))
+    log.tell(
+        n.WARNING,
+        WarningNotification("held"),
+        on_unsynced=lambda _event, failure: failures.append(failure.code),
+    )
+    log.tell(n.WARNING, WarningNotification("later"))
+
+    assert warnings_of(reader.read()) == ["first"]
+    assert warnings_of(log.reader(None).read()) == []
+    assert warnings_of(reader.read()) == []
+    journal.syncs[0].set_result(None)
+    await log.published()
+    assert warnings_of(reader.read()) == ["held", "later"]
+    assert failures == []
+
+
+async def test_an_event_that_the_disk_refuses_may_be_replaced_before_clients_get_it() -> None:
+    journal = SlowDisk()
+    log = EventLog(journal, lambda: 0)
+    reader = log.reader(0)
+
+    def replace(event: Event, failure: StorageFailed) -> None:
+        log.replace(event, n.WARNING, WarningNotification(failure.code))
+
+    log.tell(n.WARNING, WarningNotification("held"), on_unsynced=replace)
+    journal.syncs[0].set_exception(StorageFailed("/home", OSError(errno.EIO, "")))
+    await log.published()
+
+    assert warnings_of(reader.read()) == ["EIO"]
+
+
+def warnings_of(events: Sequence[Event]) -> list[str]:
+    """The messages of warnings."""
+    return [
+        event.params.message for event in events if isinstance(event.params, WarningNotification)
+    ]
 
 
 def test_a_log_without_a_journal_says_who_was_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ class Writer:
         self.journal.append(
             [UsageRecord(turn_id, f"resp-{turn_id}", breakdown(10), breakdown(10), 1000)]
         )
-        self.journal.append([self.end(turn_id)], sync=True)
+        self.journal.append([self.end(turn_id)])
         seconds = self.clock.now // 1000
         return Turn(
             id=turn_id,

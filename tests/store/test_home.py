@@ -215,7 +215,7 @@ def test_files_that_appear_and_vanish_show_in_the_next_list(store: Store, clock:
 
 def copied(store: Store, clock: Clock, source: str, **cut: str) -> tuple[Sequence[Turn], Journal]:
     journal = store.create(meta(clock, forked_from_id=source))
-    journal.append(store.copy_entries(source, journal.thread_id, **cut), sync=True)
+    journal.append(store.copy_entries(source, journal.thread_id, **cut))
     stored = store.read(journal.thread_id)
     return stored.turns, journal
 

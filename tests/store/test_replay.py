@@ -159,7 +159,7 @@ def test_settings_usage_and_message_ids_survive(store: Store, clock: Clock) -> N
     said = ClientMessage("message-1", "digest", "t1", "turn")
     first = UsageRecord("t1", "r1", breakdown(10), breakdown(10), 1000)
     second = UsageRecord("t1", "r2", breakdown(5), breakdown(15), 1000)
-    journal.append([settings, said, first, second], sync=True)
+    journal.append([settings, said, first, second])
     journal.close()
 
     stored = store.read(journal.thread_id)
@@ -193,7 +193,7 @@ def test_compaction_replaces_the_models_view_and_no_turn(store: Store, clock: Cl
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)
     turns = [writer.turn("one", "1")]
-    journal.append([Compacted("summary", [message("user", "summary of one")])], sync=True)
+    journal.append([Compacted("summary", [message("user", "summary of one")])])
     turns.append(writer.turn("two", "2"))
     journal.close()
 

@@ -12,21 +12,17 @@ from treadle.model.base import Completed
 from treadle.protocol import notifications as n
 from treadle.protocol.extension import Budget
 from treadle.protocol.usage import ThreadTokenUsageUpdatedNotification
-from treadle.store.journal import Journal
 from treadle.store.records import UsageRecord
 
 
 class Accounts:
     """The books of one thread."""
 
-    def __init__(
-        self, journal: Journal, log: EventLog, ledger: Ledger | None, meter: Meter | None
-    ) -> None:
+    def __init__(self, log: EventLog, ledger: Ledger | None, meter: Meter | None) -> None:
         self.ledger = ledger or Ledger()
         # How much of the model's context the history fills, by the provider's last count.
         self.fill = self.ledger.last.total_tokens
         self.turn_tokens = 0
-        self._journal = journal
         self._log = log
         self._thread_meter = meter
         self._turn_meter: Meter | None = None
@@ -67,7 +63,7 @@ class Accounts:
         for meter in self.meters:
             meter.charge(self.fill)
         record = UsageRecord(turn.id, response_id, breakdown(usage), self.ledger.total, window)
-        self._journal.append([record])
+        self._log.note(record)
         self.tell(turn.thread_id, turn.id)
 
     def tell(self, thread_id: str, turn_id: str) -> None:

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from treadle.engine import instructions
 from treadle.engine.budget import BudgetExceeded, Meter
 from treadle.engine.compaction import without_older_half
+from treadle.engine.ending import Step, end_turn, take_input
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.history import open_calls
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
 from treadle.engine.request import request_of
@@ -35,11 +35,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.item import ContextCompactionThreadItem
 from treadle.protocol.model import ModelReroutedNotification
-from treadle.protocol.status import (
-    ActiveThreadStatus,
-    IdleThreadStatus,
-    SystemErrorThreadStatus,
-)
+from treadle.protocol.status import ActiveThreadStatus
 from treadle.protocol.thread import ContextCompactedNotification
 from treadle.support.ids import uuid7
 
@@ -50,6 +46,7 @@ if TYPE_CHECKING:
 MAX_REPAIRS: Final = 1
 # A history shorter than this is not worth halving: one item of it is too long by itself.
 MIN_HALVED: Final = 4
+INTERNAL_ERROR: Final = TurnError("internal error", codex_error_info="other")
 
 logger = logging.getLogger(__name__)
 
@@ -79,15 +76,20 @@ class Agent:
         self._thread.warn_of_model()
         self._turn.begin()
 
+    def give_up(self) -> None:
+        """End the turn as failed: it could not be started."""
+        if self._thread.turn is self._turn:
+            end_turn(self._thread, self._turn, "fail", INTERNAL_ERROR)
+
     def ensure_ended(self) -> None:
         """End the turn if nothing else has."""
         # A task that is cancelled before its first step does not even run its `finally`.
         if self._thread.turn is self._turn:
-            self._end("interrupt", None)
+            end_turn(self._thread, self._turn, "interrupt", None)
 
     async def run(self) -> None:
         """Run the turn; however it ends, it ends with one terminal event."""
-        step: Literal["complete", "fail", "interrupt"] = "interrupt"
+        step: Step = "interrupt"
         error: TurnError | None = None
         try:
             async with self._time_limit():
@@ -101,9 +103,9 @@ class Agent:
             pass
         except Exception:
             logger.exception("turn failed", extra={"turn": self._turn.id})
-            step, error = "fail", TurnError("internal error", codex_error_info="other")
+            step, error = "fail", INTERNAL_ERROR
         finally:
-            self._end(step, error)
+            end_turn(self._thread, self._turn, step, error)
 
     async def _work(self) -> None:
         if self._turn.kind == "compact":
@@ -118,39 +120,6 @@ class Agent:
                 await self._converse()
         else:
             await self._converse()
-
-    def _end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
-        if self._turn.is_suspended:
-            self._turn.ended.set()
-            self._thread.turn = None
-            return
-        self._turn.run_actions("at_end")
-        try:
-            if step != "complete":
-                self._settle_calls(step)
-            if error is not None:
-                self._thread.set_status(SystemErrorThreadStatus())
-                self._turn.log.tell(n.ERROR, self._error(error, will_retry=False))
-            else:
-                self._thread.set_status(IdleThreadStatus())
-            self._turn.end(step, error)
-        finally:
-            # Even when the disk is full: a thread that stays busy could never be used again.
-            self._turn.ended.set()
-            self._turn.run_actions("after_end")
-            self._thread.turn_ended(self._turn)
-
-    def _settle_calls(self, step: str) -> None:
-        """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
-        ItemStream(self._turn).abandon()
-        text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"
-        calls = [read_call(item) for item in open_calls(self._thread.history_of(self._turn).items)]
-        self._thread.remember(
-            self._turn, *(output_item(call, text) for call in calls if call is not None)
-        )
-        self._take_input()
-        if step == "interrupt":
-            self._thread.remember(self._turn, message("user", instructions.INTERRUPTED))
 
     async def _converse(self) -> None:
         self._thread.mcp.start()
@@ -169,7 +138,7 @@ class Agent:
         while needs_more or self._turn.waiting or self._asks_for_repair():
             if self._thread.is_nearly_full():
                 await self._compact()
-            self._take_input()
+            take_input(self._thread, self._turn)
             await self._wait_for_servers()
             needs_more = await self._ask()
 
@@ -244,13 +213,6 @@ class Agent:
                 raise
             return await self._take_notes(without_older_half(history))
         return notes
-
-    def _take_input(self) -> None:
-        """Take up what the user said: at the start, and between two answers of the model."""
-        self._thread.pass_notes()
-        waiting, self._turn.waiting = self._turn.waiting, []
-        for said in waiting:
-            self._thread.hear(self._turn, said)
 
     async def _ask(self) -> bool:
         """Ask the model, and again after a break that left finished items behind."""
@@ -360,7 +322,7 @@ class Agent:
     def _notice(self, event: ModelEvent) -> None:
         """Pass on what the provider says beside its answer."""
         if isinstance(event, RateLimits):
-            self._thread.on_rate_limits(event.snapshot)
+            self._thread.around.on_rate_limits(event.snapshot)
         elif isinstance(event, Rerouted):
             self._turn.log.tell(
                 n.MODEL_REROUTED,

@@ -31,7 +31,7 @@ from treadle.protocol.input import UserInput
 from treadle.protocol.item import CollabAgentState
 from treadle.protocol.status import ThreadStatusChangedNotification
 from treadle.protocol.turn import TurnStartParams
-from treadle.store.journal import StoreError
+from treadle.store.journal import StorageFailed, StoreError
 from treadle.store.records import AgentClosed
 
 if TYPE_CHECKING:
@@ -322,7 +322,11 @@ class Agents:
         # What it is there for; what it may do is up to its parent.
         own = stored.meta.developer_instructions
         settings = replace(child.settings, developer_instructions=own)
-        thread = self._threads.load(journal, stored, settings)
+        try:
+            thread = self._threads.load(journal, stored, settings)
+        except StorageFailed as error:
+            journal.close()
+            raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error
         told = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
         self._threads.announce(n.THREAD_STATUS_CHANGED, told)
         return thread
@@ -333,7 +337,7 @@ class Agents:
         if parent is None or (child.id in parent.closed_agents) == is_closed:
             return
         parent.closed_agents ^= {child.id}
-        parent.journal.append([AgentClosed(child.id, is_closed)])
+        parent.log.note(AgentClosed(child.id, is_closed))
 
     def _note(self, child: Child, state: CollabAgentState) -> None:
         """Note that a child is done, and let its parent know unless it waits for that."""

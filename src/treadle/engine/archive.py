@@ -92,7 +92,9 @@ class Archive:
         """Whether a thread waits for answers alone, so that its turn outlives its server."""
         loaded = self._loaded.get(thread_id)
         if loaded is not None:
-            return loaded.only_waits
+            from treadle.engine.suspension import only_waits
+
+            return only_waits(loaded)
         from treadle.engine.recovery import calls_to_repeat
 
         try:
@@ -118,6 +120,7 @@ class Archive:
 
         Raises:
             EngineError: a turn is running, or the thread is not stored.
+            StorageFailed: that cannot be stored, and nothing is dropped.
             TurnNotFound: it has no such turn.
         """
         if thread.turn is not None:
@@ -131,7 +134,8 @@ class Archive:
         record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
         # In one with the record: who comes back later hears of what is gone, whatever happens.
         told = ThreadRevertedNotification(thread.id)
-        thread.log.tell(n.THREAD_REVERTED, told, records=[record], sync=True)
+        thread.log.tell(n.THREAD_REVERTED, told, records=[record], required=True)
+        thread.log.sync_soon()
         stored = self.store.read(thread.id)
         thread.rewind(stored.history, stored.turns)
         return stored.turns

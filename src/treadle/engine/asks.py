@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -18,10 +19,10 @@ import msgspec
 from treadle.engine.log import Asked, EventLog
 from treadle.engine.turn import Turn
 from treadle.protocol import notifications as n
-from treadle.protocol.base import JsonValue
 from treadle.protocol.method import Request
 from treadle.protocol.status import ThreadActiveFlag
 from treadle.protocol.thread import ServerRequestResolvedNotification
+from treadle.store.journal import StorageFailed
 from treadle.store.records import AskAnswered, AskOpened
 from treadle.support.clock import NowMs
 
@@ -62,11 +63,18 @@ class Ask:
     # Clients that have the question and may still answer it.
     holders: set[object] = field(default_factory=set)
     refusal: AskRefused | None = None
+    # Answered, though perhaps not on the disk yet.
+    is_settled: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether an answer is still waited for."""
-        return not self.answer.done()
+        return not (self.is_settled or self.answer.done())
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether its answer must be on the disk before it counts: a person decided."""
+        return self.flag is not None
 
 
 @dataclass(slots=True)
@@ -108,7 +116,8 @@ class Asks:
         asked yet. One that is not `resumable` may be put by a task that outlives the turn.
 
         Raises:
-            AskRefused: the answer was an error or nonsense, or none came and there is no default.
+            AskRefused: the answer was an error or nonsense, none came and there is no default, or
+                the disk takes neither the question nor the answer.
         """
         ask = Ask(
             id=key if turn is None else f"{turn.id}/{key}",
@@ -120,6 +129,8 @@ class Asks:
             request_id=next(self.ids),
             answer=asyncio.get_running_loop().create_future(),
         )
+        if turn is not None:
+            turn.check_storable()
         # What clients answer is decoded as the method's result before it comes here.
         answer = cast("asyncio.Future[R]", ask.answer)
         limit = self._put(ask, params, before, deadline_s or self.deadline_s)
@@ -129,12 +140,9 @@ class Asks:
             async with asyncio.timeout(limit):
                 return await asyncio.shield(answer)
         except TimeoutError:
-            if answer.done():
-                return answer.result()
-            self._expire(ask, default)
-            if default is None:
-                raise AskRefused("no answer came in time", "deadline") from None
-            return default
+            if ask.is_open:
+                self._expire(ask, default)
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
             self._abandon(ask)
             raise
@@ -158,8 +166,7 @@ class Asks:
         if ask is None or not ask.is_open:
             return False
         ask.by = by
-        ask.answer.set_result(result)
-        self._settle(ask, msgspec.to_builtins(result))
+        self._settle(ask, result)
         return True
 
     def hold(self, request_id: int, holder: object) -> None:
@@ -186,8 +193,7 @@ class Asks:
             return
         ask.holders.discard(holder)
         if ask.refusal is not None and not ask.holders and ask.is_open:
-            ask.answer.set_exception(ask.refusal)
-            self._settle(ask, None)
+            self._settle(ask, ask.refusal)
 
     def waiting_calls(self) -> set[str]:
         """The calls that wait for an answer which may come after a restart."""
@@ -241,36 +247,35 @@ class Asks:
             opened_at_ms=now,
             deadline_ms=None if limit is None else now + int(limit * 1000),
         )
-        ask.event = self.log.ask(
-            ask.method,
-            params,
-            ask.request_id,
-            lambda: ask.is_open,
-            () if known is not None else (opened,),
-        )
+        records = () if known is not None else (opened,)
+        try:
+            ask.event = self.log.ask(
+                ask.method, params, ask.request_id, lambda: ask.is_open, records
+            )
+        except StorageFailed as failure:
+            self._forget(ask)
+            self.log.on_failure(failure)
+            self.on_change()
+            raise AskRefused(f"the request cannot be stored: {failure}") from failure
         return limit
 
     def _expire(self, ask: Ask, default: msgspec.Struct | None) -> None:
         ask.by = "deadline"
-        if default is None:
-            ask.answer.cancel()
-        else:
-            ask.answer.set_result(default)
-        self._settle(ask, msgspec.to_builtins(default))
+        self._settle(ask, default or AskRefused("no answer came in time", "deadline"))
 
     def _abandon(self, ask: Ask) -> None:
         """Whoever put the question waits no more: nobody needs to answer it."""
         if not ask.is_open:
             return
-        ask.answer.cancel()
         if ask.is_resumable and self._is_suspended:
+            ask.answer.cancel()
             return
         if ask.is_resumable or (ask.turn is not None and ask.turn.is_stopping):
             self._end_with_turn(ask)
         else:
             # An MCP server took it back, or has died with it; the turn goes on.
             ask.by = "withdrawn"
-            self._settle(ask, None)
+            self._settle(ask, AskRefused("the request was withdrawn"))
 
     def _void(self, ask: Ask) -> None:
         """Let a question go that is still open when its turn, or the thread, ends."""
@@ -280,6 +285,8 @@ class Asks:
 
     def _end_with_turn(self, ask: Ask) -> None:
         ask.by = "end of turn"
+        ask.is_settled = True
+        ask.answer.cancel()
         self._forget(ask)
         self.log.note(AskAnswered(ask.id, ask.by, self.clock(), None))
         if ask.turn is None or ask.turn.is_over:
@@ -288,10 +295,48 @@ class Asks:
             # Clients hear how the turn ended first.
             ask.turn.after_end(lambda: self._tell_resolved(ask))
 
-    def _settle(self, ask: Ask, answer: JsonValue) -> None:
-        """Store who settled it and how, tell it, and be active again."""
+    def _settle(self, ask: Ask, outcome: msgspec.Struct | AskRefused) -> None:
+        """Store who settled it and how; then it counts. What cannot be stored is a denial."""
+        ask.is_settled = True
         self._forget(ask)
-        self.log.note(AskAnswered(ask.id, ask.by, self.clock(), answer))
+        answer = None if isinstance(outcome, AskRefused) else msgspec.to_builtins(outcome)
+        try:
+            self.log.store(AskAnswered(ask.id, ask.by, self.clock(), answer))
+        except StorageFailed as failure:
+            self._deny(ask, failure)
+            return
+        if answer is None or not ask.is_durable:
+            self._conclude(ask, outcome)
+            return
+        synced = self.log.sync()
+        if synced.done():
+            self._on_synced(ask, outcome, synced)
+        else:
+            synced.add_done_callback(partial(self._on_synced, ask, outcome))
+
+    def _on_synced(
+        self, ask: Ask, outcome: msgspec.Struct | AskRefused, synced: asyncio.Future[None]
+    ) -> None:
+        failure = None if synced.cancelled() else synced.exception()
+        if isinstance(failure, StorageFailed):
+            self._deny(ask, failure)
+        else:
+            self._conclude(ask, outcome)
+
+    def _deny(self, ask: Ask, failure: StorageFailed) -> None:
+        """Let an answer that is not on the disk be none, and its turn fail."""
+        self.log.on_failure(failure)
+        self.log.note(AskAnswered(ask.id, "storage failure", self.clock(), None))
+        self._conclude(ask, AskRefused(f"the answer cannot be stored: {failure}"))
+
+    def _conclude(self, ask: Ask, outcome: msgspec.Struct | AskRefused) -> None:
+        """Pass an outcome on, publish that there is one, and be active again."""
+        if not ask.answer.done():
+            if isinstance(outcome, AskRefused):
+                ask.answer.set_exception(outcome)
+                ask.answer.exception()  # the call that asked may have been cancelled meanwhile
+            else:
+                ask.answer.set_result(outcome)
         self._tell_resolved(ask)
         self.on_change()
 

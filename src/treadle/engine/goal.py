@@ -17,7 +17,6 @@ from treadle.protocol.goal import (
     ThreadGoalStatus,
     ThreadGoalUpdatedNotification,
 )
-from treadle.store.journal import Journal
 from treadle.store.records import GoalChanged
 from treadle.support.clock import NowMs
 
@@ -35,11 +34,10 @@ class Goals:
     """The goal of one thread; every change is stored and told."""
 
     def __init__(
-        self, thread_id: str, journal: Journal, log: EventLog, clock: NowMs, goal: ThreadGoal | None
+        self, thread_id: str, log: EventLog, clock: NowMs, goal: ThreadGoal | None
     ) -> None:
         self.current = goal
         self._thread_id = thread_id
-        self._journal = journal
         self._log = log
         self._clock = clock
         self._continuations = 0
@@ -61,6 +59,7 @@ class Goals:
 
         Raises:
             InvalidInput: there is no goal to change, or the objective is blank.
+            StorageFailed: the goal cannot be stored, and stays as it is.
         """
         if objective is not None and not objective.strip():
             raise InvalidInput("objective", "goal objective must not be empty")
@@ -82,16 +81,23 @@ class Goals:
         changed = msgspec.structs.replace(goal, updated_at=now, status=status or goal.status)
         if not isinstance(token_budget, UnsetType):
             changed = msgspec.structs.replace(changed, token_budget=token_budget)
+        self._log.store(GoalChanged(changed))
+        self._log.sync_soon()
         self._continuations = 0
-        self._store(changed, turn_id)
+        self._publish(changed, turn_id)
         return changed
 
     def clear(self) -> bool:
-        """Drop the goal; false if there was none."""
+        """Drop the goal; false if there was none.
+
+        Raises:
+            StorageFailed: that cannot be stored, and the goal stays.
+        """
         if self.current is None:
             return False
+        self._log.store(GoalChanged(None))
+        self._log.sync_soon()
         self.current = None
-        self._journal.append([GoalChanged(None)], sync=True)
         self._log.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(self._thread_id))
         return True
 
@@ -111,12 +117,12 @@ class Goals:
         is_spent = used.token_budget is not None and used.tokens_used >= used.token_budget
         if used.status == "active" and (is_spent or self._continuations > MAX_CONTINUATIONS):
             used = msgspec.structs.replace(used, status="budgetLimited")
-        self._store(used, turn.id)
+        self._log.note(GoalChanged(used))
+        self._publish(used, turn.id)
         return used.status == "active" and not turn.ends_with_server
 
-    def _store(self, goal: ThreadGoal, turn_id: str | None) -> None:
+    def _publish(self, goal: ThreadGoal, turn_id: str | None) -> None:
         self.current = goal
-        self._journal.append([GoalChanged(goal)], sync=True)
         params = ThreadGoalUpdatedNotification(goal, self._thread_id, turn_id)
         self._log.tell(n.THREAD_GOAL_UPDATED, params)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from treadle.engine.log import EventLog
 from treadle.model.base import ModelItem
-from treadle.store.journal import Journal
 from treadle.store.records import Compacted, HistoryItem
 
 
 class History:
     """The model's view of a thread; only ever added to, or replaced by a compaction."""
 
-    def __init__(self, journal: Journal, items: Iterable[ModelItem] = ()) -> None:
-        self._journal = journal
+    def __init__(self, log: EventLog, items: Iterable[ModelItem] = ()) -> None:
+        self._log = log
         self._items = list(items)
 
     @property
@@ -24,7 +24,7 @@ class History:
     def add(self, *items: ModelItem) -> None:
         """Append items."""
         if items:
-            self._journal.append(self.take(*items))
+            self._log.note(*self.take(*items))
 
     def take(self, *items: ModelItem) -> list[HistoryItem]:
         """Append items whose records somebody else stores, with what belongs to them."""
@@ -33,7 +33,7 @@ class History:
 
     def replace(self, items: list[ModelItem], summary: str) -> None:
         """Go on from a shorter view."""
-        self._journal.append([Compacted(summary, items)], sync=True)
+        self._log.note(Compacted(summary, items))
         self._items = list(items)
 
 

@@ -3,21 +3,26 @@
 What is told was first appended to the thread's journal. Deltas are the exception: they are
 numbered too, but kept only in memory and only for a while, because the completed item repeats
 them. A reader is a position in this log, so joining late, coming back and lagging are one case.
+
+A disk that fails does not silence the log: the journal keeps what it cannot write, the event is
+published all the same, and `on_failure` ends the turn. Only `store` and `required` events raise.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.method import Notification
-from treadle.store.journal import Event, Journal
+from treadle.store.journal import Entry, Event, Journal, StorageFailed
 from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
 
@@ -54,6 +59,9 @@ DELTAS: Final = frozenset(
 """What is told but not stored: the completed item holds it all."""
 
 _TURN_STARTED: Final = n.TURN_STARTED.method
+
+OnUnsynced: TypeAlias = Callable[[Event, StorageFailed], None]
+"""Called with an event that cannot be put on the disk, before clients get it."""
 
 
 class LeftBehind(Exception):
@@ -96,31 +104,50 @@ class EventLog:
         self._characters = 0
         self._turn_seq = 0
         self.last_seq = journal.last_seq if journal is not None else 0
+        # Events whose publication waits for a sync; the later ones wait behind them.
+        self._unsynced: deque[int] = deque()
         self._watchers: set[Callable[[], None]] = set()
         self.on_event: Callable[[Event], None] | None = None
+        # Called when the disk refuses what happens in the thread.
+        self.on_failure: Callable[[StorageFailed], None] = lambda _failure: None
 
     def tell(
         self,
         method: Notification[P],
         params: P,
         *,
-        sync: bool = False,
         records: Sequence[AnyRecord] = (),
+        required: bool = False,
+        on_unsynced: OnUnsynced | None = None,
     ) -> Event:
         """Append one event; it is stored, if it is to be stored, before anybody sees it.
 
-        With `records` that must not be stored without it, or it without them.
+        With `records` that must not be stored without it, or it without them. With `on_unsynced`
+        clients get the event, and all that follow, when it is on the disk. If it cannot be put
+        there, they get it after that call, which may replace it.
+
+        Raises:
+            StorageFailed: it is `required` to be stored, and cannot be.
         """
         name = method.method
         event = Event(self.last_seq + 1, self._clock(), name, params)
         if name in DELTAS:
             self._characters += len(getattr(params, "delta", ""))
         elif self._journal is not None:
-            self._journal.append((*records, event), sync=sync)
+            if required:
+                self._journal.append((*records, event))
+            else:
+                self._keep((*records, event))
             if name == _TURN_STARTED:
                 self._forget_older_turns()
         self._add(event)
+        if on_unsynced is not None:
+            self._hold(event, on_unsynced)
         return event
+
+    def publish(self, method: Notification[P], params: P) -> None:
+        """Append one event without storing it."""
+        self._add(Event(self.last_seq + 1, self._clock(), method.method, params))
 
     def ask(
         self,
@@ -130,8 +157,12 @@ class EventLog:
         is_open: Callable[[], bool],
         records: Sequence[AnyRecord] = (),
     ) -> Asked:
-        """Append a question; what is stored of it are the records."""
-        self.note(*records)
+        """Append a question; what is stored of it are the records.
+
+        Raises:
+            StorageFailed: they cannot be stored.
+        """
+        self.store(*records)
         asked = Asked(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
         self._add(asked)
         return asked
@@ -139,7 +170,45 @@ class EventLog:
     def note(self, *records: AnyRecord) -> None:
         """Store what no client is told in this form."""
         if records and self._journal is not None:
+            self._keep(records)
+
+    def store(self, *records: AnyRecord) -> None:
+        """Do as `note`, for what must not be taken for stored when it is not.
+
+        Raises:
+            StorageFailed: nothing of it is stored.
+        """
+        if records and self._journal is not None:
             self._journal.append(records)
+
+    def sync(self) -> asyncio.Future[None]:
+        """Put everything stored so far on the disk; fails with `StorageFailed`."""
+        if self._journal is not None:
+            return self._journal.sync()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def sync_soon(self) -> None:
+        """Put everything stored so far on the disk, without anybody waiting for it."""
+        self.sync().add_done_callback(self._on_synced)
+
+    def _on_synced(self, done: asyncio.Future[None]) -> None:
+        failure = None if done.cancelled() else done.exception()
+        if isinstance(failure, StorageFailed):
+            self.on_failure(failure)
+
+    async def published(self) -> None:
+        """Wait until no event waits for the disk, and those who follow the log had a turn."""
+        wake = asyncio.Event()
+        unwatch = self.watch(wake.set)
+        try:
+            while self._unsynced:
+                wake.clear()
+                await wake.wait()
+        finally:
+            unwatch()
+        await asyncio.sleep(0)
 
     def relay(self, event: Event) -> None:
         """Append an event of another log."""
@@ -164,7 +233,7 @@ class EventLog:
         first = self._recent[0].seq if self._recent else self.last_seq + 1
         if after + 1 < first:
             return None
-        return self._recent[after + 1 - first :]
+        return self._recent[after + 1 - first : max(0, self.visible_seq + 1 - first)]
 
     def stored(self, after: int) -> Iterator[Event]:
         """What is stored after a position.
@@ -174,7 +243,7 @@ class EventLog:
         """
         if self._journal is None:
             raise LeftBehind
-        return self._journal.read(after)
+        return self._journal.read(after, self.visible_seq)
 
     def under_way(self) -> Sequence[Event]:
         """The open items as they stand and the open questions, for whoever missed a part of them.
@@ -189,6 +258,38 @@ class EventLog:
             for place, item in enumerate(items)
         ]
         return [*told, *asks]
+
+    @property
+    def visible_seq(self) -> int:
+        """The number of the last event that clients may get: none waits for the disk before it."""
+        return self._unsynced[0] - 1 if self._unsynced else self.last_seq
+
+    def _keep(self, entries: Sequence[Entry]) -> None:
+        failure = self._journal.keep(entries) if self._journal is not None else None
+        if failure is not None:
+            self.on_failure(failure)
+
+    def _hold(self, event: Event, on_unsynced: OnUnsynced) -> None:
+        """Publish nothing from an event on until it is on the disk."""
+        synced = self.sync()
+        if synced.done():
+            _report(synced, event, on_unsynced)
+            return
+        self._unsynced.append(event.seq)
+        synced.add_done_callback(lambda done: self._release(done, event, on_unsynced))
+
+    def _release(self, done: asyncio.Future[None], event: Event, on_unsynced: OnUnsynced) -> None:
+        try:
+            _report(done, event, on_unsynced)
+        finally:
+            self._unsynced.remove(event.seq)
+            for wake in self._watchers:
+                wake()
+
+    def replace(self, event: Event, method: Notification[P], params: P) -> None:
+        """Give an event that no client has got yet another content."""
+        place = event.seq - self._recent[0].seq
+        self._recent[place] = Event(event.seq, event.at_ms, method.method, params)
 
     def _add(self, event: Event) -> None:
         self.last_seq = event.seq
@@ -212,6 +313,12 @@ class EventLog:
             self._characters = sum(
                 len(getattr(event.params, "delta", "")) for event in self._recent
             )
+
+
+def _report(done: asyncio.Future[None], event: Event, on_unsynced: OnUnsynced) -> None:
+    failure = None if done.cancelled() else done.exception()
+    if isinstance(failure, StorageFailed):
+        on_unsynced(event, failure)
 
 
 class Reader:
@@ -241,7 +348,7 @@ class Reader:
         if not self._missed_deltas:
             recent = self._log.recent(self.position)
             if recent is not None:
-                self.position = self._log.last_seq
+                self.position = max(self.position, self._log.visible_seq)
                 return recent
             self._missed_deltas = True
         return self._read_stored() or self._rejoin()
@@ -260,6 +367,8 @@ class Reader:
         return batch
 
     def _rejoin(self) -> Sequence[Event]:
+        if self.position < self._log.last_seq != self._log.visible_seq:
+            return ()  # what is under way is further than what may be published
         self._missed_deltas = False
         self.position = self._log.last_seq
         return self._log.under_way()

@@ -132,7 +132,7 @@ class _Entries:
         turn.items.append(item)
 
     def write(self) -> None:
-        self._journal.append(self._entries, sync=True)
+        self._journal.append(self._entries)
 
 
 def recover(

@@ -44,6 +44,8 @@ def begin(thread: Thread, script: str, timeout_ms: int | None) -> Callable[[], N
     def run() -> None:
         if start is not None:
             start()
+        if turn.is_over:
+            return  # it could not be started, and clients know
         thread.terminals.spawn(_run(thread, turn, script, seconds), turn)
 
     return run

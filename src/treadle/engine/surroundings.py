@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from treadle.engine.budget import Meter
 from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import Settings
@@ -14,11 +16,13 @@ from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol.base import JsonValue
+from treadle.protocol.extension import Budget
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.records import AskOpened, ClientMessage, TurnContext
 from treadle.store.thread import ThreadMeta
 from treadle.support.clock import NowMs
+from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
 from treadle.support.workers import Workers
 
@@ -106,6 +110,33 @@ class Surroundings(Protocol):
     def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
         """A turn of the thread that is over, without its items."""
         ...
+
+
+def new_meta(
+    settings: Settings,
+    now: int,
+    budget: Budget | None,
+    metadata: dict[str, JsonValue] | None,
+    *,
+    ephemeral: bool,
+) -> ThreadMeta:
+    """What is stored about a thread that begins now, in seconds."""
+    extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
+    return ThreadMeta(
+        id=uuid7(),
+        created_at=now,
+        updated_at=now,
+        recency_at=now,
+        cwd=settings.cwd,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        reasoning_effort=settings.effort,
+        ephemeral=ephemeral,
+        base_instructions=settings.base_instructions,
+        developer_instructions=settings.developer_instructions,
+        dynamic_tools=list(settings.dynamic_tools) or None,
+        extra={name: value for name, value in extra.items() if value} or None,
+    )
 
 
 @dataclass(slots=True)

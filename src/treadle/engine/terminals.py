@@ -65,7 +65,9 @@ class Terminals:
         Raises:
             SandboxUnavailable: it cannot be confined.
             OSError: it cannot be started.
+            CancelledError: its turn can no longer be stored.
         """
+        run.turn.check_storable()
         process = await run.start(
             argv,
             cwd=cwd,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -25,19 +26,19 @@ from treadle.engine.settings import Profile, Settings
 from treadle.engine.surroundings import Loaded, Surroundings
 from treadle.engine.terminals import Terminals
 from treadle.engine.tools.registry import Toolbox, ToolCall
-from treadle.engine.turn import Message, Turn, TurnKind
+from treadle.engine.turn import Message, Turn, TurnKind, storage_error
 from treadle.engine.usage import breakdown
 from treadle.engine.view import ModelView
 from treadle.model.base import Completed, Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
-from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.response_item import RawResponseCompletedNotification
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
     ActiveThreadStatus,
     IdleThreadStatus,
+    SystemErrorThreadStatus,
     ThreadStatus,
     ThreadStatusChangedNotification,
 )
@@ -48,13 +49,16 @@ from treadle.protocol.turn import (
     TurnStartParams,
     TurnSteerParams,
 )
-from treadle.store.journal import Journal
+from treadle.store.journal import Journal, StorageFailed
 from treadle.store.records import Granted, TurnAdjusted
 from treadle.store.thread import to_thread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.approvals import Approvals
+
+
+logger = logging.getLogger(__name__)
 
 
 class Thread(ModelView):
@@ -76,14 +80,15 @@ class Thread(ModelView):
         self.asks.left = loaded.open_asks
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
             self.asks.deadline_s = limits.deadline_ms / 1000
-        super().__init__(journal, loaded)
-        self.accounts = Accounts(journal, self.log, loaded.ledger, loaded.meter)
+        self.log.on_failure = self.storage_failed
+        super().__init__(loaded)
+        self.accounts = Accounts(self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
         self.turn: Turn | None = None
         self.closed_agents = set(loaded.closed_agents)
-        self.goals = Goals(self.id, journal, self.log, around.clock, loaded.goal)
+        self.goals = Goals(self.id, self.log, around.clock, loaded.goal)
         self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
-        self.messages = ClientMessages(journal, loaded.client_messages)
+        self.messages = ClientMessages(self.log, loaded.client_messages)
         self.terminals = Terminals(around.tasks)
         self._closers: list[Callable[[], None]] = [
             self.asks.close,
@@ -116,24 +121,26 @@ class Thread(ModelView):
     ) -> tuple[TurnSnapshot, Callable[[], None] | None]:
         """Accept input: for a new turn, or for the one that runs.
 
-        Gives the turn, and what starts it once the client has had its answer. The profile is the
-        one whose permissions the turn asks for. `files` holds what the input's files hold.
+        Gives the turn, and what starts it once the client has had its answer; before that,
+        `intake.input_stored` waits for the disk. The turn asks for the permissions of the profile.
+        `files` holds what the input's files hold.
 
         Raises:
             InvalidInput: the input cannot be used.
             MessageConflict: the message id was used for other content.
+            StorageFailed: the input cannot be stored.
         """
-        known = self.messages.turn_of(params.client_user_message_id, params.input)
-        if known is not None:
+        if known := self.messages.turn_of(params.client_user_message_id, params.input):
             return self._known_turn(known), None
-        # Refuses what cannot be read before anything is promised.
         said = self._message(params, files)
+
+        def change_settings() -> None:
+            self.update_settings(self.settings.overridden_by(params, profile))
+
         if self.turn is not None:
             self._check_steerable(self.turn)
-            self.update_settings(self.settings.overridden_by(params, profile))
             self._add_input(self.turn, said)
-            return self.turn.snapshot(), None
-        self.update_settings(self.settings.overridden_by(params, profile))
+            return self.turn.snapshot(), change_settings
         turn = self._new_turn("regular", params)
         try:
             if said.content or said.output:
@@ -141,23 +148,26 @@ class Thread(ModelView):
             else:
                 self.messages.note(said, turn, ())
         except Exception:
-            self.turn = None  # what could not be stored was not promised
+            self.drop(turn)  # what could not be stored was not promised
             raise
-        return turn.snapshot(), lambda: self._start(turn)
+
+        def start() -> None:
+            change_settings()
+            self._start(turn)
+
+        return turn.snapshot(), start
+
+    def drop(self, turn: Turn) -> None:
+        """Forget a turn that was not promised to any client."""
+        if self.turn is turn:
+            self.turn = None
+        turn.ended.set()
 
     def _known_turn(self, turn_id: str) -> TurnSnapshot:
         """The turn that took a message before, perhaps under another server."""
         if self.turn is not None and self.turn.id == turn_id:
             return self.turn.snapshot()
         return self.around.past_turn(self, turn_id)
-
-    def begin_compaction(self) -> Callable[[], None]:
-        """Accept a compaction; gives what starts it.
-
-        Raises:
-            InvalidInput: a turn is running.
-        """
-        return self.begin_other("compact")[1]
 
     def begin_other(self, kind: TurnKind) -> tuple[Turn, Callable[[], None]]:
         """Accept a turn that no input begins; gives it, and what starts it.
@@ -178,8 +188,7 @@ class Thread(ModelView):
         """
         if not params.expected_turn_id:
             raise InvalidInput("expectedTurnId", "expectedTurnId must not be empty")
-        known = self.messages.turn_of(params.client_user_message_id, params.input)
-        if known is not None:
+        if known := self.messages.turn_of(params.client_user_message_id, params.input):
             return known
         turn = self._active("steer", params.expected_turn_id)
         self._check_steerable(turn)
@@ -190,7 +199,11 @@ class Thread(ModelView):
         return turn.id
 
     def _add_input(self, turn: Turn, said: Message) -> None:
-        self.expect(turn, said)
+        try:
+            self.expect(turn, said)
+        except StorageFailed as failure:
+            self.storage_failed(failure)
+            raise
         # Whoever waits for other agents has something better to do now.
         self.around.agents.wake()
 
@@ -207,7 +220,7 @@ class Thread(ModelView):
         )
         if params.service_tier is not UNSET:
             turn.changes["service_tier"] = params.service_tier
-        self.journal.append([TurnAdjusted(turn.id, dict(turn.changes))])
+        self.log.note(TurnAdjusted(turn.id, dict(turn.changes)))
         return True
 
     def interrupt(self, turn_id: str) -> Callable[[], None]:
@@ -217,14 +230,15 @@ class Thread(ModelView):
             EngineError: nothing runs, or another turn.
         """
         turn = self._active("interrupt", turn_id)
-        return lambda: self._stop(turn)
+        return lambda: self.stop(turn)
 
     def _active(self, purpose: Literal["steer", "interrupt"], expected: str) -> Turn:
-        if self.turn is None:
+        turn = self.turn
+        if turn is None:
             raise NoActiveTurn(purpose)
-        if self.turn.id != expected:
-            raise WrongTurn(purpose, expected, self.turn.id)
-        return self.turn
+        if turn.id != expected:
+            raise WrongTurn(purpose, expected, turn.id)
+        return turn
 
     def _check_steerable(self, turn: Turn) -> None:
         if turn.kind in ("review", "compact"):
@@ -242,23 +256,37 @@ class Thread(ModelView):
 
     def _start(self, turn: Turn) -> None:
         agent = Agent(self, turn)
-        self.accounts.open_turn(turn.budget)
         try:
+            self.accounts.open_turn(turn.budget)
             agent.begin()
+            self._run(turn, agent)
+            self.around.agents.turn_began(self)
         except Exception:
-            self.turn = None  # what was never told to run must not keep others from running
+            # The client knows the turn and waits for its end. If its task runs, that brings it.
+            if turn.task is None:
+                agent.give_up()
             raise
-        self._run(turn, agent)
-        self.around.agents.turn_began(self)
 
     def _run(self, turn: Turn, agent: Agent) -> None:
         self.around.expect_commands()
         turn.task = self.around.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
+        if turn.is_unwanted or turn.failure is not None:
+            turn.task.cancel()
 
-    def _stop(self, turn: Turn) -> None:
+    def stop(self, turn: Turn) -> None:
+        """Interrupt a turn; one that has not started yet is interrupted as soon as it does."""
+        turn.is_unwanted = True
         if turn.task is not None:
             turn.task.cancel()
+
+    def storage_failed(self, failure: StorageFailed) -> None:
+        """End the turn that can no longer be stored; without one, show that something is wrong."""
+        logger.warning("thread not stored", extra={"thread_id": self.id, "reason": str(failure)})
+        if self.turn is not None:
+            self.turn.fail(storage_error(failure))
+        else:
+            self.set_status(SystemErrorThreadStatus())
 
     def recall(self, turn: Turn, given: Sequence[Granted]) -> None:
         """Let a turn that an earlier server left have what the user had allowed it."""
@@ -271,32 +299,6 @@ class Thread(ModelView):
         self.accounts.open_turn(turn.budget)
         self.set_status(ActiveThreadStatus(active_flags=[]))
         self._run(turn, Agent(self, turn, calls))
-
-    @property
-    def only_waits(self) -> bool:
-        """Whether the turn waits for answers alone: to its own questions, or to its agents'."""
-        turn = self.turn
-        if turn is None or turn.is_listening or not turn.running_calls:
-            return False
-        waiting = self.asks.waiting_calls()
-        waiting |= {
-            call_id for call_id, ids in turn.waits.items() if any(map(self.around.waits, ids))
-        }
-        return turn.running_calls <= waiting
-
-    def stop_or_suspend(self) -> None:
-        """Stop the turn that runs because the server ends.
-
-        One that only waits for answers is left as it is, for the next server to go on with.
-        """
-        turn = self.turn
-        if turn is None:
-            return
-        turn.ends_with_server = True
-        if self.only_waits:
-            turn.is_suspended = True
-            self.asks.suspend()
-        self._stop(turn)
 
     def at_close(self, action: Callable[[], None]) -> None:
         """Call this when the thread is let go of."""
@@ -313,13 +315,13 @@ class Thread(ModelView):
         """Interrupt whatever runs, and wait until it has ended."""
         while self.turn is not None:
             turn = self.turn
-            self._stop(turn)
+            self.stop(turn)
             await turn.ended.wait()
 
     def turn_ended(self, turn: Turn) -> None:
         """Be ready for the next turn; while there is a goal, begin it."""
-        self.accounts.close_turn()
         self.turn = None
+        self.accounts.close_turn()
         self.pass_notes()
         self.around.on_turn_ended(self, turn)
         took = turn.snapshot().duration_ms or 0
@@ -354,10 +356,6 @@ class Thread(ModelView):
     def subagent(self) -> str | None:
         """How requests to the model name an agent that works for another one."""
         return "collab_spawn" if self.meta.parent_thread_id is not None else None
-
-    def on_rate_limits(self, snapshot: JsonValue) -> None:
-        """Pass on what the provider said of its limits."""
-        self.around.on_rate_limits(snapshot)
 
     # -- what clients are told
 

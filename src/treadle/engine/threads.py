@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.engine.log import EventLog
 from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import Settings
-from treadle.engine.surroundings import Loaded, Models
+from treadle.engine.surroundings import Loaded, Models, new_meta
 from treadle.engine.usage import Ledger
 from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
@@ -29,12 +30,11 @@ from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
-from treadle.store.journal import Entry, Event, Journal
+from treadle.store.journal import Entry, Event, Journal, StorageFailed, StoreError
 from treadle.store.records import HistoryItem
 from treadle.store.store import Store
 from treadle.store.thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
-from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
 from treadle.support.workers import Workers
 
@@ -145,25 +145,13 @@ class Threads(Archive):
         budget: Budget | None = None,
         metadata: dict[str, JsonValue] | None = None,
     ) -> Thread:
-        """Begin a thread; it is stored before this returns."""
-        now = self.clock() // 1000
-        extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
+        """Begin a thread; `intake.thread_stored` waits until the disk has it.
+
+        Raises:
+            StorageFailed: it cannot be stored.
+        """
         meta = describe(
-            ThreadMeta(
-                id=uuid7(),
-                created_at=now,
-                updated_at=now,
-                recency_at=now,
-                cwd=settings.cwd,
-                model=settings.model,
-                model_provider=settings.model_provider,
-                reasoning_effort=settings.effort,
-                ephemeral=ephemeral,
-                base_instructions=settings.base_instructions,
-                developer_instructions=settings.developer_instructions,
-                dynamic_tools=list(settings.dynamic_tools) or None,
-                extra={name: value for name, value in extra.items() if value} or None,
-            )
+            new_meta(settings, self.clock() // 1000, budget, metadata, ephemeral=ephemeral)
         )
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
@@ -198,6 +186,7 @@ class Threads(Archive):
                 closed_agents=stored.closed_agents,
             ),
         )
+        thread.log.sync_soon()
         if left is not None:
             turn = left.turn_in(thread)
             thread.recall(turn, stored.grants)
@@ -218,6 +207,7 @@ class Threads(Archive):
 
         Raises:
             TurnNotFound: it has no such turn.
+            StorageFailed: the copy cannot be stored.
         """
         origin = source.meta
         for turn_id in (last_turn_id, before_turn_id):
@@ -260,7 +250,11 @@ class Threads(Archive):
         """Let a new thread go on from entries of another one."""
         from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
 
-        thread.journal.append(entries, sync=True)
+        try:
+            thread.journal.append(entries)
+        except StorageFailed:
+            self.discard(thread)
+            raise
         turns = turns_of(entry for entry in entries if isinstance(entry, Event))
         loaded = Loaded(
             thread.meta,
@@ -270,6 +264,13 @@ class Threads(Archive):
             last=settings_of(entries),
         )
         return self._keep(thread.journal, loaded), turns
+
+    def discard(self, thread: Thread) -> None:
+        """Let go of a thread that no client knows, and remove what there is of it."""
+        self._loaded.pop(thread.id, None)
+        thread.close()
+        with suppress(OSError, StoreError):
+            self.store.delete(thread.id)
 
     def get(self, thread_id: str) -> Thread:
         """A thread in memory.
@@ -309,8 +310,10 @@ class Threads(Archive):
 
     def interrupt_turns(self) -> None:
         """Stop every turn that runs, or leave it to the next server."""
+        from treadle.engine.suspension import stop_or_suspend
+
         for thread in self._loaded.values():
-            thread.stop_or_suspend()
+            stop_or_suspend(thread)
 
     async def close(self) -> None:
         """End every turn and let go of everything."""

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import msgspec
+
 from treadle.engine.diffs import TurnDiff
 from treadle.engine.log import EventLog
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.error import TurnError
+from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.extension import Budget
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import (
@@ -32,6 +34,7 @@ from treadle.protocol.turn import (
     TurnStartedNotification,
     TurnStatus,
 )
+from treadle.store.journal import Event, StorageFailed
 from treadle.store.records import AnyRecord, InputGiven, InputTaken
 from treadle.support.clock import NowMs
 
@@ -52,6 +55,8 @@ NEXT: Final[dict[tuple[State, Step], State]] = {
     ("running", "complete"): "completed",
     ("running", "fail"): "failed",
     ("running", "interrupt"): "interrupted",
+    # Its end could not be put on the disk, and no client has seen it yet.
+    ("completed", "fail"): "failed",
 }
 STATUS: Final[dict[State, TurnStatus]] = {
     "accepted": "inProgress",
@@ -129,6 +134,11 @@ class Turn:
     ends_with_server: bool = False
     # Left as it is for the next server, which goes on with it.
     is_suspended: bool = False
+    # Interrupted before it could be started.
+    is_unwanted: bool = False
+    # Why it has to end as failed, whatever else happens: it can no longer be stored.
+    failure: TurnError | None = None
+    is_ending: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     _at_end: list[Callable[[], None]] = field(default_factory=list)
     _after_end: list[Callable[[], None]] = field(default_factory=list)
@@ -141,7 +151,24 @@ class Turn:
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop, and has perhaps done so."""
-        return self.is_over or (self.task is not None and self.task.cancelling() > 0)
+        is_cancelled = self.task is not None and self.task.cancelling() > 0
+        return self.is_over or is_cancelled or self.failure is not None
+
+    def fail(self, error: TurnError) -> None:
+        """Stop at once and end as failed: no call is carried out from now on."""
+        if self.failure is None and not self.is_over:
+            self.failure = error
+            if self.task is not None and not self.is_ending:
+                self.task.cancel()
+
+    def check_storable(self) -> None:
+        """Refuse to begin anything in a turn that can no longer be stored.
+
+        Raises:
+            CancelledError: the turn has failed, and this task has not been cancelled yet.
+        """
+        if self.failure is not None:
+            raise asyncio.CancelledError
 
     def adjust(self, **settings: JsonValue) -> None:
         """Change settings for this turn alone; null changes nothing."""
@@ -166,15 +193,33 @@ class Turn:
         self.log.tell(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
 
     def end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
-        """Finish, and tell: durable before anybody sees it."""
+        """Finish, and publish that: durable before any client gets it, if the disk works."""
         self.move(step)
         self.error = error
         self.completed_at_ms = self.clock()
         self.open_items.clear()
-        view: TurnItemsView = "summary" if self.last_message else "notLoaded"
-        params = TurnCompletedNotification(self.thread_id, self.snapshot(view))
-        self.log.tell(n.TURN_COMPLETED, params, sync=True)
+        params = self._completed()
+        try:
+            self.log.tell(n.TURN_COMPLETED, params, on_unsynced=self._on_unsynced)
+        except Exception:
+            # Clients wait for this event; the next server that loads the thread ends the turn.
+            logger.exception("end of turn is not stored", extra={"turn": self.id})
+            self.log.publish(n.TURN_COMPLETED, params)
         self.ended.set()
+
+    def _completed(self) -> TurnCompletedNotification:
+        view: TurnItemsView = "summary" if self.last_message else "notLoaded"
+        return TurnCompletedNotification(self.thread_id, self.snapshot(view))
+
+    def _on_unsynced(self, event: Event, failure: StorageFailed) -> None:
+        """End as failed after all, if clients would otherwise take the turn for stored."""
+        if self.state == "completed":
+            self.move("fail")
+            self.error = storage_error(failure)
+            told = ErrorNotification(self.error, self.thread_id, self.id, will_retry=False)
+            self.log.replace(event, n.ERROR, told)
+            self.log.on_failure(failure)
+            self.log.tell(n.TURN_COMPLETED, self._completed())
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Call this when the turn ends, however it ends, before anybody is told."""
@@ -192,6 +237,13 @@ class Turn:
                 waiting.pop(0)()
             except Exception:
                 logger.exception("clean-up failed", extra={"turn": self.id})
+
+    def fail_item(self, item_id: str) -> None:
+        """Complete an item as failed, if it is under way."""
+        begun = self.open_items.get(item_id)
+        item = None if begun is None else begun.current()
+        if item is not None and getattr(item, "status", None) == "inProgress":
+            self.complete_item(msgspec.structs.replace(item, status="failed"))
 
     def start_item(self, item: ThreadItem, current: Callable[[], ThreadItem] | None = None) -> None:
         """Tell that an item has begun; `current` gives it as it stands at any later time.
@@ -255,3 +307,12 @@ class Turn:
         return ItemStartedNotification(
             item=item, started_at_ms=at_ms, thread_id=self.thread_id, turn_id=self.id
         )
+
+
+def storage_error(failure: StorageFailed) -> TurnError:
+    """Why a turn failed that cannot be stored: the protocol has no narrower kind than `other`."""
+    return TurnError(
+        f"the thread cannot be stored: {failure}",
+        additional_details=f"{failure.code} in {failure.folder}",
+        codex_error_info="other",
+    )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from treadle.engine.messages import ClientMessages
     from treadle.engine.settings import Settings
     from treadle.engine.surroundings import Loaded, Surroundings
-    from treadle.store.journal import Journal
     from treadle.store.thread import ThreadMeta
 
 
@@ -47,15 +46,14 @@ class ModelView:
     id: str
     meta: ThreadMeta
     settings: Settings
-    journal: Journal
     log: EventLog
     around: Surroundings
     accounts: Accounts
     messages: ClientMessages
     turn: Turn | None
 
-    def __init__(self, journal: Journal, loaded: Loaded) -> None:
-        self.history = History(journal, loaded.history)
+    def __init__(self, loaded: Loaded) -> None:
+        self.history = History(self.log, loaded.history)
         self._notes: list[InputGiven] = []
         self._told: Told | None = told_by(loaded.last) if loaded.last else None
         self._has_context = bool(loaded.history)
@@ -115,14 +113,14 @@ class ModelView:
             self.history.add(*items)
             return
         note = InputGiven(uuid7(), list(items))
-        self.journal.append([note])
+        self.log.note(note)
         self._notes.append(note)
 
     def pass_notes(self) -> None:
         """Add to the model's view what has waited for a good moment."""
         notes, self._notes = self._notes, []
         for note in notes:
-            self.journal.append([*self.history.take(*note.items), InputTaken(note.id)])
+            self.log.note(*self.history.take(*note.items), InputTaken(note.id))
 
     def expect(self, turn: Turn, said: Message) -> None:
         """Let a turn take up input when it can; stored first, for the server may die before."""
@@ -142,13 +140,13 @@ class ModelView:
     def note_output(self, turn: Turn, output: ModelItem) -> None:
         """Store the output of a call that the model can only be given later."""
         if turn.aside is None:
-            self.journal.append([CallDone(output)])
+            self.log.note(CallDone(output))
 
     def keep(self, turn: Turn, item: ModelItem, stream: ItemStream) -> None:
         """Take a finished item of the model: its view and the client's are stored as one."""
         records = self.history_of(turn).take(item)
         if not stream.finish(item, records):
-            self.journal.append(records)
+            self.log.note(*records)
         self._tell_raw(turn, (item,))
 
     def hear(self, turn: Turn, said: Message) -> None:
@@ -162,7 +160,7 @@ class ModelView:
         elif said.content:
             item = UserMessageThreadItem(said.content, id=uuid7(), client_id=said.client_id)
         else:  # only for the model
-            self.journal.append([*self.history_of(turn).take(*said.items), *said.taken])
+            self.log.note(*self.history_of(turn).take(*said.items), *said.taken)
             self._tell_raw(turn, said.items)
             return
         self._tell_raw(turn, said.items)
@@ -188,7 +186,7 @@ class ModelView:
     def tell_context(self, turn: Turn) -> None:
         """Store what the turn runs under; tell the model where it is, once and after a change."""
         context = turn_context(self.settings_of(turn), turn)
-        self.journal.append([context])
+        self.log.note(context)
         told, before = told_by(context), self._told
         self._told = told
         if before is not None and before.model != told.model:
@@ -233,7 +231,7 @@ class ModelView:
 
     def look_back(self, history: Sequence[ModelItem]) -> None:
         """Go on from an earlier view."""
-        self.history = History(self.journal, history)
+        self.history = History(self.log, history)
         self._added.clear()
         self._told = None
         self._has_context = bool(history)

@@ -22,6 +22,7 @@ from treadle.rpc.errors import InternalError, InvalidRequest, RpcError
 from treadle.server.config_file import ConfigError
 from treadle.store.journal import (
     BadCursor,
+    StorageFailed,
     StoreError,
     ThreadCorrupt,
     ThreadLocked,
@@ -52,19 +53,27 @@ def translate(error: Exception) -> RpcError | None:
             return unknown_thread("thread not found", error.thread_id)
         case InvalidInput():
             return InvalidRequest(str(error), kind="invalidParams", path=error.path)
-        case ThreadLocked():
-            return InvalidRequest(str(error), kind="threadLocked", pid=error.pid, host=error.host)
-        case ThreadTooLarge(path=path, size=size, limit=limit):
-            about = {"path": path, "size": size, "limit": limit}
-            return InvalidRequest(str(error), kind="threadTooLarge", **about)
-        case ThreadCorrupt():
-            return InternalError(str(error), kind="threadCorrupt", path=error.path)
+        case ThreadLocked() | StorageFailed() | ThreadTooLarge() | ThreadCorrupt():
+            return _of_store(error)
         case EngineError() | StoreError() | ConfigError():
             return InvalidRequest(str(error), kind=_KINDS.get(type(error), "invalidRequest"))
         case OSError():
             return InternalError(f"{error.strerror or error}", kind="io")
         case _:
             return None
+
+
+def _of_store(error: ThreadLocked | StorageFailed | ThreadTooLarge | ThreadCorrupt) -> RpcError:
+    match error:
+        case ThreadLocked():
+            return InvalidRequest(str(error), kind="threadLocked", pid=error.pid, host=error.host)
+        case StorageFailed():
+            return InternalError(str(error), kind="io", errno=error.code, path=error.folder)
+        case ThreadTooLarge(path=path, size=size, limit=limit):
+            about = {"path": path, "size": size, "limit": limit}
+            return InvalidRequest(str(error), kind="threadTooLarge", **about)
+        case ThreadCorrupt():
+            return InternalError(str(error), kind="threadCorrupt", path=error.path)
 
 
 def unknown_thread(words: str, thread: str) -> RpcError:

@@ -129,6 +129,11 @@ class Catalog:
         held = self._held.get(thread_id)
         return None if held is None else held.journal
 
+    def pending(self, path: Path) -> tuple[int, bytes] | None:
+        """Return the lines that this process has for a file and that the disk has refused."""
+        journals = (held.journal for held in list(self._held.values()))
+        return next((j.pending for j in journals if j.path == str(path)), None)
+
     def let_go(self, thread_id: str) -> None:
         """Follow a thread no longer: whatever its journal is given, it is gone."""
         held = self._held.pop(thread_id, None)

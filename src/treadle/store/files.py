@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -15,10 +16,11 @@ import msgspec
 from msgspec import Struct
 
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS, TURN_COMPLETED, TURN_STARTED
-from treadle.store.journal import Entry, Event
+from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
 from treadle.store.rollout import OwnEvent, decode_line
+from treadle.store.syncing import FileSync
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ def unarchived_path(home: Path, path: Path) -> Path:
 
 
 def create_file(path: Path, first: bytes) -> int:
-    """Make a file that only its owner may read, on the disk with its first line, or not at all."""
+    """Make a file that only its owner may read, with its first line or not at all."""
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
     # Under another name at first: whoever looks meanwhile would find an empty rollout.
     unfinished = path.with_name(f".{path.name}")
@@ -58,14 +60,19 @@ def create_file(path: Path, first: bytes) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(unfinished, flags, 0o600)
     try:
-        os.write(descriptor, first)
-        os.fdatasync(descriptor)
+        write_all(descriptor, first)
         unfinished.rename(path)
     except BaseException:
         os.close(descriptor)
         unfinished.unlink(missing_ok=True)
         raise
     return descriptor
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of the data, however many calls to the system that takes."""
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def open_file(path: Path) -> int:
@@ -108,6 +115,7 @@ class FileJournal:
         writer: LineWriter,
         last_seq: int,
         watcher: Watcher,
+        sync: FileSync,
     ) -> None:
         self.thread_id = thread_id
         self.path: str | None = str(path)
@@ -116,48 +124,101 @@ class FileJournal:
         self._is_closed = False
         self._is_deleted = False
         self._has_open_turn = False
+        self._awaits_sync = False
         self._lease = lease
         self._writer = writer
         self._watcher = watcher
         self._stat = os.fstat(descriptor)
         self._size = self._stat.st_size
+        # Lines that the disk has refused: the file continues with them.
+        self._pending = b""
+        # Where the file has to be cut before anything else is written, after a write that failed.
+        self._torn_at: int | None = None
+        self._sync = sync
         # Where to begin to read for events after a number, so as not to read all of it.
         self._checkpoints: list[tuple[int, int]] = [(0, 0), (last_seq, self._size)]
         self._rest()
 
-    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:
-        """Write entries with one call to the system, all or none.
+    @property
+    def pending(self) -> tuple[int, bytes] | None:
+        """The lines that the disk has refused, and where in the file they begin."""
+        return (self._size, self._pending) if self._pending else None
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries with one call to the system, all or none, and before them what waits.
 
         Raises:
-            OSError: the file cannot be written, is gone, or was replaced by another one.
+            StorageFailed: the file cannot be written, is gone, or was replaced by another one.
         """
-        if self._is_deleted:
-            return
-        descriptor = self._open_descriptor()
-        try:
-            self._append(descriptor, entries, sync=sync)
-        finally:
-            if not self._has_open_turn:
-                self._rest()
+        self._append(entries, keeps=False)
 
-    def _append(self, descriptor: int, entries: Sequence[Entry], *, sync: bool) -> None:
-        if not entries:
+    def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
+        """Write entries, or have them wait for a write that succeeds."""
+        return self._append(entries, keeps=True)
+
+    def _append(self, entries: Sequence[Entry], *, keeps: bool) -> StorageFailed | None:
+        if self._is_deleted or not entries:
+            self._check_open()
+            return None
+        mark = self._writer.mark()
+        failure: StorageFailed | None = None
+        try:
+            data = self._writer.lines(entries)
+            try:
+                self._flush(data)
+            except StorageFailed as error:
+                if not keeps:
+                    raise
+                failure = error
+                self._pending += data
+        except BaseException:
+            self._writer.restore(mark)
+            raise
+        self._follow(entries)
+        self._rest_unless_busy()
+        return failure
+
+    def sync(self) -> asyncio.Future[None]:
+        """Put the file on the disk; one that is new, with its name and its folders."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            if not self._is_deleted:
+                self._flush(b"")
+            if self._is_deleted or self._sync.has(self._size):
+                done.set_result(None)
+                return done
+            descriptor = self._open_descriptor()
+        except (StorageFailed, OSError) as error:
+            done.set_exception(self._failed(error))
+            return done
+        done = self._sync.request(Path(self.path or ""), descriptor, self._size)
+        self._awaits_sync = False
+        self._rest_unless_busy()
+        return done
+
+    def _flush(self, data: bytes) -> None:
+        """Write what waits, and data behind it."""
+        self._check_open()
+        data = self._pending + data
+        if not data:
             return
-        data = self._writer.lines(entries)
-        self._write(descriptor, data)
-        for entry in entries:
-            if isinstance(entry, Event):
-                self.last_seq = entry.seq
-                if entry.method in _TURN_BOUNDARIES:
-                    self._has_open_turn = entry.method == TURN_STARTED.method
+        try:
+            self._write(self._open_descriptor(), data)
+        except (OSError, MemoryError) as error:
+            self._rest_unless_busy()
+            raise self._failed(error) from error
+        self._pending = b""
         self._size += len(data)
-        if self._size - self._checkpoints[-1][1] > _CHECKPOINT_BYTES:
-            self._checkpoints.append((self.last_seq, self._size))
-        if sync:
-            os.fdatasync(descriptor)
-        self._watcher(self, entries)
+
+    def _failed(self, error: OSError | MemoryError) -> StorageFailed:
+        if isinstance(error, StorageFailed):
+            return error
+        return StorageFailed(str(Path(self.path or "").parent), error)
 
     def _write(self, descriptor: int, data: bytes) -> None:
+        if self._torn_at is not None:
+            os.ftruncate(descriptor, self._torn_at)
+            self._torn_at = None
         written = 0
         try:
             while written < len(data):
@@ -165,8 +226,25 @@ class FileJournal:
         except OSError:
             if written:
                 # A full disk: a half line would spoil the next one.
-                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                self._torn_at = os.fstat(descriptor).st_size - written
+                os.ftruncate(descriptor, self._torn_at)
+                self._torn_at = None
             raise
+
+    def _follow(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, Event):
+                self.last_seq = entry.seq
+                if entry.method in _TURN_BOUNDARIES:
+                    self._has_open_turn = entry.method == TURN_STARTED.method
+                    self._awaits_sync = not self._has_open_turn
+        if self._size - self._checkpoints[-1][1] > _CHECKPOINT_BYTES and not self._pending:
+            self._checkpoints.append((self.last_seq, self._size))
+        try:
+            self._watcher(self, entries)
+        except Exception:
+            # The index is derived from the journal, which has the entries.
+            logger.exception("index not updated", extra={"thread_id": self.thread_id})
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
         """Give the events in between, from the file."""
@@ -196,6 +274,7 @@ class FileJournal:
                 yield from lines
         finally:
             os.close(descriptor)
+        yield from self._pending.split(b"\n")
 
     def stat(self) -> os.stat_result:
         """Give the state of the file, for the index to compare with later."""
@@ -206,9 +285,12 @@ class FileJournal:
             self._descriptor = self._reopen()
         return self._descriptor
 
-    def _reopen(self) -> int:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ValueError(f"journal of thread {self.thread_id!r} is closed")
+
+    def _reopen(self) -> int:
+        self._check_open()
         path = Path(self.path or "")
         descriptor = open_file(path)
         if not os.path.samestat(os.fstat(descriptor), self._stat):
@@ -221,7 +303,12 @@ class FileJournal:
         if self._descriptor is not None:
             self._stat = os.fstat(self._descriptor)
             descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+            self._sync.close(descriptor)
+
+    def _rest_unless_busy(self) -> None:
+        # The end of a turn is synced next, for which there may be no other descriptor.
+        if not self._has_open_turn and not self._awaits_sync:
+            self._rest()
 
     def delete(self) -> None:
         """Ignore later entries: the thread is deleted while a turn may still end."""
@@ -232,6 +319,13 @@ class FileJournal:
         """Close the file and give up the lease."""
         if self._is_closed:
             return
+        try:
+            if not self._is_deleted:
+                self._flush(b"")
+        except StorageFailed as error:
+            # The next writer of the thread ends what has no end in the file.
+            about = {"thread_id": self.thread_id, "reason": str(error)}
+            logger.warning("events lost", extra=about)
         try:
             self._watcher(self, ())
         finally:

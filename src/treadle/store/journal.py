@@ -6,6 +6,9 @@ that it is a file.
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -43,8 +46,25 @@ class Journal(Protocol):
     def last_seq(self) -> int:
         """The number below which no event may be appended: the next one is greater."""
 
-    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:
-        """Write entries, all or none; with `sync` they are on the disk when this returns."""
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries, all or none; they survive the end of this process, however it ends.
+
+        Raises:
+            StorageFailed: nothing of them is written.
+        """
+
+    def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
+        """Write entries, or keep them in memory and write them before anything that follows.
+
+        Returns the reason why they could not be written.
+        """
+
+    def sync(self) -> asyncio.Future[None]:
+        """Put everything appended so far on the disk, without blocking the event loop.
+
+        The future fails with `StorageFailed` when that is not possible. Syncs requested while
+        another one runs share the next one.
+        """
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
         """Give the events numbered above `after`, up to and including `until`."""
@@ -55,6 +75,20 @@ class Journal(Protocol):
 
 class StoreError(Exception):
     """The store cannot do what it was asked."""
+
+
+class StorageFailed(StoreError, OSError):
+    """The disk does not take what has to be stored."""
+
+    def __init__(self, folder: str, cause: OSError | MemoryError) -> None:
+        number = getattr(cause, "errno", None) or errno.ENOMEM
+        self.code = errno.errorcode.get(number, str(number))
+        reason = os.strerror(number)
+        super().__init__(number, f"cannot write in {folder}: {reason} ({self.code})")
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class ThreadNotFound(StoreError):

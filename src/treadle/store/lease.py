@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -71,12 +72,10 @@ class Lease:
             # The last owner removed the file between our opening and locking it.
             os.close(descriptor)
         owner = Owner(os.getpid(), socket.gethostname(), now_ms)
-        try:
+        # The lock is what counts. On a full disk others do not learn who holds it.
+        with suppress(OSError):
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, msgspec.json.encode(owner), 0)
-        except OSError:
-            os.close(descriptor)
-            raise
         return cls(path, descriptor)
 
     @classmethod

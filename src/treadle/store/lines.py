@@ -82,9 +82,17 @@ class LineWriter:
         self._dialect: Dialect = dialect
         self._ordinal = ordinal
         # Other programs count turns to roll back where we name one.
-        self._turns = list(turns)
+        self._turns: Sequence[str] = tuple(turns)
         self._said: str | None = None
         self._second = (-1, b"")
+
+    def mark(self) -> tuple[int, Sequence[str], str | None]:
+        """Return what `restore` needs to forget lines that were not written."""
+        return self._ordinal, self._turns, self._said
+
+    def restore(self, mark: tuple[int, Sequence[str], str | None]) -> None:
+        """Continue as if nothing had been encoded since the mark."""
+        self._ordinal, self._turns, self._said = mark
 
     def lines(self, entries: Sequence[Entry]) -> bytes:
         """Encode entries, a line or more each."""
@@ -141,7 +149,7 @@ class LineWriter:
             case ItemCompletedNotification() as done if event.method == n.ITEM_COMPLETED.method:
                 return [("event_msg", part) for part in self._item(done)] or [_OURS]
             case TurnStartedNotification(turn=turn):
-                self._turns.append(turn.id)
+                self._turns = (*self._turns, turn.id)
                 self._said = None
                 at = event.at_ms // 1000 if turn.started_at is None else turn.started_at
                 return [("event_msg", _task_started(turn.id, at))]
@@ -175,7 +183,7 @@ class LineWriter:
         if record.before_turn_id is not None and record.before_turn_id in self._turns:
             count = len(self._turns) - self._turns.index(record.before_turn_id)
         count = min(count or 0, len(self._turns))
-        del self._turns[len(self._turns) - count :]
+        self._turns = self._turns[: len(self._turns) - count]
         return {"type": "thread_rolled_back", "num_turns": count}
 
 

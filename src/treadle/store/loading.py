@@ -29,6 +29,8 @@ MAX_ROLLOUT_BYTES: Final = 1024 * 1024 * 1024
 """The largest file that a thread is loaded from: most of what it holds stays in memory."""
 
 FilesNamed = Callable[[str], Sequence[Path]]
+Pending = tuple[int, bytes]
+"""Lines that the disk has refused, and where in the file they begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ def load(
     files_named: FilesNamed,
     last_turn_id: str | None = None,
     before_turn_id: str | None = None,
+    pending: Pending | None = None,
 ) -> Loaded:
-    """Read a thread, as a whole or up to a turn.
+    """Read a thread, as a whole or up to a turn; `pending` are lines that follow its file's.
 
     Raises:
         ThreadNotFound: the file is gone.
@@ -59,7 +62,7 @@ def load(
         last_turn_id=last_turn_id,
         before_turn_id=before_turn_id,
     ) as file:
-        return file.load()
+        return file.load(pending)
 
 
 class ThreadFile:
@@ -105,14 +108,14 @@ class ThreadFile:
         """Whether nothing was appended since the last `load`."""
         return self._file.size == self._size
 
-    def load(self) -> Loaded:
-        """Give the thread as the file tells it now.
+    def load(self, pending: Pending | None = None) -> Loaded:
+        """Give the thread as the file tells it now, and the lines that follow.
 
         Raises:
             ThreadCorrupt: it does not begin as a rollout does.
             ThreadTooLarge: it is larger than what is kept in memory.
         """
-        size = self._file.size
+        size = self._file.size if pending is None else pending[0]
         if size > MAX_ROLLOUT_BYTES:
             raise ThreadTooLarge(str(self._path), size=size, limit=MAX_ROLLOUT_BYTES)
         lines = self._lines(size)
@@ -120,6 +123,8 @@ class ThreadFile:
         if replay is None:
             replay = self._replay = self._begin(next(lines, None))
         replay.feed(lines)
+        if pending is not None:
+            replay.feed(filter(None, map(decode_line, pending[1].splitlines())))
         self._size = size
         return Loaded(replay.result(), replay.last_ordinal)
 

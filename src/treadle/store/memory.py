@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from treadle.store.journal import Entry, Event
+from treadle.store.journal import Entry, Event, StorageFailed
 
 
 class MemoryJournal:
@@ -18,12 +19,23 @@ class MemoryJournal:
         self.last_seq = 0
         self._events: list[Event] = []
 
-    def append(self, entries: Sequence[Entry], *, sync: bool = False) -> None:  # noqa: ARG002  there is no disk
-        """Keep the events; there is no disk to sync with."""
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Keep the events."""
         events = [entry for entry in entries if isinstance(entry, Event)]
         if events:
             self._events += events
             self.last_seq = events[-1].seq
+
+    def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
+        """Append entries: memory does not refuse them."""
+        self.append(entries)
+        return None
+
+    def sync(self) -> asyncio.Future[None]:
+        """Return a future that is done: there is no disk to sync with."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
         """Give the events in between, as far as they are kept now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from treadle.store.journal import StorageFailed
 from treadle.store.rollout import format_time
 
 FILE_NAME: Final = "session_index.jsonl"
@@ -32,9 +34,18 @@ def append_name(home: Path, thread_id: str, name: str | None, now_ms: int) -> No
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     descriptor = os.open(home / FILE_NAME, flags, 0o600)
     try:
-        os.write(descriptor, line)
+        _write_line(descriptor, line)
+    except OSError as error:
+        raise StorageFailed(str(home), error) from error
     finally:
         os.close(descriptor)
+
+
+def _write_line(descriptor: int, line: bytes) -> None:
+    if os.write(descriptor, line) < len(line):
+        # The disk is full. Without an end, the line would spoil the next one too.
+        os.write(descriptor, b"\n")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_names(home: Path, offset: int) -> tuple[int, dict[str, str | None]]:

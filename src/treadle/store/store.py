@@ -21,7 +21,7 @@ from treadle.store.files import (
     rollout_path,
     unarchived_path,
 )
-from treadle.store.journal import Entry, Journal, ThreadExists, ThreadNotFound
+from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
 from treadle.store.loading import Loaded, load
@@ -30,6 +30,7 @@ from treadle.store.names import append_name
 from treadle.store.reading import RolloutFile
 from treadle.store.records import MetadataChanged
 from treadle.store.rollout import decode_line, from_meta, session_meta
+from treadle.store.syncing import FileSync
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.descriptors import is_shortage
@@ -52,6 +53,8 @@ class Store:
         # Lists may be asked for in worker threads, while the event loop writes.
         self._lock = threading.Lock()
         self._opened: Catalog | None = None
+        # Folders whose own names are known to be on the disk.
+        self._synced_folders: set[Path] = set()
 
     @property
     def _catalog(self) -> Catalog:
@@ -64,10 +67,11 @@ class Store:
             return self._opened
 
     def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
-        """Begin a thread; unless ephemeral, its file is on the disk before this returns.
+        """Begin a thread; unless ephemeral, it has a file, which `Journal.sync` puts on the disk.
 
         Raises:
             ThreadExists: there is a thread of this id.
+            StorageFailed: the file cannot be written.
         """
         if ephemeral:
             return MemoryJournal(meta.id)
@@ -88,17 +92,31 @@ class Store:
         )
         writer = LineWriter(self._clock)
         first = writer.first(*from_meta(meta, created_ms), created_ms)
-        lease = Lease.acquire(self.home, meta.id, now)
         before = self._catalog.folder_time(path.parent)
         try:
-            descriptor = create_file(path, first)
-        except BaseException:
-            lease.release()
-            raise
+            lease = Lease.acquire(self.home, meta.id, now)
+            try:
+                descriptor = create_file(path, first)
+            except BaseException:
+                lease.release()
+                raise
+        except (OSError, MemoryError) as error:
+            raise StorageFailed(str(path.parent), error) from error
         row = self._catalog.new_row(meta, created_ms)
-        journal = self._journal(path, descriptor, lease, writer, row, last_seq=0)
+        journal = self._journal(
+            path, descriptor, lease, writer, row, last_seq=0, unsynced=self._unsynced(path)
+        )
         self._catalog.hold(journal, row, folder_time=before)
         return journal
+
+    def _unsynced(self, path: Path) -> list[Path]:
+        """Return the folders to sync with a new file: its own, and those that hold new folders."""
+        folders = [path.parent]
+        for folder in path.parents:
+            if folder in self._synced_folders or folder == self.home.parent:
+                break
+            folders.append(folder.parent)
+        return folders
 
     def open(self, thread_id: str) -> tuple[Journal, StoredThread]:
         """Become the writer of a stored thread, and read it whole.
@@ -153,6 +171,7 @@ class Store:
         row: Row,
         *,
         last_seq: int,
+        unsynced: Sequence[Path] | None = None,
     ) -> FileJournal:
         return FileJournal(
             row.meta.id,
@@ -162,6 +181,11 @@ class Store:
             writer=writer,
             last_seq=last_seq,
             watcher=self._catalog.appended,
+            sync=FileSync(
+                os.fstat(descriptor).st_size if unsynced is None else 0,
+                unsynced or (),
+                on_synced=self._synced_folders.update,
+            ),
         )
 
     def read(self, thread_id: str, *, turns: bool = True) -> StoredThread:
@@ -195,6 +219,7 @@ class Store:
             files_named=self._catalog.scanner.files_named,
             last_turn_id=last_turn_id,
             before_turn_id=before_turn_id,
+            pending=self._catalog.pending(path),
         )
         name = self._catalog.index.name(loaded.stored.meta.id)
         meta = msgspec.structs.replace(

@@ -121,3 +121,23 @@ def read_whole(path: str | os.PathLike[str], limit: int) -> bytes:
     if len(data) > limit:
         raise FileTooLarge(path, limit)
     return data
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Put the names in a folder on the disk: what was created, renamed or removed there.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # it may be entered and written, but only what can be read can be synced
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a folder; they have nothing better to offer.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

@@ -135,6 +135,7 @@ async def apply_patch(
     try:
         # One diff after the other is published, and no other patch changes these files meanwhile.
         async with turn.diff.lock, shared.files.hold(patch.keys()):
+            turn.check_storable()
             outcome = await apply(shared.workers, patch, turn.diff, folder)
             _publish(turn, call_id, patch, outcome)
     except CancelledError:

@@ -151,6 +151,7 @@ class Toolbox:
             return f"unsupported call: {call.name}"
         try:
             async with self._gate.enter(alone=getattr(tool, "is_exclusive", False)):
+                turn.check_storable()
                 return await tool.run(call, turn)
         except ToolRefused as refusal:
             return str(refusal)
@@ -161,6 +162,7 @@ class Toolbox:
                 logger.warning("tool failed", extra={"tool": call.name, "reason": str(error)})
                 return f"the tool {call.name} failed: {error}; the server is short of resources"
             logger.exception("tool failed", extra={"tool": call.name})
+            turn.fail_item(call.id)
             return f"the tool {call.name} failed"
 
 

@@ -9,6 +9,7 @@ import msgspec
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.guardian import overrule
+from treadle.engine.intake import thread_stored
 from treadle.engine.review import begin_review
 from treadle.engine.review_target import resolve
 from treadle.engine.thread import Thread
@@ -40,6 +41,7 @@ async def review_start(
     task = await resolve(params.target, settings.cwd)
     if params.delivery == "detached":
         thread = _copy(ctx.session, thread)
+        await thread_stored(server.threads, thread)
         ctx.after_reply(partial(introduce, ctx.session, thread))
     model = server.configuration.effective(settings.cwd).review_model
     turn, start = begin_review(thread, task, model=model)

@@ -11,6 +11,7 @@ import msgspec
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.git import read_git_info
+from treadle.engine.intake import thread_stored
 from treadle.engine.settings import Settings
 from treadle.engine.thread import Thread
 from treadle.engine.tools.dynamic import check_tools, give_tools
@@ -46,7 +47,9 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 
 @router.request(THREAD_START)
-def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> ThreadStartResponse:
+async def thread_start(
+    ctx: Context[ClientSession], params: ThreadStartParams
+) -> ThreadStartResponse:
     """Begin a thread and subscribe the client to it."""
     server = ctx.session.server
     settings, effective = start_settings(server.configuration, params)
@@ -58,17 +61,21 @@ def thread_start(ctx: Context[ClientSession], params: ThreadStartParams) -> Thre
         budget=params.budget,
         metadata=params.metadata,
     )
+    await thread_stored(server.threads, thread)
     ctx.after_reply(partial(introduce, ctx.session, thread))
     return _session(thread, ThreadStartResponse, [])
 
 
 @router.request(THREAD_RESUME)
-def thread_resume(ctx: Context[ClientSession], params: ThreadResumeParams) -> ThreadResumeResponse:
+async def thread_resume(
+    ctx: Context[ClientSession], params: ThreadResumeParams
+) -> ThreadResumeResponse:
     """Load a stored thread, or join one that is loaded, and subscribe the client to it."""
     threads = ctx.session.server.threads
     thread = _find(ctx.session, params)
     if thread is None and params.history:
         thread = _from_history(ctx.session, params)
+        await thread_stored(threads, thread)
         turns: list[Turn] = []
     elif thread is None:
         thread, turns = _load(ctx.session, params)
@@ -110,10 +117,10 @@ def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, l
     try:
         _check_cursor(params, journal.last_seq)
         settings = stored_settings(server.configuration, stored, params)
+        thread = server.threads.load(journal, stored, _for_client(session, settings))
     except Exception:
         journal.close()
         raise
-    thread = server.threads.load(journal, stored, _for_client(session, settings))
     _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
     server.threads.announce(n.THREAD_STATUS_CHANGED, changed)
@@ -154,7 +161,7 @@ def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
 
 
 @router.request(THREAD_FORK)
-def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> ThreadForkResponse:
+async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> ThreadForkResponse:
     """Copy a thread into a new one and subscribe the client to it."""
     server = ctx.session.server
     source = server.threads.stored(params.thread_id, params.path)
@@ -167,6 +174,7 @@ def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> Thread
         last_turn_id=params.last_turn_id,
         before_turn_id=params.before_turn_id,
     )
+    await thread_stored(server.threads, thread)
     ctx.after_reply(partial(introduce, ctx.session, thread))
     return _session(thread, ThreadForkResponse, [] if params.exclude_turns else turns)
 

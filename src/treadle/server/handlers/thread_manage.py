@@ -248,7 +248,7 @@ def thread_compact_start(
 ) -> ThreadCompactStartResponse:
     """Make room in the model's view."""
     thread = ctx.session.server.threads.get(params.thread_id)
-    ctx.after_reply(thread.begin_compaction())
+    ctx.after_reply(thread.begin_other("compact")[1])
     return ThreadCompactStartResponse()
 
 
@@ -274,6 +274,7 @@ async def _let_go(ctx: Context[ClientSession], thread_id: str) -> None:
     if thread is None:
         return
     await thread.halt()
+    await thread.log.published()
     server.threads.unload(thread)
     for session in server.sessions:
         session.unsubscribe(thread_id)

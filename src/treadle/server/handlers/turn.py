@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.input import read_files
+from treadle.engine.intake import input_stored
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     TURN_INTERRUPT,
@@ -37,6 +38,7 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     profile = turn_profile(configuration, params, thread.settings.cwd)
     files = await read_files(params.input, ctx.session.server.threads.file_workers)
     turn, start = thread.begin_turn(params, profile, files=files)
+    await input_stored(thread, start)
     if start is not None:
         ctx.after_reply(start)
     return TurnStartResponse(turn)
@@ -47,7 +49,9 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
     """Give more input to the turn that runs."""
     thread = ctx.session.server.threads.get(params.thread_id)
     files = await read_files(params.input, ctx.session.server.threads.file_workers)
-    return TurnSteerResponse(thread.steer(params, files=files))
+    turn_id = thread.steer(params, files=files)
+    await input_stored(thread)
+    return TurnSteerResponse(turn_id)
 
 
 @router.request(TURN_SETTINGS_UPDATE)

@@ -1,0 +1,89 @@
+"""The end of a turn: whatever fails on the way there, clients get one terminal event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from treadle.engine import instructions
+from treadle.engine.history import open_calls
+from treadle.engine.input import message
+from treadle.engine.items import ItemStream
+from treadle.engine.tools.registry import output_item, read_call
+from treadle.protocol import notifications as n
+from treadle.protocol.error import ErrorNotification, TurnError
+from treadle.protocol.status import IdleThreadStatus, SystemErrorThreadStatus
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+Step: TypeAlias = Literal["complete", "fail", "interrupt"]
+
+
+def end_turn(thread: Thread, turn: Turn, step: Step, error: TurnError | None) -> None:
+    """End a turn, and be ready for the next one.
+
+    A turn that can no longer be stored fails, whatever it was about to end as.
+    """
+    if turn.is_suspended:
+        turn.ended.set()
+        thread.turn = None
+        return
+    turn.is_ending = True
+    turn.run_actions("at_end")
+    if turn.failure is not None:
+        step, error = "fail", turn.failure
+    if step == "complete":
+        _attempt(turn, lambda: thread.set_status(IdleThreadStatus()))
+    else:
+        _attempt(turn, lambda: _settle_calls(thread, turn, step))
+    if turn.failure is not None:
+        step, error = "fail", turn.failure
+    _attempt(turn, lambda: _publish_cause(thread, turn, error))
+    try:
+        turn.end(step, error)
+    finally:
+        # Whatever happens: a thread that stays busy could never be used again.
+        turn.ended.set()
+        turn.run_actions("after_end")
+        thread.turn_ended(turn)
+
+
+def take_input(thread: Thread, turn: Turn) -> None:
+    """Take up what the user said: at the start, between two answers of the model, at the end."""
+    thread.pass_notes()
+    waiting, turn.waiting = turn.waiting, []
+    for said in waiting:
+        thread.hear(turn, said)
+
+
+def _attempt(turn: Turn, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception:
+        # Clients wait for the terminal event, which comes next.
+        logger.exception("end of turn is incomplete", extra={"turn": turn.id})
+
+
+def _publish_cause(thread: Thread, turn: Turn, error: TurnError | None) -> None:
+    if error is None:
+        thread.set_status(IdleThreadStatus())
+        return
+    thread.set_status(SystemErrorThreadStatus())
+    params = ErrorNotification(error, thread.id, turn.id, will_retry=False)
+    turn.log.tell(n.ERROR, params)
+
+
+def _settle_calls(thread: Thread, turn: Turn, step: Step) -> None:
+    """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
+    ItemStream(turn).abandon()
+    text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"
+    calls = [read_call(item) for item in open_calls(thread.history_of(turn).items)]
+    thread.remember(turn, *(output_item(call, text) for call in calls if call is not None))
+    take_input(thread, turn)
+    if step == "interrupt":
+        thread.remember(turn, message("user", instructions.INTERRUPTED))

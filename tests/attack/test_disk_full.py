@@ -1,0 +1,166 @@
+"""A full disk costs a turn, and nothing else: it is reported, and the thread works afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+from tests.harness.commands import wait_until_gone
+from tests.harness.full_disk import SmallDisk, small_disk
+from tests.harness.model_server import Reply, Step, calls, completed, created, done, message, says
+from tests.harness.peer import Peer
+from tests.harness.processes import spawn_server
+from tests.harness.threads import Client, line_of, params_of, words
+from treadle.protocol.base import JsonValue
+
+FREE: JsonValue = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
+ASKING: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}
+ASK = "item/commandExecution/requestApproval"
+# More than fits into what is left of the last page of a file.
+LONG = "long " * 4000
+FAILED = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
+
+
+def runs(command: str, call_id: str, *gates: asyncio.Event) -> Reply:
+    """A reply that says something long and wants a command, when the gates are open."""
+    arguments = json.dumps({"cmd": command, "login": False})
+    call: JsonValue = {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": "exec_command",
+        "arguments": arguments,
+    }
+    said: list[Step] = message(LONG, f"msg-{call_id}")
+    return Reply([created(), *gates, *said, done(call), completed()])
+
+
+def assert_reported(told: list[JsonValue], disk: SmallDisk) -> None:
+    """Require that clients learn what failed, where and why."""
+    outline = [line_of(each) for each in told]
+    assert [line for line in outline if line in FAILED] == FAILED
+    (error,) = [each["error"] for each in params_of(told, "error")]
+    assert error == told[-1]["params"]["turn"]["error"]
+    assert "No space left on device (ENOSPC)" in error["message"]
+    assert "/sessions/" in error["message"]
+    assert error["codexErrorInfo"] == "other"
+
+
+async def restarted(home: Path, thread_id: str) -> JsonValue:
+    """Read a thread with another server."""
+    transport = spawn_server(home)
+    try:
+        client = Client(Peer(transport))
+        await client.initialize()
+        return await client.read(thread_id)
+    finally:
+        await transport.close()
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers of the stored events, each line of the file being whole."""
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    marks = [line.get("treadle") or {} for line in lines]
+    return [mark["seq"] for mark in marks if mark.get("record") == "event"]
+
+
+async def test_a_turn_that_cannot_be_stored_fails_and_the_next_one_works(tmp_path: Path) -> None:
+    async with small_disk(tmp_path) as disk:
+        client = disk.client
+        thread_id = await client.start(cwd=str(disk.workspace), **FREE)
+        gate, marker = asyncio.Event(), disk.workspace / "marker"
+        disk.model.plays(runs(f"touch {marker}", "call-1", gate))
+        turn_id = await client.begin(thread_id, "first")
+        await disk.model.asked(1)
+        disk.fill()
+        gate.set()
+        assert_reported(await client.end_of(turn_id), disk)
+        refusal = await client.refusal("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        assert refusal.kind == "noActiveTurn"
+        assert [turn["status"] for turn in (await client.read(thread_id))["turns"]] == ["failed"]
+        assert len(disk.model.requests) == 1
+        assert not marker.exists()
+
+        disk.empty()
+        disk.model.plays(says("second answer"))
+        told = await client.run(thread_id, "second")
+        assert line_of(told[-1]) == "turn/completed completed"
+        thread = await client.read(thread_id)
+        disk.save(tmp_path / "saved")
+
+    assert [turn["status"] for turn in thread["turns"]] == ["failed", "completed"]
+    assert words(thread) == [["first", LONG], ["second", "second answer"]]
+    (rollout,) = (tmp_path / "saved").glob("sessions/*/*/*/*.jsonl")
+    stored = numbers(rollout)
+    assert stored == sorted(set(stored))
+    again = await restarted(tmp_path / "saved", thread_id)
+    assert again["turns"] == thread["turns"]
+
+
+async def test_a_command_that_runs_when_the_disk_fills_up_is_ended(tmp_path: Path) -> None:
+    async with small_disk(tmp_path) as disk:
+        client = disk.client
+        thread_id = await client.start(cwd=str(disk.workspace), **FREE)
+        started = disk.workspace / "pid"
+        disk.model.plays(runs(f"echo $$ > {started}; exec sleep 600", "call-1"))
+        turn_id = await client.begin(thread_id)
+        await client.until("item/started", lambda told: told["item"]["type"] == "commandExecution")
+        pid = int(await asyncio.to_thread(_content, started))
+        disk.fill()
+        # A steered message has to be stored, and cannot be.
+        refusal = await client.refusal(
+            "turn/steer",
+            {
+                "threadId": thread_id,
+                "expectedTurnId": turn_id,
+                "input": [{"type": "text", "text": LONG}],
+            },
+        )
+        assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC")
+        await client.end_of(turn_id)
+        wait_until_gone(pid)
+        assert len(disk.model.requests) == 1
+
+
+async def test_an_approval_that_cannot_be_stored_is_a_denial(tmp_path: Path) -> None:
+    async with small_disk(tmp_path) as disk:
+        client, marker = disk.client, disk.workspace / "marker"
+        thread_id = await client.start(cwd=str(disk.workspace), **ASKING)
+        disk.model.plays(calls("exec_command", {"cmd": f"touch {marker}", "login": False}))
+        turn_id = await client.begin(thread_id)
+        question = (await client.until(ASK))[-1]
+        disk.fill()
+        # More than one page, so that it fits into no slack of the file.
+        decision = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", LONG]}}
+        await client.peer.send({"id": question["id"], "result": {"decision": decision}})
+        told = await client.end_of(turn_id)
+
+        assert "serverRequest/resolved" in [each["method"] for each in told]
+        assert_reported(told, disk)
+        assert not marker.exists()
+        assert len(disk.model.requests) == 1
+
+
+async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: Path) -> None:
+    async with small_disk(tmp_path) as disk:
+        client = disk.client
+        thread_id = await client.start(cwd=str(disk.workspace))
+        disk.fill()
+        given = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
+        for method, params in (("thread/start", {}), ("turn/start", given)):
+            refusal = await client.refusal(method, params)
+            assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC"), method
+            assert "No space left on device" in refusal.message
+        assert len(list(disk.home.glob("sessions/*/*/*/*"))) == 1
+
+        disk.empty()
+        assert line_of((await client.run(thread_id))[-1]) == "turn/completed completed"
+        assert len((await client.read(thread_id))["turns"]) == 1
+
+
+def _content(path: Path) -> str:
+    """Wait for a command to write a file: that is no event which a test could wait for."""
+    while not path.exists() or not (text := path.read_text()):
+        time.sleep(0.005)
+    return text
