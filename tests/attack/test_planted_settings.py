@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,13 @@ def plant(folder: Path) -> None:
     (folder / ".codex" / "config.toml").write_text(PLANTED)
 
 
-async def run_in(bench_: Bench, cwd: Path, script: str) -> str:
-    """Have the model of a new thread run a script, sandboxed."""
+async def run_in(bench_: Bench, cwd: Path, script: str, *, login: bool = True) -> str:
+    """Have the model of a new thread run a script, sandboxed.
+
+    Without `login`, the shell keeps the `PATH` of the server.
+    """
     bench_.thread_id = await bench_.client.start(cwd=str(cwd), **WRITES)
-    _, output = await bench_.call("exec_command", {"cmd": script})
+    _, output = await bench_.call("exec_command", {"cmd": script, "login": login})
     return output
 
 
@@ -184,6 +188,82 @@ def record_is_behind(folder: Path, record: OpenedRoots) -> bool:
     return (folder / "probe").lstat().st_ctime_ns <= (folder / "old").lstat().st_ctime_ns
 
 
+# -- programs that a rule lets run outside the sandbox
+
+
+def rule(home: Path, *pattern: str) -> None:
+    (home / "rules").mkdir(exist_ok=True)
+    text = f"prefix_rule(pattern={list(pattern)!r}, decision='allow')\n"
+    (home / "rules" / "default.rules").write_text(text)
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+async def test_program_planted_in_the_path_is_not_what_a_rule_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    rule(home, "git")
+    async with bench(home) as bench_:
+        ws = bench_.stage.workspace
+        program(ws / "bin", "git", f"echo planted > {outside}/planted")
+        monkeypatch.setenv("PATH", f"{ws}/bin:.:{os.environ['PATH']}")
+        output = await run_in(bench_, ws, "git --version", login=False)
+        assert "git version" in output
+    assert list(outside.iterdir()) == []
+
+
+async def test_program_found_only_in_the_workspace_runs_in_the_sandbox(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    rule(home, "only-here")
+    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+    async with bench(home) as bench_:
+        bench_.stage.configure(more)
+        ws = bench_.stage.workspace
+        program(ws / "bin", "only-here", f"echo ran; echo planted > {outside}/planted")
+        monkeypatch.setenv("PATH", f"{ws}/bin:{os.environ['PATH']}")
+        assert "ran" in await run_in(bench_, ws, "only-here", login=False)
+    assert list(outside.iterdir()) == []
+
+
+async def test_rule_frees_no_shell_whose_startup_files_can_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    rule(home, "git")
+    async with bench(home) as bench_:
+        ws = bench_.stage.workspace
+        monkeypatch.setenv("HOME", str(ws))
+        (ws / ".profile").write_text(f"echo planted > {outside}/planted\n")
+        bench_.stage.configure("[sandbox_workspace_write]\nexclude_slash_tmp = true\n")
+        await run_in(bench_, ws, "git --version")
+    assert list(outside.iterdir()) == []
+
+
+async def test_rule_still_frees_the_program_that_it_means(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside, tools = home.parent / "outside", home.parent / "tools"
+    outside.mkdir()
+    program(tools, "mine", f"echo x > {outside}/made")
+    rule(home, "mine")
+    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+    async with bench(home) as bench_:
+        bench_.stage.configure(more)
+        monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+        await run_in(bench_, bench_.stage.workspace, "mine", login=False)
+    assert [path.name for path in outside.iterdir()] == ["made"]
+
+
 # -- files that run as their owner
 
 SET_ID = r"""
@@ -230,7 +310,5 @@ async def test_no_set_user_id_file_can_be_left_behind(tmp_path: Path, name: str)
         assert (done.stdout, done.stderr) == ("over\n", "")
         modes = {path.name: path.lstat().st_mode & 0o6000 for path in ws.iterdir()}
         assert not any(modes.values()), modes
-        # Landlock refuses all extended attributes, which `cp -p` copies.
-        script = USUAL if name == "bubblewrap" else USUAL.replace("cp -rp", "cp -r")
-        done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
+        done = await run(["/bin/sh", "-c", USUAL], workspace(ws), cwd=ws)
     assert (done.stdout, done.stderr) == ("over\n", "")

@@ -12,6 +12,7 @@ from treadle.engine.asks import AskRefused
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.free_commands import free_permit
 from treadle.engine.grants import Grants
 from treadle.engine.judgement import (
     Allowed,
@@ -113,8 +114,9 @@ class Approvals:
         if isinstance(judged, Allowed):
             if turn.reviews_all:
                 await self._review_command(turn, request, before)
-            free = judged.is_free and settings.approval_policy != "untrusted"
-            return Permit(UNRESTRICTED if free else usual, False)
+            if judged.is_free and settings.approval_policy != "untrusted":
+                return free_permit(self._thread, turn, request, usual)
+            return Permit(usual, was_asked=False)
         if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
         return Permit(UNRESTRICTED if request.escalated else wider, was_asked=True)

@@ -39,6 +39,9 @@ class Permit:
 
     confinement: Confinement
     was_asked: bool
+    # The `PATH` to use instead of the usual one: a rule let it run outside the sandbox, and nobody
+    # has looked at which programs its names lead to.
+    path: str | None = None
 
 
 class Declined(Exception):

@@ -23,6 +23,7 @@ _SHORT: Final = 7
 _PATH: Final = "target"
 # What a caller has set up for another repository must not change which one is read here.
 _KEPT: Final = ("PATH", "HOME", "TMPDIR")
+_SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +157,9 @@ async def _git(cwd: str, *arguments: str) -> str | None:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: environ[name] for name in _KEPT if name in environ}
+    if "PATH" in kept:
+        # The system's own git comes before one that a command may have put there.
+        folders = [folder for folder in kept["PATH"].split(os.pathsep) if folder.startswith("/")]
+        folders.sort(key=lambda folder: folder not in _SYSTEM)
+        kept["PATH"] = os.pathsep.join(folders)
     return {**kept, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}

@@ -99,7 +99,7 @@ class Attempt:
         except asyncio.CancelledError:
             run.abort()
             raise
-        await self._launch(permit.confinement)
+        await self._launch(permit)
 
     async def _permit(self) -> Permit:
         approvals, run, request = self._thread.approvals, self.run, self._request
@@ -138,12 +138,14 @@ class Attempt:
             run.release()
         return has_ended
 
-    async def _launch(self, confinement: Confinement) -> None:
-        run, request = self.run, self._request
+    async def _launch(self, permit: Permit) -> None:
+        run, request, confinement = self.run, self._request, permit.confinement
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
             env, gate = self._surroundings(confinement)
+            if permit.path is not None:
+                env["PATH"] = permit.path
             await self._thread.terminals.launch(
                 run,
                 request.argv,
@@ -206,7 +208,7 @@ class Attempt:
             return False
         # The model reads of the second attempt only; clients have seen both.
         run.take_unread()
-        await self._launch(permit.confinement)
+        await self._launch(permit)
         return True
 
 

@@ -83,7 +83,9 @@ def find_shell(name: str) -> str:
         return "/bin/sh"
     if folder in _FOLDERS and os.access(name, os.X_OK):
         return name
-    return shutil.which(base) or "/bin/sh"
+    # The system's own comes before one that a command may have put into a folder of `PATH`.
+    usual = os.pathsep.join(_FOLDERS)
+    return shutil.which(base, path=usual) or shutil.which(base) or "/bin/sh"
 
 
 def shell_argv(script: str, *, shell: str | None = None, is_login: bool = True) -> tuple[str, ...]:

@@ -50,29 +50,30 @@ class Boundary:
             opened.add(root.path for root in found.writable)
         return found
 
+    def trusted_path(self, path: str, confinement: Confinement) -> str:
+        """The folders of a `PATH` into which no command can have put a program.
 
-def trusted_path(path: str, confinement: Confinement) -> str:
-    """The folders of a `PATH` that commands in this confinement cannot write.
+        A relative folder depends on where a command runs, and therefore is not trusted either.
+        """
+        folders = path.split(os.pathsep)
+        return os.pathsep.join(each for each in folders if self._is_trusted(each, confinement))
 
-    A relative folder depends on where a command runs, and therefore is not trusted either.
-    """
-    folders = [
-        folder
-        for folder in path.split(os.pathsep)
-        if folder.startswith("/") and not _is_writable(folder, confinement)
-    ]
-    return os.pathsep.join(folders)
+    def is_trusted_program(self, name: str, path: str, confinement: Confinement) -> bool:
+        """Whether a name leads to a program that no command can have made or changed.
 
+        A name that leads nowhere is trusted: it is built into the shell, or fails.
+        """
+        if "/" in name or find_program(name, cwd="/", path=path) is None:
+            return True
+        trusted = self.trusted_path(path, confinement)
+        found = find_program(name, cwd="/", path=trusted) if trusted else None
+        opened = self._opened
+        return found is not None and not (opened and opened.may_have_made(real(found)))
 
-def is_out_of_sandbox(program: str, path: str, confinement: Confinement) -> bool:
-    """Whether a bare name leads to a program that commands in this confinement cannot replace."""
-    if "/" in program:
-        return True
-    trusted = trusted_path(path, confinement)
-    is_trusted = find_program(program, cwd="/", path=trusted) is not None if trusted else False
-    return is_trusted or find_program(program, cwd="/", path=path) is None
-
-
-def _is_writable(folder: str, confinement: Confinement) -> bool:
-    """Whether commands can put a program into a folder, or another folder in its place."""
-    return confinement.is_open(real(folder)) or confinement.is_open(os.path.normpath(folder))
+    def _is_trusted(self, folder: str, confinement: Confinement) -> bool:
+        if not folder.startswith("/"):
+            return False
+        place, spelled = real(folder), os.path.normpath(folder)
+        if confinement.is_open(place) or confinement.is_open(spelled):
+            return False
+        return self._opened is None or not self._opened.may_have_filled(place)

@@ -97,9 +97,15 @@ class OpenedRoots:
         With `above`, only writable folders above that one count: settings that stand directly in
         a writable folder are read-only for commands.
         """
+        return self._has_changed(path, parents(path) if above is None else parents(above))
+
+    def may_have_filled(self, folder: str) -> bool:
+        """Whether a command could have put something into a folder."""
+        return self._has_changed(folder, (folder, *parents(folder)))
+
+    def _has_changed(self, path: str, roots: Iterable[str]) -> bool:
         self._read()
-        folders = parents(path) if above is None else parents(above)
-        since = min((self._since[each] for each in folders if each in self._since), default=None)
+        since = min((self._since[root] for root in roots if root in self._since), default=None)
         if since is None:
             return False
         try:

@@ -69,6 +69,8 @@ ATTRIBUTES: Final = """
 fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
 """.split()
 """Calls that change a file's extended attributes, which Landlock does not look at."""
+# As on a file system that has none: `cp -p` and `install` go on then.
+_ERRORS: Final = dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP)
 QUEUES: Final = "mq_open msgget semget shmat shmget".split()
 """Calls to memory, queues and semaphores that are shared by name with all processes of a user."""
 MODES: Final = """
@@ -123,7 +125,7 @@ def program(
     bodies = _conditional(network=network)
     if sees_others:
         bodies |= _of_others()
-    bodies |= {name: [_refuse()] for name in refused}
+    bodies |= {name: [_refuse(_ERRORS.get(name, errno.EPERM))] for name in refused}
     if has_gate:
         bodies["socket"] = _of_the_internet()
     for name, body in bodies.items():

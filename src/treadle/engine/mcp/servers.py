@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+import os
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
@@ -233,12 +234,28 @@ class McpServers:
         thread = self._thread
         return Setting(
             cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
-            environ=self._source.environ,
+            environ=self._environ(),
             tasks=self._tasks,
             tokens=self.tokens,
             elicit=partial(self._elicit, name),
             on_change=partial(self._on_change, table),
         )
+
+    def _environ(self) -> Mapping[str, str]:
+        """The environment of servers; a name leads to a program that no command made, if it can.
+
+        Servers run outside the sandbox. A folder of `PATH` that commands can write comes last: the
+        user may keep the server itself there.
+        """
+        environ, thread = self._source.environ, self._thread
+        path = environ.get("PATH")
+        if thread is None or path is None:
+            return environ
+        boundary = thread.around.boundary
+        confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
+        trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
+        folders = dict.fromkeys([*filter(None, trusted), *path.split(os.pathsep)])
+        return {**environ, "PATH": os.pathsep.join(folders)}
 
     def _on_change(self, table: JsonValue, change: Change) -> None:
         is_in_time = asyncio.get_running_loop().time() <= self._deadlines[change.name]
