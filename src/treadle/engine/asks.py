@@ -236,7 +236,9 @@ class Asks:
         known = self.left.pop(ask.id, None)
         now = self.clock()
         if known is not None and known.deadline_ms is not None:
-            limit = max(0.0, (known.deadline_ms - now) / 1000)
+            # Never more than it had: the wall clock may have been set back since.
+            limit_ms = known.deadline_ms - max(now, known.opened_at_ms or 0)
+            limit = max(0.0, limit_ms / 1000)
         opened = AskOpened(
             id=ask.id,
             kind="resumable" if ask.is_resumable else "bound",

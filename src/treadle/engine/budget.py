@@ -88,5 +88,5 @@ def meter_of(stored: StoredThread) -> Meter | None:
         "thread",
         tokens=stored.usage.total.total_tokens if stored.usage else 0,
         requests=len(stored.response_ids),
-        seconds=sum(turn.duration_ms or 0 for turn in stored.turns) / 1000,
+        seconds=sum(max(0, turn.duration_ms or 0) for turn in stored.turns) / 1000,
     )

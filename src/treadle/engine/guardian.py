@@ -131,7 +131,7 @@ async def review_action(
             n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
             ItemGuardianApprovalReviewCompletedNotification(
                 action=action,
-                completed_at_ms=turn.clock(),
+                completed_at_ms=turn.clock_after(started),
                 decision_source="agent",
                 review=review,
                 review_id=review_id,

@@ -36,7 +36,7 @@ from treadle.protocol.turn import (
 )
 from treadle.store.journal import Event, StorageFailed
 from treadle.store.records import AnyRecord, InputGiven, InputTaken
-from treadle.support.clock import NowMs
+from treadle.support.clock import NowMs, Stopwatch
 
 if TYPE_CHECKING:
     from treadle.engine.aside import Aside
@@ -96,6 +96,8 @@ class OpenItem:
 
     started_at_ms: int
     current: Callable[[], ThreadItem]
+    # Null if it was begun by an earlier server.
+    stopwatch: Stopwatch | None = None
 
 
 @dataclass(slots=True)
@@ -120,6 +122,7 @@ class Turn:
     error: TurnError | None = None
     started_at_ms: int | None = None
     completed_at_ms: int | None = None
+    duration_ms: int | None = None
     waiting: list[Message] = field(default_factory=list)
     open_items: dict[str, OpenItem] = field(default_factory=dict)
     last_message: AgentMessageThreadItem | None = None
@@ -140,6 +143,8 @@ class Turn:
     failure: TurnError | None = None
     is_ending: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    # Null if it was begun by an earlier server.
+    _stopwatch: Stopwatch | None = None
     _at_end: list[Callable[[], None]] = field(default_factory=list)
     _after_end: list[Callable[[], None]] = field(default_factory=list)
 
@@ -188,7 +193,7 @@ class Turn:
     def begin(self) -> None:
         """Start to run, and tell."""
         self.move("begin")
-        self.started_at_ms = self.clock()
+        self.started_at_ms, self._stopwatch = self.clock(), Stopwatch()
         snapshot = self.snapshot("notLoaded")
         self.log.tell(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
 
@@ -196,7 +201,11 @@ class Turn:
         """Finish, and publish that: durable before any client gets it, if the disk works."""
         self.move(step)
         self.error = error
-        self.completed_at_ms = self.clock()
+        if self.started_at_ms is not None:
+            self.completed_at_ms = self.clock_after(self.started_at_ms)
+            self.duration_ms = self._elapsed_ms(self.started_at_ms, self._stopwatch)
+        else:
+            self.completed_at_ms = self.clock()
         self.open_items.clear()
         params = self._completed()
         try:
@@ -254,7 +263,7 @@ class Turn:
         if item.id in self.open_items:
             self.open_items[item.id].current = current or (lambda: item)
             return
-        self.open_items[item.id] = OpenItem(now, current or (lambda: item))
+        self.open_items[item.id] = OpenItem(now, current or (lambda: item), Stopwatch())
         self.log.tell(n.ITEM_STARTED, self._started(item, now))
 
     def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
@@ -267,19 +276,34 @@ class Turn:
         # A command may outlive its turn, and everything that was open with the turn is closed.
         if item.id not in self.open_items and not self.is_over:
             self.start_item(item)
-        self.open_items.pop(item.id, None)
+        begun = self.open_items.pop(item.id, None)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
         self.log.tell(
             n.ITEM_COMPLETED,
             ItemCompletedNotification(
-                completed_at_ms=self.clock(),
+                completed_at_ms=self.clock_after(begun.started_at_ms if begun else 0),
                 item=item,
                 thread_id=self.thread_id,
                 turn_id=self.id,
             ),
             records=records,
         )
+
+    def clock_after(self, start_ms: int) -> int:
+        """The time now, and not before a start: the wall clock may have been set back since."""
+        return max(self.clock(), start_ms)
+
+    def item_ms(self, item_id: str) -> int:
+        """How long an item has been under way; 0 if it is not."""
+        item = self.open_items.get(item_id)
+        return 0 if item is None else self._elapsed_ms(item.started_at_ms, item.stopwatch)
+
+    def _elapsed_ms(self, started_at_ms: int, stopwatch: Stopwatch | None) -> int:
+        # Between two processes there is only the wall clock to go by.
+        if stopwatch is None:
+            return max(0, self.clock() - started_at_ms)
+        return stopwatch.milliseconds
 
     def open_item_events(self) -> list[ItemStartedNotification]:
         """The items under way as they stand now, for a client that missed their beginning."""
@@ -290,13 +314,12 @@ class Turn:
     def snapshot(self, view: TurnItemsView = "notLoaded") -> TurnSnapshot:
         """The turn as clients see it."""
         started, completed = self.started_at_ms, self.completed_at_ms
-        took = completed - started if started is not None and completed is not None else None
         return TurnSnapshot(
             id=self.id,
             items=[self.last_message] if self.last_message and view == "summary" else [],
             status=STATUS[self.state],
             completed_at=None if completed is None else completed // 1000,
-            duration_ms=took,
+            duration_ms=self.duration_ms,
             error=self.error,
             items_view=view,
             root_turn_id=self.root_id or self.id,

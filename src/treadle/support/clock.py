@@ -1,7 +1,12 @@
-"""Time as an argument: whoever needs it is given a clock, so that tests own it."""
+"""Time as an argument: whoever needs it is given a clock, so that tests own it.
+
+Two kinds, never mixed: the wall clock says when something happened and may be set back or forth
+at any time; the monotonic clock says how long something took and when a limit is reached.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,3 +18,23 @@ NowMs: TypeAlias = Callable[[], int]
 def now_ms() -> int:
     """The machine's own wall clock."""
     return time.time_ns() // 1_000_000
+
+
+class Stopwatch:
+    """How long something takes, by the monotonic clock of the running loop."""
+
+    __slots__ = ("_began", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+
+    @property
+    def seconds(self) -> float:
+        """The time since it was made."""
+        return self._loop.time() - self._began
+
+    @property
+    def milliseconds(self) -> int:
+        """The time since it was made, in whole milliseconds."""
+        return int(self.seconds * 1000)

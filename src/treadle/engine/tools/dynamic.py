@@ -169,14 +169,12 @@ def _checked(answer: DynamicToolCallResponse) -> DynamicToolCallResponse:
 
 
 def _complete(turn: Turn, item: DynamicToolCallThreadItem, answer: DynamicToolCallResponse) -> None:
-    started = turn.open_items.get(item.id)
-    took = turn.clock() - started.started_at_ms if started is not None else 0
     done = msgspec.structs.replace(
         item,
         status="completed" if answer.success else "failed",
         content_items=answer.content_items,
         success=answer.success,
-        duration_ms=took,
+        duration_ms=turn.item_ms(item.id),
     )
     turn.complete_item(done)
 

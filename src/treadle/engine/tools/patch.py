@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from asyncio import CancelledError, current_task
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ from treadle.model.catalog import traits_of
 from treadle.protocol import notifications as n
 from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange, PatchApplyStatus
 from treadle.protocol.turn import TurnDiffUpdatedNotification
+from treadle.support.clock import Stopwatch
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -121,7 +121,7 @@ async def apply_patch(
         ToolRefused: it cannot be applied, or may not; nothing was changed.
         TurnCancelled: the user wants the turn to stop.
     """
-    began = time.monotonic()
+    stopwatch = Stopwatch()
     shared = thread.around.patches
     try:
         patch = await draft(shared.workers, patch_text, cwd)
@@ -144,8 +144,8 @@ async def apply_patch(
     if (task := current_task()) is not None and task.cancelling():
         raise CancelledError  # after the truth about the files was published
     if isinstance(outcome, Applied):
-        return _report(began, 0, _summary(outcome.edits))
-    return _report(began, 1, f"{outcome}\n")
+        return _report(stopwatch, 0, _summary(outcome.edits))
+    return _report(stopwatch, 1, f"{outcome}\n")
 
 
 def _publish(turn: Turn, call_id: str, patch: Draft, outcome: Applied | Exception) -> None:
@@ -199,6 +199,6 @@ def _summary(edits: Sequence[Edit]) -> str:
     return "".join(["Success. Updated the following files:\n", *lines])
 
 
-def _report(began: float, code: int, text: str) -> str:
-    seconds = round(time.monotonic() - began, 1)
+def _report(stopwatch: Stopwatch, code: int, text: str) -> str:
+    seconds = round(stopwatch.seconds, 1)
     return f"Exit code: {code}\nWall time: {seconds:g} seconds\nOutput:\n{text}"

@@ -1,0 +1,167 @@
+"""Setting the wall clock back makes no duration negative and no time limit longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scripted import OneModel, client_of
+from tests.harness.threads import Client, params_of
+from treadle.model.script import Response, calls, custom_call, says
+from treadle.model.scripted import ScriptedModel
+from treadle.protocol.base import JsonValue
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.server import Server
+from treadle.testing import VirtualClock
+
+HOUR_MS = 3_600_000
+NOON_MS = 1_700_000_000_000
+APPROVAL = "item/commandExecution/requestApproval"
+
+
+class WallClock:
+    """A wall clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOON_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def set_back(self) -> None:
+        """Set it back by an hour."""
+        self.now_ms -= HOUR_MS
+
+
+@asynccontextmanager
+async def serving(home: Path, clock: WallClock, *script: Response) -> AsyncIterator[Client]:
+    models = OneModel(ScriptedModel(list(script), keep_requests=0))
+    server = Server(configuration=Configuration(home), models=models, clock=clock)
+    try:
+        async with asyncio.timeout(30), client_of(server) as client:
+            yield client
+    finally:
+        await server.close()
+
+
+@pytest.fixture
+def work(home: Path) -> Path:
+    """A folder to work in."""
+    folder = home.parent / "work"
+    folder.mkdir()
+    return folder
+
+
+def durations(told: list[JsonValue]) -> list[JsonValue]:
+    """Every duration, and how long items took by their two times."""
+    found = [value for message in told for value in _all(message, "durationMs")]
+    starts = {
+        params["item"]["id"]: params["startedAtMs"] for params in params_of(told, "item/started")
+    }
+    ends = {
+        params["item"]["id"]: params["completedAtMs"]
+        for params in params_of(told, "item/completed")
+    }
+    return [*found, *(ends[id_] - start for id_, start in starts.items() if id_ in ends)]
+
+
+def _all(value: JsonValue, name: str) -> list[JsonValue]:
+    if isinstance(value, dict):
+        own = [value[name]] if value.get(name) is not None else []
+        return own + [found for inner in value.values() for found in _all(inner, name)]
+    if isinstance(value, list):
+        return [found for inner in value for found in _all(inner, name)]
+    return []
+
+
+async def test_a_turn_during_which_the_clock_is_set_back_has_no_negative_duration(
+    home: Path, work: Path
+) -> None:
+    clock = WallClock()
+    patch = "*** Begin Patch\n*** Add File: a\n+a\n*** End Patch"
+    script = [
+        calls("exec_command", {"cmd": "touch x"}),
+        custom_call("apply_patch", patch, call_id="call-2"),
+        says("ok"),
+    ]
+    async with serving(home, clock, *script) as client:
+        thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted", model="gpt-5.5")
+        turn_id = await client.begin(thread_id)
+        told = await client.until(APPROVAL)
+        clock.set_back()
+        await client.peer.send({"id": told[-1]["id"], "result": {"decision": "accept"}})
+        more = await client.until("item/fileChange/requestApproval")
+        await client.peer.send({"id": more[-1]["id"], "result": {"decision": "accept"}})
+        told += more + await client.end_of(turn_id)
+        turn = params_of(told, "turn/completed")[-1]["turn"]
+
+        assert all(taken >= 0 for taken in durations(told))
+        assert 0 <= turn["durationMs"] < HOUR_MS
+        assert turn["completedAt"] >= turn["startedAt"]
+        assert _all((await client.read(thread_id)), "durationMs")[0] >= 0
+
+
+async def test_a_client_tool_that_runs_while_the_clock_is_set_back_has_no_negative_duration(
+    home: Path, work: Path
+) -> None:
+    clock = WallClock()
+    tool = {"name": "look", "description": "looks", "inputSchema": {"type": "object"}}
+    async with serving(home, clock, calls("look", {}), says("ok")) as client:
+        thread_id = await client.start(cwd=str(work), dynamicTools=[tool])
+        turn_id = await client.begin(thread_id)
+        told = await client.until("item/tool/call")
+        clock.set_back()
+        answer = {"contentItems": [{"type": "inputText", "text": "x"}], "success": True}
+        await client.peer.send({"id": told[-1]["id"], "result": answer})
+        told += await client.end_of(turn_id)
+
+    assert all(taken >= 0 for taken in durations(told))
+
+
+async def test_a_turn_that_another_server_began_has_no_negative_duration(
+    home: Path, work: Path
+) -> None:
+    clock = WallClock()
+    script = [calls("exec_command", {"cmd": "touch x"})]
+    async with serving(home, clock, *script) as client:
+        thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted")
+        turn_id = await client.begin(thread_id)
+        asked = (await client.until(APPROVAL))[-1]
+    clock.set_back()
+    async with serving(home, clock, says("ok")) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        asked = (await client.until(APPROVAL))[-1]
+        await client.peer.send({"id": asked["id"], "result": {"decision": "decline"}})
+        told = await client.end_of(turn_id)
+
+    turn = params_of(told, "turn/completed")[-1]["turn"]
+    assert turn["durationMs"] >= 0
+    assert turn["completedAt"] >= turn["startedAt"]
+
+
+async def test_the_deadline_of_a_question_is_no_later_after_a_restart(
+    home: Path, work: Path
+) -> None:
+    """It had a minute; the clock by which its deadline is stored is set back by an hour."""
+    (home / "config.toml").write_text("[asks]\ndeadline_ms = 60000\n", "utf-8")
+    clock = WallClock()
+    async with serving(home, clock, calls("exec_command", {"cmd": "touch x"})) as client:
+        thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted")
+        await client.begin(thread_id)
+        await client.until(APPROVAL)
+    clock.set_back()
+    models = OneModel(ScriptedModel([says("ok")], keep_requests=0))
+    server = Server(configuration=Configuration(home), models=models, clock=clock)
+    with VirtualClock() as virtual:
+        async with client_of(server) as client:
+            await client.ask("thread/resume", {"threadId": thread_id})
+            # Not `until`, which gives up after half a minute of this time.
+            while (await client.peer.receive()).get("method") != "turn/completed":
+                pass
+        await server.close()
+
+    assert 60 <= virtual.elapsed < 70
