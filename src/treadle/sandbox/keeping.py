@@ -51,7 +51,9 @@ class Keeper:
             # Some interpreters do not find their own library without this.
             env = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
             try:
-                self._pid = os.posix_spawn(sys.executable, arguments, env, file_actions=actions)
+                self.pid: Final = os.posix_spawn(
+                    sys.executable, arguments, env, file_actions=actions
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -123,7 +125,7 @@ class Keeper:
         """Let it go; commands that run stay under their guards."""
         os.close(self._fd)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+            os.waitpid(self.pid, 0)
 
 
 class _Line:
