@@ -161,6 +161,8 @@ def _owners(inodes: frozenset[int], commands: NetworkedCommands) -> dict[int, Ow
             if held:
                 owner: Owner = "command" if _is_command(process, commands) else "client"
                 found.update({each: owner for each in held if found.get(each) != "client"})
+        if all(found.get(each) == "client" for each in inodes):
+            break
     return found
 
 

@@ -57,11 +57,14 @@ class ProcessEntry:
 
 
 def processes() -> Iterator[ProcessEntry]:
-    """Yield every process that may be looked at; each is open until the next one."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError), ProcessEntry(int(entry.name)) as process:
-                yield process
+    """Yield every process that may be looked at, usually the youngest first.
+
+    Each is open until the next one.
+    """
+    names = (entry.name for entry in Path("/proc").iterdir())
+    for pid in sorted((int(name) for name in names if name.isdigit()), reverse=True):
+        with suppress(OSError), ProcessEntry(pid) as process:
+            yield process
 
 
 def parent(pid: int) -> int:
