@@ -6,15 +6,22 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.harness.model_server import Reply, calls, created, done, says
+from tests.harness.scripted import client_of
 from tests.harness.threads import Client, Stage, words
 from treadle.protocol.base import JsonValue
+from treadle.server.configuration.configuration import Configuration
+from treadle.server.server import Server
 from treadle.store import loading, reading
+from treadle.store.store import Store
+from treadle.store.thread import ThreadQuery
 from treadle.support.ids import uuid7
 
 SECONDS = 20
@@ -99,7 +106,7 @@ def holding(content: bytes) -> Callable[[Path], None]:
     return make
 
 
-ODD_FILES = {
+ODD_FILES: dict[str, Callable[[Path], None]] = {
     "directory": make_directory,
     "pipe": make_pipe,
     "socket": make_socket,
@@ -291,3 +298,133 @@ async def test_a_deep_item_of_the_model_leaves_its_thread_readable(stage: Stage)
     client = await stage.client()
 
     assert words(await client.read(thread_id)) == [["hi", "done"]]
+
+
+# -- the index
+
+
+def overwrite(path: Path, data: bytes, offset: int = 0) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def zero_pages(path: Path) -> None:
+    """Zero every page but the first, which has the schema."""
+    overwrite(path, bytes(path.stat().st_size - 4096), 4096)
+
+
+def fill_pages(path: Path) -> None:
+    overwrite(path, b"\xa5" * (path.stat().st_size - 4096), 4096)
+
+
+def replace_by(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return damage
+
+
+def drop_tables(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("drop table threads")
+        connection.execute("drop table folders")
+    connection.close()
+
+
+def spoil_rows(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("update threads set meta = x'00ff', path = 5")
+    connection.close()
+
+
+def spoil_log(path: Path) -> None:
+    path.with_name(path.name + "-wal").write_bytes(b"\xa5" * 100_000)
+    path.with_name(path.name + "-shm").write_bytes(b"\xa5" * 32_768)
+
+
+def put_folders_beside(path: Path) -> None:
+    for suffix in ("-wal", "-shm", ".lock"):
+        beside = path.with_name(path.name + suffix)
+        beside.unlink(missing_ok=True)
+        beside.mkdir()
+        (beside / "full").touch()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
+    "empty": lambda path: path.write_bytes(b""),
+    "header": lambda path: overwrite(path, b"\xff" * 100),
+    "cut": lambda path: os.truncate(path, 5000),
+    "zeroed pages": zero_pages,
+    "filled pages": fill_pages,
+    "tables": drop_tables,
+    "rows": spoil_rows,
+    "log": spoil_log,
+    "folders beside": put_folders_beside,
+    "directory": replace_by(make_directory),
+    "pipe": replace_by(make_pipe),
+    "link loop": replace_by(make_link_loop),
+    "link to a device": replace_by(make_link_to_device),
+    "unreadable": lambda path: path.chmod(0),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+async def test_a_damaged_index_is_rebuilt(stage: Stage, kind: str) -> None:
+    client = await stage.client()
+    first, _ = await spoken(stage, client, "one")
+    second, _ = await spoken(stage, client, "two")
+    await client.ask("thread/name/set", {"threadId": first, "name": "named"})
+    await client.ask("thread/archive", {"threadId": second})
+    assert await listed(client) == [first]
+    await stage.close()
+    DAMAGES[kind](stage.home / "treadle.sqlite")
+
+    await stage.restart()
+    client = await stage.client()
+    assert await listed(client) == [first]
+    assert await listed(client, archived=True) == [second]
+    assert await listed(client, searchTerm="named") == [first]
+    answer = await client.ask("thread/search", {"searchTerm": "one"})
+    assert [found["thread"]["id"] for found in answer["data"]] == [first]
+    third, _ = await spoken(stage, client, "three")
+    assert set(await listed(client)) == {first, third}
+
+
+@pytest.mark.parametrize("kind", ["garbage", "zeroed pages", "filled pages", "tables", "rows"])
+async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: str) -> None:
+    client = await stage.client()
+    threads = {(await spoken(stage, client, f"word{number}"))[0] for number in range(3)}
+    assert set(await listed(client)) == threads
+    DAMAGES[kind](stage.home / "treadle.sqlite")
+
+    # Another server finds the damage first, and puts another file in its place.
+    other = Server(configuration=Configuration(stage.home))
+    async with client_of(other) as beside:
+        assert set(await listed(beside)) == threads
+    await other.close()
+    assert set(await listed(client)) == threads
+    added, _ = await spoken(stage, client, "after it")
+    assert set(await listed(client)) == threads | {added}
+    answer = await client.ask("thread/search", {"searchTerm": "word1"})
+    assert len(answer["data"]) == 1
+
+
+async def test_every_page_of_the_index_may_be_damaged(stage: Stage) -> None:
+    client = await stage.client()
+    threads = {(await spoken(stage, client, f"word{number}"))[0] for number in range(3)}
+    await listed(client)
+    await client.ask("thread/search", {"searchTerm": "word"})
+    await stage.close()
+    path = stage.home / "treadle.sqlite"
+    whole = await asyncio.to_thread(path.read_bytes)
+
+    for page in range(0, len(whole), 4096):
+        await asyncio.to_thread(path.write_bytes, whole)
+        await asyncio.to_thread(overwrite, path, b"\xa5" * 4096, page)
+        store = Store(stage.home)
+        found = await store.run(partial(store.list, ThreadQuery()))
+        store.close()
+        assert {meta.id for meta in found.data} == threads, page // 4096

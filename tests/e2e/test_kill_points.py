@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
+from tests.harness.kills import watching_writes
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client, said, words
 from treadle.model.base import ModelItem
@@ -58,24 +55,6 @@ def user_words(items: list[ModelItem]) -> list[str]:
     """Which of the messages the model is shown, and how often."""
     texts = [str(item.get("content")) for item in items if item.get("role") == "user"]
     return [words for text in texts for words in MESSAGES.values() if words in text]
-
-
-@contextmanager
-def watching_writes() -> Iterator[dict[int, list[int]]]:
-    """Note how long each file is after each write to it."""
-    sizes: dict[int, list[int]] = {}
-    write = os.write
-
-    def noting_write(descriptor: int, data: bytes) -> int:
-        written = write(descriptor, data)
-        state = os.fstat(descriptor)
-        sizes.setdefault(state.st_ino, []).append(state.st_size)
-        return written
-
-    with pytest.MonkeyPatch.context() as patch:
-        # The system's own call is the only place that sees where a killed process may stop.
-        patch.setattr(os, "write", noting_write)
-        yield sizes
 
 
 async def record(home: Path) -> tuple[str, Path]:

@@ -103,7 +103,7 @@ async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, 
     events = [event.params for event in thread.journal.read(0)]
     begun = [each.turn.id for each in events if isinstance(each, TurnStartedNotification)]
     over = [each.turn.id for each in events if isinstance(each, TurnCompletedNotification)]
-    turns = threads.turns(thread)
+    turns = await threads.turns(thread)
     heard = Counter(
         part.text
         for turn in turns

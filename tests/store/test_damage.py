@@ -34,7 +34,9 @@ def written(store: Store, clock: Clock, turns: int = 2) -> Path:
     return path_of(journal)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(cut=st.integers(min_value=1, max_value=6000))
 def test_a_file_cut_anywhere_loses_nothing_but_its_last_line(
     store: Store, clock: Clock, cut: int

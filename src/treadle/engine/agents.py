@@ -116,7 +116,7 @@ class Agents:
         self._give(child, thread, given, files, turn)
         return child
 
-    def send(
+    async def send(
         self,
         parent: Thread,
         turn: Turn,
@@ -134,7 +134,7 @@ class Agents:
         thread = self._threads.find(child.id)
         if thread is None:
             # Nobody had listened to it for a while.
-            thread = self._load(child)
+            thread = await self._load(child)
             self._adopt(parent, thread, child)
         return self._give(child, thread, given, files, turn)
 
@@ -152,6 +152,11 @@ class Agents:
             async with asyncio.timeout(timeout_s):
                 while not (turn.waiting or any(child.is_done for child in children)):
                     await self._change.wait()
+                for child in children:
+                    # Clients hear that a child has ended before they hear what came of it.
+                    thread = self._threads.find(child.id) if child.is_done else None
+                    if thread is not None:
+                        await thread.log.published()
         except TimeoutError:
             pass
         finally:
@@ -172,30 +177,30 @@ class Agents:
                 self._threads.unload(thread)
         return before
 
-    def resume(self, parent: Thread, child_id: str) -> Child:
+    async def resume(self, parent: Thread, child_id: str) -> Child:
         """Load a child that was closed; one that is open stays as it is.
 
         Raises:
             AgentRefused: there is no such child, or no room for it.
         """
-        child = self.find(parent, child_id)
+        child = await self.find(parent, child_id)
         if child is None:
             raise AgentRefused(f"agent with id {child_id} not found")
         if child.is_open:
             return child
         self._check_room(parent)
-        thread = self._threads.find(child_id) or self._load(child)
+        thread = self._threads.find(child_id) or await self._load(child)
         child.is_open, child.state = True, RUNNING if thread.turn is not None else PENDING
         self._note_closed(child, is_closed=False)
         self._adopt(parent, thread, child)
         return child
 
-    def find(self, parent: Thread, child_id: str) -> Child | None:
+    async def find(self, parent: Thread, child_id: str) -> Child | None:
         """A child, or a child's child, that a thread may talk to.
 
         One that worked for it under an earlier server is loaded, unless it was closed.
         """
-        child = self._children.get(child_id) or self._recall(parent, child_id)
+        child = self._children.get(child_id) or await self._recall(parent, child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
     def parent_of(self, thread: Thread) -> Thread | None:
@@ -282,16 +287,16 @@ class Agents:
             start()
         return promised.id
 
-    def _recall(self, parent: Thread, child_id: str) -> Child | None:
+    async def _recall(self, parent: Thread, child_id: str) -> Child | None:
         """Find a child that nobody has spoken to since the server began."""
         try:
-            meta = self._threads.store.read(child_id, turns=False).meta
+            meta = await self._threads.meta(child_id)
         except StoreError:
             return None
         owner = parent
         if meta.parent_thread_id != parent.id:
             # Perhaps a child's child: then whoever is between is a child.
-            above = meta.parent_thread_id and self.find(parent, meta.parent_thread_id)
+            above = meta.parent_thread_id and await self.find(parent, meta.parent_thread_id)
             between = self._threads.find(above.id) if above else None
             if between is None:
                 return None
@@ -303,17 +308,22 @@ class Agents:
             self._know(owner, child)
             return child
         try:
-            thread = self._threads.find(child_id) or self._load(child)
+            thread = self._threads.find(child_id) or await self._load(child)
         except AgentRefused:
             return None
         is_busy = thread.turn is not None
-        child.state = RUNNING if is_busy else state_after(self._threads.turns(thread))
+        child.state = RUNNING if is_busy else state_after(await self._threads.turns(thread))
         self._adopt(owner, thread, child)
         return child
 
-    def _load(self, child: Child) -> Thread:
+    async def _load(self, child: Child) -> Thread:
+        async with self._threads.opening(child.id):
+            # A client may have been first.
+            return self._threads.find(child.id) or await self._open(child)
+
+    async def _open(self, child: Child) -> Thread:
         try:
-            journal, stored = self._threads.store.open(child.id)
+            journal, stored = await self._threads.open(child.id)
         except StoreError as error:
             raise AgentRefused(f"agent with id {child.id} not found") from error
         if stored.meta.archived:
@@ -322,8 +332,9 @@ class Agents:
         # What it is there for; what it may do is up to its parent.
         own = stored.meta.developer_instructions
         settings = replace(child.settings, developer_instructions=own)
+        waits = await self._threads.who_waits(stored)
         try:
-            thread = self._threads.load(journal, stored, settings)
+            thread = self._threads.load(journal, stored, settings, waits)
         except StorageFailed as error:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error

@@ -22,7 +22,7 @@ async def thread_stored(threads: Threads, thread: Thread) -> None:
     try:
         await thread.log.sync()
     except StorageFailed:
-        threads.discard(thread)
+        await threads.discard(thread)
         raise
 
 

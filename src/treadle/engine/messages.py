@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from treadle.engine.errors import MessageConflict
+from treadle.engine.errors import MessageConflict, TurnNotFound
 from treadle.engine.log import EventLog
 from treadle.engine.turn import Message, Turn
 from treadle.protocol.input import UserInput
@@ -36,6 +36,27 @@ class ClientMessages:
         self._known = dict(known or {})
         # What was noted last, until `stored` is asked to wait for it.
         self._latest: _Noted | None = None
+        self._past: dict[str, TurnSnapshot] = {}
+
+    def recall(self, turns: Iterable[TurnSnapshot]) -> None:
+        """Remember the turns, without their items, that a message which is sent again may mean."""
+        ids = {known.turn_id for known in self._known.values()}
+        for turn in turns:
+            if turn.id in ids:
+                self._past[turn.id] = msgspec.structs.replace(
+                    turn, items=[], items_view="notLoaded"
+                )
+
+    def past_turn(self, turn_id: str) -> TurnSnapshot:
+        """A turn that is over, without its items.
+
+        Raises:
+            TurnNotFound: it is gone.
+        """
+        turn = self._past.get(turn_id)
+        if turn is None:
+            raise TurnNotFound(turn_id)
+        return turn
 
     def turn_of(self, client_id: str | None, content: list[UserInput]) -> str | None:
         """The turn that took this message before; `None` if it is new.

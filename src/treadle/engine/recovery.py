@@ -165,6 +165,12 @@ def calls_to_repeat(stored: StoredThread, waits: Callable[[str], bool]) -> list[
     ]
 
 
+def agents_waited_for(stored: StoredThread) -> list[str]:
+    """The agents that a thread was waiting for when its server ended."""
+    calls = _left_calls(stored)
+    return [id_ for call in calls for id_ in _agents_waited_for(call, stored.meta.id)]
+
+
 def _open_asks(stored: StoredThread) -> dict[str, AskOpened]:
     return {
         id_: ask
@@ -295,7 +301,7 @@ def _hear(entries: _Entries, stored: StoredThread, turn: Turn | None) -> None:
         records: list[AnyRecord] = [*entries.remember(*given.items), InputTaken(given.id)]
         item: ThreadItem | None = given.output
         if given.content:
-            item = UserMessageThreadItem(given.content, id=uuid7(), client_id=given.client_id)
+            item = message_item(given)
             if not stored.meta.preview:
                 stored.meta = msgspec.structs.replace(stored.meta, preview=preview(item))
         if item is None or turn is None or given.turn_id != turn.id:
@@ -303,6 +309,29 @@ def _hear(entries: _Entries, stored: StoredThread, turn: Turn | None) -> None:
         else:
             entries.show(turn, item, *records)
     stored.inputs.clear()
+
+
+def message_item(given: InputGiven) -> UserMessageThreadItem:
+    """The message of a user that no turn has taken up; its id is the same each time."""
+    return UserMessageThreadItem(given.content, id=given.id, client_id=given.client_id)
+
+
+def show_promised(stored: StoredThread) -> None:
+    """Add what clients were promised to the turns of a thread that is only read.
+
+    Whoever loads the thread settles it in the same way, and stores that.
+    """
+    for given in stored.inputs.values():
+        item = message_item(given) if given.content else given.output
+        if item is None or given.turn_id is None:
+            continue
+        turn = next((turn for turn in stored.turns if turn.id == given.turn_id), None)
+        if turn is None:
+            turn = Turn(
+                given.turn_id, [], "interrupted", error=SERVER_ENDED, root_turn_id=given.turn_id
+            )
+            stored.turns.append(turn)
+        turn.items.append(item)
 
 
 def _end(entries: _Entries, stored: StoredThread, turn: Turn, now_ms: int) -> None:

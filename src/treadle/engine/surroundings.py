@@ -18,7 +18,6 @@ from treadle.model.retry import RetryPolicy
 from treadle.protocol.base import JsonValue
 from treadle.protocol.extension import Budget
 from treadle.protocol.goal import ThreadGoal
-from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.records import AskOpened, ClientMessage, TurnContext
 from treadle.store.thread import ThreadMeta
 from treadle.support.clock import NowMs
@@ -105,10 +104,6 @@ class Surroundings(Protocol):
 
     def waits(self, thread_id: str) -> bool:
         """Whether a thread waits for answers alone, so that its turn outlives its server."""
-        ...
-
-    def past_turn(self, thread: Thread, turn_id: str) -> TurnSnapshot:
-        """A turn of the thread that is over, without its items."""
         ...
 
 

@@ -167,7 +167,7 @@ class Thread(ModelView):
         """The turn that took a message before, perhaps under another server."""
         if self.turn is not None and self.turn.id == turn_id:
             return self.turn.snapshot()
-        return self.around.past_turn(self, turn_id)
+        return self.messages.past_turn(turn_id)
 
     def begin_other(self, kind: TurnKind) -> tuple[Turn, Callable[[], None]]:
         """Accept a turn that no input begins; gives it, and what starts it.

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from treadle.engine.archive import Archive
 from treadle.engine.budget import Meter, meter_of
-from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
+from treadle.engine.errors import EngineError, ThreadNotLoaded
 from treadle.engine.log import EventLog
 from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import Settings
 from treadle.engine.surroundings import Loaded, Models, new_meta
 from treadle.engine.usage import Ledger
-from treadle.model.base import Model, ModelItem
+from treadle.model.base import Model
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -30,8 +31,7 @@ from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
-from treadle.store.journal import Entry, Event, Journal, StorageFailed, StoreError
-from treadle.store.records import HistoryItem
+from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
 from treadle.store.thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
@@ -89,6 +89,7 @@ class Threads(Archive):
         self._mcp: McpSource | None = None
         self._models = models
         self._listeners: dict[str, int] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @cached_property
     def agents(self) -> Agents:
@@ -155,23 +156,39 @@ class Threads(Archive):
         )
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
-        return self._keep(
+        return self.keep(
             journal, Loaded(meta, settings, meter=Meter(budget, "thread") if budget else None)
         )
 
-    def load(self, journal: Journal, stored: StoredThread, settings: Settings) -> Thread:
+    def opening(self, thread_id: str) -> asyncio.Lock:
+        """Hold this while a thread is loaded, moved or removed: all of that takes a while."""
+        return self._opening.setdefault(thread_id, asyncio.Lock())
+
+    async def open(self, thread_id: str, path: str | None = None) -> tuple[Journal, StoredThread]:
+        """Become the writer of a stored thread, and read it beside the event loop."""
+        store = self.store
+        work = partial(store.open_path, path) if path else partial(store.open, thread_id)
+        return await store.run(work, on_abandoned=lambda opened: opened[0].close())
+
+    def load(
+        self,
+        journal: Journal,
+        stored: StoredThread,
+        settings: Settings,
+        waits: Callable[[str], bool],
+    ) -> Thread:
         """Go on with a stored thread.
 
         A turn that its server left behind is ended, unless it waits for an answer: then it goes on
-        waiting.
+        waiting. `waits` tells of its agents whether they do, as `who_waits` found.
         """
         from treadle.engine.recovery import heard_messages, recover
 
-        left = recover(journal, stored, self.clock(), self.waits)
+        left = recover(journal, stored, self.clock(), waits)
         usage = stored.usage
         ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
         ledger.know(stored.response_ids)
-        thread = self._keep(
+        thread = self.keep(
             journal,
             Loaded(
                 stored.meta,
@@ -187,90 +204,19 @@ class Threads(Archive):
             ),
         )
         thread.log.sync_soon()
+        thread.messages.recall(stored.turns)
         if left is not None:
             turn = left.turn_in(thread)
             thread.recall(turn, stored.grants)
             thread.go_on(turn, left.calls)
         return thread
 
-    def fork(
-        self,
-        source: StoredThread,
-        settings: Settings,
-        *,
-        describe: Callable[[ThreadMeta], ThreadMeta],
-        ephemeral: bool = False,
-        last_turn_id: str | None = None,
-        before_turn_id: str | None = None,
-    ) -> tuple[Thread, list[TurnSnapshot]]:
-        """Copy a thread's history into a new one: whole, up to a turn, or before it.
-
-        Raises:
-            TurnNotFound: it has no such turn.
-            StorageFailed: the copy cannot be stored.
-        """
-        origin = source.meta
-        for turn_id in (last_turn_id, before_turn_id):
-            if turn_id is not None and turn_id not in {turn.id for turn in source.turns}:
-                raise TurnNotFound(turn_id)
-
-        def describe_fork(meta: ThreadMeta) -> ThreadMeta:
-            copied = {"name": origin.name, "preview": origin.preview}
-            return describe(msgspec.structs.replace(meta, forked_from_id=origin.id, **copied))
-
-        given = origin.extra or {}
-        budget = given.get("budget")
-        thread = self.start(
-            settings,
-            describe=describe_fork,
-            ephemeral=ephemeral,
-            # The copy may use as much as the whole was given, and is counted anew.
-            budget=None if budget is None else msgspec.convert(budget, Budget),
-            metadata=given.get("metadata"),
-        )
-        entries = self.store.copy_entries(
-            source, thread.id, last_turn_id=last_turn_id, before_turn_id=before_turn_id
-        )
-        return self._begin_with(thread, entries)
-
-    def start_from(
-        self,
-        history: Sequence[ModelItem],
-        settings: Settings,
-        *,
-        describe: Callable[[ThreadMeta], ThreadMeta],
-    ) -> Thread:
-        """Begin a thread whose model remembers a conversation that took place elsewhere."""
-        thread = self.start(settings, describe=describe)
-        return self._begin_with(thread, [HistoryItem(item) for item in history])[0]
-
-    def _begin_with(
-        self, thread: Thread, entries: Sequence[Entry]
-    ) -> tuple[Thread, list[TurnSnapshot]]:
-        """Let a new thread go on from entries of another one."""
-        from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
-
-        try:
-            thread.journal.append(entries)
-        except StorageFailed:
-            self.discard(thread)
-            raise
-        turns = turns_of(entry for entry in entries if isinstance(entry, Event))
-        loaded = Loaded(
-            thread.meta,
-            thread.settings,
-            history_of(entries),
-            usage_of(entries),
-            last=settings_of(entries),
-        )
-        return self._keep(thread.journal, loaded), turns
-
-    def discard(self, thread: Thread) -> None:
+    async def discard(self, thread: Thread) -> None:
         """Let go of a thread that no client knows, and remove what there is of it."""
         self._loaded.pop(thread.id, None)
         thread.close()
         with suppress(OSError, StoreError):
-            self.store.delete(thread.id)
+            await self.store.run(partial(self.store.delete, thread.id))
 
     def get(self, thread_id: str) -> Thread:
         """A thread in memory.
@@ -392,6 +338,7 @@ class Threads(Archive):
     def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
         """Bring the list up to date, and those who wait for the thread."""
         self.agents.turn_ended(thread, turn)
+        thread.messages.recall([turn.snapshot()])
         now = self.clock() // 1000
         thread.meta = msgspec.structs.replace(
             thread.meta,
@@ -417,7 +364,8 @@ class Threads(Archive):
             return thread.snapshot(turns)
         return to_thread(meta, NotLoadedThreadStatus(), turns or [])
 
-    def _keep(self, journal: Journal, loaded: Loaded) -> Thread:
+    def keep(self, journal: Journal, loaded: Loaded) -> Thread:
+        """Have a thread in memory, in place of the one that was there."""
         from treadle.engine.thread import Thread
 
         thread = Thread(journal, loaded, self)

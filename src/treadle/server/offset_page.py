@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from treadle.rpc.errors import InvalidRequest
@@ -18,15 +18,45 @@ def page(
     Raises:
         InvalidRequest: the cursor is not one of ours.
     """
-    start = 0
-    if cursor is not None:
-        if not (cursor.isascii() and cursor.isdigit()):
-            message = f"invalid cursor: {cursor}"
-            raise InvalidRequest(message, kind="invalidCursor", path="cursor")
-        # More digits than any list is long would only cost time to read.
-        start = int(cursor[:20])
+    start = _start(cursor)
     if start > len(items):
-        message = f"cursor {cursor} exceeds total {of} {len(items)}"
-        raise InvalidRequest(message, kind="invalidCursor", path="cursor")
+        raise _beyond(cursor, of, len(items))
     end = len(items) if limit is None else min(start + max(limit, 1), len(items))
     return list(items[start:end]), str(end) if end < len(items) else None
+
+
+def page_of_many(
+    items: Iterable[T], cursor: str | None, limit: int, *, of: str
+) -> tuple[list[T], str | None]:
+    """Do as `page` for a list that is too long to be made whole: no more of it is kept.
+
+    Raises:
+        InvalidRequest: the cursor is not one of ours.
+    """
+    start, end = _start(cursor), _start(cursor) + max(limit, 1)
+    data: list[T] = []
+    count = 0
+    for item in items:
+        if count == end:
+            return data, str(end)
+        if count >= start:
+            data.append(item)
+        count += 1
+    if start > count:
+        raise _beyond(cursor, of, count)
+    return data, None
+
+
+def _start(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()):
+        message = f"invalid cursor: {cursor}"
+        raise InvalidRequest(message, kind="invalidCursor", path="cursor")
+    # More digits than any list is long would only cost time to read.
+    return int(cursor[:20])
+
+
+def _beyond(cursor: str | None, of: str, total: int) -> InvalidRequest:
+    message = f"cursor {cursor} exceeds total {of} {total}"
+    return InvalidRequest(message, kind="invalidCursor", path="cursor")

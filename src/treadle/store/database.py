@@ -1,110 +1,204 @@
-"""The index's database: its tables, and how it is opened, shared and thrown away."""
+"""The index's database: its tables, and how it is opened, shared, replaced and done without."""
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from treadle.store.folding import mentions
+from treadle.store.schema import create_tables
+from treadle.support.file_lock import locked
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "treadle.sqlite"
-VERSION: Final = 1
-BUSY_SECONDS: Final = 5.0
+DAMAGED_NAME: Final = FILE_NAME + ".damaged"
+SUFFIXES: Final = ("", "-wal", "-shm")
+# How long a change waits for another process that changes the index, and for other threads.
+BUSY_SECONDS: Final = 1.0
+OPEN_SECONDS: Final = 5.0
 
-# `shelf` is 0 for threads that lists show, 1 for archived ones, 2 for those without a message.
-# Every list is a walk along one index: equal shelf (and folder), then time and id.
-SCHEMA: Final = """
-create table files (
-    path text primary key, folder text not null, mtime_ns integer not null,
-    size integer not null, thread_id text, segment text not null
-) without rowid;
-create index files_by_folder on files (folder);
-create index files_by_thread on files (thread_id, segment);
-create index files_by_segment on files (segment) where segment <> '';
-create table folders (path text primary key, mtime_ns integer not null) without rowid;
-create table names (id text primary key, name text) without rowid;
-create table state (key text primary key, value integer not null) without rowid;
-create table threads (
-    number integer primary key, id text not null unique, path text not null,
-    shelf integer not null, created_at integer not null, updated_at integer not null,
-    recency_at integer not null, cwd text not null, source_kind text not null,
-    provider text not null, originator text, parent_id text,
-    preview text not null, name text not null, meta blob not null,
-    spoken integer not null default 0
-);
-create index by_created on threads (shelf, created_at, id);
-create index by_updated on threads (shelf, updated_at, id);
-create index by_recency on threads (shelf, recency_at, id);
-create index by_cwd_created on threads (shelf, cwd, created_at, id);
-create index by_cwd_updated on threads (shelf, cwd, updated_at, id);
-create index by_parent on threads (parent_id) where parent_id is not null;
-create virtual table titles using fts5 (
-    preview, name, content='threads', content_rowid='number', tokenize='trigram'
-);
-create trigger title_added after insert on threads begin
-    insert into titles (rowid, preview, name) values (new.number, new.preview, new.name);
-end;
-create trigger title_removed after delete on threads begin
-    insert into titles (titles, rowid, preview, name)
-        values ('delete', old.number, old.preview, old.name);
-    delete from messages where thread = old.number;
-end;
-create trigger title_changed after update of preview, name on threads begin
-    insert into titles (titles, rowid, preview, name)
-        values ('delete', old.number, old.preview, old.name);
-    insert into titles (rowid, preview, name) values (new.number, new.preview, new.name);
-end;
-create table messages (
-    number integer primary key, thread integer not null, text text not null
-);
-create index messages_by_thread on messages (thread);
-create virtual table speech using fts5 (
-    text, content='messages', content_rowid='number', tokenize='trigram'
-);
-create trigger message_added after insert on messages begin
-    insert into speech (rowid, text) values (new.number, new.text);
-end;
-create trigger message_removed after delete on messages begin
-    insert into speech (speech, rowid, text) values ('delete', old.number, old.text);
-end;
-"""
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class IndexBusy(Exception):
+    """Somebody else is changing the index for longer than this one waits."""
+
+
+class IndexDamaged(sqlite3.DatabaseError):
+    """A row of the index is not what was put in."""
+
+
+def is_busy(error: Exception) -> bool:
+    """Tell whether an error only says that another process was first."""
+    return isinstance(error, IndexBusy) or _code(error) in _BUSY
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error is one of the database, rather than of what it was asked."""
+    if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.ProgrammingError):
+        return False
+    if _code(error) == sqlite3.SQLITE_ERROR:
+        return any(words in str(error) for words in ("no such", "vtable", "has no column"))
+    return not is_busy(error)
+
+
+def _code(error: Exception) -> int:
+    code = getattr(error, "sqlite_errorcode", None)
+    # Extended codes have the plain one in their lowest byte.
+    return -1 if code is None else int(code) & 0xFF
+
+
+@dataclass(slots=True)
+class _Opened:
+    writer: sqlite3.Connection
+    # The same connection if the database is in memory.
+    reader: sqlite3.Connection
+    # Which file it is: another process may have put a new one in its place.
+    file: tuple[int, int] | None
 
 
 class Database:
-    """One connection, shared by the threads of this process; other processes have their own."""
+    """Two connections of this process: changes never keep lists waiting, in any process.
+
+    For use in worker threads: every call may wait for the disk or for another process.
+    """
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME
-        self.lock = threading.RLock()
+        self._opened: _Opened | None = None
+        self._in_memory = False
+        self._is_closed = False
+        # Grows with each replacement: who failed with an older one has nothing to replace.
+        self.generation = 0
+        self._writing = threading.RLock()
+        self._reading = threading.RLock()
+        self._opening = threading.RLock()
+        self._writer_thread: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened, so that it can be read whoever changes it."""
+        return self._opened is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Read; inside of `writing` what was changed there is seen."""
+        if self._writer_thread == threading.get_ident():
+            yield self._open().writer
+            return
+        if self._in_memory:
+            with self._writing:
+                yield self._open().writer
+            return
+        with self._reading:
+            yield self._open().reader
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Change several things at once, or nothing; may be nested.
+
+        Raises:
+            IndexBusy: somebody else changes the index for too long.
+        """
+        if self._writer_thread == threading.get_ident():
+            yield self._open().writer
+            return
+        if not self._writing.acquire(timeout=BUSY_SECONDS):
+            raise IndexBusy
+        try:
+            connection = self._open().writer
+            _begin(connection)
+            self._writer_thread = threading.get_ident()
+            try:
+                yield connection
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("rollback")
+                raise
+            finally:
+                self._writer_thread = None
+            connection.execute("commit")
+        finally:
+            self._writing.release()
+
+    def replace(self, generation: int, error: Exception, *, in_memory: bool = False) -> None:
+        """Go on with a new database; whatever is wrong with this one, the files have it all.
+
+        On a full disk it is one in memory.
+        """
+        with self._writing, self._reading, self._opening:
+            if self.generation != generation or self._is_closed:
+                return
+            in_memory |= _code(error) == sqlite3.SQLITE_FULL
+            file = self._disconnect()
+            self.generation += 1
+            if in_memory:
+                self._in_memory = True
+                logger.warning("index kept in memory", extra={"reason": str(error)})
+                return
+            logger.warning("index replaced", extra={"reason": str(error)})
+            with self._alone():
+                if file is None or file == self._file():
+                    self._move_away()
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._writing, self._reading, self._opening:
+            self._is_closed = True
+            self._disconnect()
+
+    def _disconnect(self) -> tuple[int, int] | None:
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return None
+        for connection in (opened.reader, opened.writer):
+            with suppress(sqlite3.Error):
+                connection.close()
+        return opened.file
+
+    def _open(self) -> _Opened:
+        opened = self._opened
+        if opened is not None:
+            return opened
+        with self._opening:
+            if self._is_closed:
+                raise IndexBusy
+            if self._opened is None:
+                self._opened = self._open_memory() if self._in_memory else self._open_file()
+            return self._opened
+
+    def _open_memory(self) -> _Opened:
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.create_function("mentions", 2, mentions, deterministic=True)
+        create_tables(connection)
+        return _Opened(connection, connection, None)
+
+    def _open_file(self) -> _Opened:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One at a time: two processes that make a database ready collide without waiting.
-        with _locked(self._path.with_name(FILE_NAME + ".lock")):
-            self.connection = self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            return self._connect()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        with self._alone():
+            with suppress(OSError):
+                # Made by hand, since SQLite would let others read it. An existing one is not
+                # touched: closing any descriptor of it would end this process's locks on it.
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            writer = self._connect()
+            try:
+                create_tables(writer)
+                return _Opened(writer, self._connect(), self._file())
+            except BaseException:
+                writer.close()
                 raise
-            # It holds nothing that the files do not: a new one costs only time.
-            logger.warning("index replaced", extra={"reason": str(error)})
-            for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(FILE_NAME + suffix).unlink(missing_ok=True)
-            return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        with suppress(FileExistsError):
-            # Made by hand, since SQLite would let others read it. An existing one is not touched:
-            # closing any descriptor of it would end the locks that this process has on it.
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(
             self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -112,74 +206,43 @@ class Database:
             connection.execute("pragma journal_mode = wal")
             # A crash of the machine may lose the last changes, which the files still have.
             connection.execute("pragma synchronous = normal")
-            _create_tables(connection)
+            connection.create_function("mentions", 2, mentions, deterministic=True)
         except BaseException:
             connection.close()
             raise
         return connection
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Change several things at once, or nothing; may be nested."""
-        with self.lock:
-            if self.connection.in_transaction:
-                yield self.connection
-                return
-            self.connection.execute("begin immediate")
-            try:
-                yield self.connection
-            except BaseException:
-                self.connection.execute("rollback")
-                raise
-            self.connection.execute("commit")
+    def _alone(self) -> Iterator[None]:
+        path = self._path.with_name(FILE_NAME + ".lock")
+        with locked(path, seconds=OPEN_SECONDS) as is_alone:
+            if not is_alone:
+                logger.warning("index opened without its lock", extra={"path": str(path)})
+            yield
 
-    def close(self) -> None:
-        """Close the connection."""
-        with self.lock:
-            self.connection.close()
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
+
+    def _move_away(self) -> None:
+        """Keep what is there under another name, once: it may tell what happened to it."""
+        stamp = time.time_ns()
+        for old in self._path.parent.glob(DAMAGED_NAME + "*"):
+            with suppress(OSError):
+                old.unlink()
+        for suffix in SUFFIXES:
+            with suppress(FileNotFoundError):
+                place = self._path.with_name(FILE_NAME + suffix)
+                place.rename(self._path.with_name(f"{DAMAGED_NAME}-{stamp}{suffix}"))
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _begin(connection: sqlite3.Connection) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    if _version(connection) == VERSION:
-        return
-    connection.execute("begin immediate")
-    try:
-        # Another process may have been first.
-        if _version(connection) != VERSION:
-            _refuse_other_version(connection)
-            for statement in _statements():
-                connection.execute(statement)
-            connection.execute(f"pragma user_version = {VERSION}")
-    except BaseException:
-        connection.execute("rollback")
+        connection.execute("begin immediate")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            raise IndexBusy from error
         raise
-    connection.execute("commit")
-
-
-def _refuse_other_version(connection: sqlite3.Connection) -> None:
-    if _version(connection) != 0:
-        raise sqlite3.DatabaseError("made by another version")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("pragma user_version").fetchone()
-    return int(version)
-
-
-def _statements() -> Iterator[str]:
-    statement = ""
-    for line in SCHEMA.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

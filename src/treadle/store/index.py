@@ -5,18 +5,21 @@ It holds nothing that the rollout files do not say; `scan` keeps the two in line
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from treadle.protocol.source import SessionSource, SessionSourceDetail, SubAgentSource
-from treadle.store.database import Database
+from treadle.store.database import Database, IndexDamaged
+from treadle.store.folding import fold, places_of
 from treadle.store.journal import BadCursor
+from treadle.store.lines import encode
 from treadle.store.thread import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -25,6 +28,7 @@ from treadle.store.thread import (
     ThreadPage,
     ThreadQuery,
 )
+from treadle.support.json_text import replace_lone_surrogates
 
 LISTED, ARCHIVED, HIDDEN = 0, 1, 2
 INTERACTIVE: Final = ("cli", "vscode")
@@ -37,6 +41,14 @@ SUB_AGENTS: Final = (
 # The trigram index needs three characters to go by.
 MIN_INDEXED: Final = 3
 SNIPPET_CHARS: Final = 60
+MAX_PHRASE_CHARS: Final = 32
+# How much of a first message, and of a title, can be searched for in a list.
+MAX_TITLE_CHARS: Final = 64 * 1024
+
+# The end of the year 9999.
+_MAX_MS: Final = 253_402_300_799_999
+# The time that a list goes by, the id, the path and the rest.
+_Found: TypeAlias = tuple[int, str, str | bytes, bytes]
 
 _metas: Final = msgspec.json.Decoder(ThreadMeta)
 
@@ -58,6 +70,18 @@ class Row:
         if self.meta.archived:
             return ARCHIVED
         return LISTED if self.has_message else HIDDEN
+
+    @property
+    def light(self) -> Row:
+        """The row as the index gives it: without what only a loaded thread needs."""
+        meta = msgspec.structs.replace(
+            self.meta,
+            base_instructions=None,
+            developer_instructions=None,
+            dynamic_tools=None,
+            extra=None,
+        )
+        return replace(self, meta=meta)
 
 
 def source_kind(source: SessionSource) -> str:
@@ -85,28 +109,26 @@ class Index:
     def put(self, row: Row) -> None:
         """Add a thread, or replace what is known about it."""
         meta = row.meta
-        light = msgspec.structs.replace(
-            meta,
-            base_instructions=None,
-            developer_instructions=None,
-            dynamic_tools=None,
-            extra=None,
-        )
-        values = {
+        # The path is in a column, since it may hold what JSON cannot.
+        light = msgspec.structs.replace(row.light.meta, path=None)
+        values: dict[str, object] = {
             "id": meta.id,
-            "path": meta.path or "",
+            "path": stored_path(meta.path or ""),
             "shelf": row.shelf,
-            "created_at": row.created_ms,
-            "updated_at": row.updated_ms,
-            "recency_at": row.recency_ms,
-            "cwd": meta.cwd,
+            "created_at": _time(row.created_ms),
+            "updated_at": _time(row.updated_ms),
+            "recency_at": _time(row.recency_ms),
+            "cwd": storable(meta.cwd),
             "source_kind": source_kind(meta.source),
-            "provider": meta.model_provider,
-            "originator": meta.originator,
-            "parent_id": meta.parent_thread_id,
-            "meta": msgspec.json.encode(light),
+            "provider": storable(meta.model_provider),
+            "originator": meta.originator and storable(meta.originator),
+            "parent_id": meta.parent_thread_id and storable(meta.parent_thread_id),
+            "meta": encode(light),
         }
-        titles = {"preview": meta.preview, "name": meta.name or ""}
+        titles: dict[str, object] = {
+            "preview": storable(meta.preview[:MAX_TITLE_CHARS]),
+            "name": storable((meta.name or "")[:MAX_TITLE_CHARS]),
+        }
         with self._database.writing() as connection:
             known = connection.execute(
                 "select preview, name from threads where id = ?", (meta.id,)
@@ -121,15 +143,16 @@ class Index:
 
     def get(self, thread_id: str) -> Row | None:
         """Find a thread."""
-        with self._database.lock:
-            found = self._database.connection.execute(
-                "select shelf, created_at, updated_at, recency_at, meta from threads where id = ?",
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select shelf, created_at, updated_at, recency_at, path, meta from threads"
+                " where id = ?",
                 (thread_id,),
             ).fetchone()
         if found is None:
             return None
-        shelf, created, updated, recency, blob = found
-        meta = _metas.decode(blob)
+        shelf, created, updated, recency, path, blob = found
+        meta = _meta(path, blob)
         return Row(meta, created, updated, recency, shelf == LISTED or bool(meta.preview))
 
     def remove(self, thread_id: str) -> None:
@@ -139,8 +162,8 @@ class Index:
 
     def name(self, thread_id: str) -> tuple[str | None] | None:
         """Give the title of a thread in a tuple, or nothing if it never had one."""
-        with self._database.lock:
-            found = self._database.connection.execute(
+        with self._database.reading() as connection:
+            found = connection.execute(
                 "select name from names where id = ?", (thread_id,)
             ).fetchone()
         return None if found is None else (found[0],)
@@ -172,29 +195,28 @@ class Index:
         rows = list(islice(ordered, limit + 1))
         more, rows = len(rows) > limit, rows[:limit]
         return ThreadPage(
-            [_metas.decode(blob) for _, _, blob in rows],
+            [_meta(path, blob) for _, _, path, blob in rows],
             next_cursor=_cursor(rows[-1]) if more else None,
             backwards_cursor=_cursor(rows[0]) if rows else None,
         )
 
-    def _walk(self, sql: str, values: Sequence[object]) -> list[tuple[int, str, bytes]]:
-        with self._database.lock:
-            return self._database.connection.execute(sql, values).fetchall()
+    def _walk(self, sql: str, values: Sequence[object]) -> list[_Found]:
+        with self._database.reading() as connection:
+            return connection.execute(sql, values).fetchall()
 
     def snippet(self, thread_id: str, term: str) -> str:
         """Give the words of a thread around the first mention of something."""
-        with self._database.lock:
-            texts = self._database.connection.execute(
-                "select text from messages where thread ="
-                " (select number from threads where id = ?) order by number",
-                (thread_id,),
-            )
-            for (text,) in texts:
-                at = text.casefold().find(term.casefold())
-                if at >= 0:
-                    start = max(0, at - SNIPPET_CHARS)
-                    return str(text[start : at + len(term) + SNIPPET_CHARS])
-        return ""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select text from messages where mentions(text, ?) and thread ="
+                " (select number from threads where id = ?) order by number limit 1",
+                (fold(term), thread_id),
+            ).fetchone()
+        if found is None:
+            return ""
+        (text,) = found
+        at = next(places_of(term, text), 0)
+        return str(text[max(0, at - SNIPPET_CHARS) : at + len(term) + SNIPPET_CHARS])
 
     def close(self) -> None:
         """Close the database."""
@@ -228,7 +250,7 @@ def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequ
         conditions.append(condition)
         values += given
     sql = (
-        f"select {key}, id, meta from threads where {' and '.join(conditions)}"  # noqa: S608  no text of a client is in it
+        f"select {key}, id, path, meta from threads where {' and '.join(conditions)}"  # noqa: S608  no text of a client is in it
         f" order by {key} {query.sort_direction}, id {query.sort_direction} limit ?"
     )
     return sql, [*values, limit]
@@ -268,16 +290,61 @@ def _one_of(column: str, values: Sequence[str]) -> tuple[str, Sequence[object]]:
 
 
 def _mentions(term: str, *, table: str, columns: Sequence[str]) -> tuple[str, Sequence[object]]:
+    term = term.replace("\0", "")
     if len(term) < MIN_INDEXED:
         escaped = term.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         tests = " or ".join(f"{column} like ? escape '\\'" for column in columns)
         return f"({tests})", [f"%{escaped}%"] * len(columns)
-    phrase = '"' + term.replace('"', '""').replace("\0", "") + '"'
+    # A phrase costs memory for each of its characters times the length of a message: the beginning
+    # leads to few messages, and these are looked through.
+    phrase = '"' + term[:MAX_PHRASE_CHARS].replace('"', '""') + '"'
     # As a subquery: a join would walk all threads by time and look each up.
-    return f"number in (select rowid from {table} where {table} match ?)", [phrase]  # noqa: S608  our own table names
+    found = f"number in (select rowid from {table} where {table} match ?)"  # noqa: S608  our own table names
+    if len(term) <= MAX_PHRASE_CHARS:
+        return found, [phrase]
+    tests = " or ".join(f"mentions({column}, ?)" for column in columns)
+    return f"{found} and ({tests})", [phrase, *[fold(term)] * len(columns)]
 
 
-def _cursor(row: tuple[int, str, bytes]) -> str:
+def stored_path(path: str) -> str | bytes:
+    """Give a path as the database holds it: as bytes if it is not text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path
+
+
+def path_of(stored: object) -> str:
+    """Give a path that the database holds."""
+    if not isinstance(stored, (str, bytes)):
+        raise IndexDamaged("a path is not one")
+    return os.fsdecode(stored)
+
+
+def storable(text: str) -> str:
+    """Give a text without the halves of surrogate pairs that no database can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return replace_lone_surrogates(text)
+    return text
+
+
+def _time(ms: int) -> int:
+    """Give a time that the database can hold: a file may name any."""
+    return max(min(ms, _MAX_MS), -_MAX_MS)
+
+
+def _meta(path: str | bytes, blob: bytes) -> ThreadMeta:
+    try:
+        meta = _metas.decode(blob)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise IndexDamaged(str(error)) from error
+    return msgspec.structs.replace(meta, path=path_of(path) or None)
+
+
+def _cursor(row: _Found) -> str:
     return f"{row[0]}|{row[1]}"
 
 

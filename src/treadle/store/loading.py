@@ -41,30 +41,6 @@ class Loaded:
     last_ordinal: int
 
 
-def load(
-    path: Path,
-    *,
-    files_named: FilesNamed,
-    last_turn_id: str | None = None,
-    before_turn_id: str | None = None,
-    pending: Pending | None = None,
-) -> Loaded:
-    """Read a thread, as a whole or up to a turn; `pending` are lines that follow its file's.
-
-    Raises:
-        ThreadNotFound: the file is gone.
-        ThreadCorrupt: it does not begin as a rollout does.
-        ThreadTooLarge: it is larger than what is kept in memory.
-    """
-    with ThreadFile(
-        path,
-        files_named=files_named,
-        last_turn_id=last_turn_id,
-        before_turn_id=before_turn_id,
-    ) as file:
-        return file.load(pending)
-
-
 class ThreadFile:
     """The file of a thread, for as long as somebody reads it: `load` reads on from the last time.
 
@@ -78,10 +54,14 @@ class ThreadFile:
         files_named: FilesNamed,
         last_turn_id: str | None = None,
         before_turn_id: str | None = None,
+        pending: Callable[[], Pending | None] = lambda: None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._files_named = files_named
         self._cut = (last_turn_id, before_turn_id)
+        # Gives lines of the thread that follow those of the file, and those that it gave last.
+        self._pending = pending
+        self._taken: Pending | None = None
         self._file = RolloutFile(path)
         self._replay: Replay | None = None
         # Up to where it was read, and how long it was then: a last line may not be whole yet.
@@ -106,18 +86,22 @@ class ThreadFile:
     @property
     def is_current(self) -> bool:
         """Whether nothing was appended since the last `load`."""
-        return self._file.size == self._size
+        return self._file.size == self._size and self._pending() == self._taken
 
-    def load(self, pending: Pending | None = None) -> Loaded:
+    def load(self) -> Loaded:
         """Give the thread as the file tells it now, and the lines that follow.
 
         Raises:
             ThreadCorrupt: it does not begin as a rollout does.
             ThreadTooLarge: it is larger than what is kept in memory.
         """
+        if self._taken is not None:
+            # Lines that the disk had refused may stand in the file by now.
+            self._replay, self._offset = None, 0
+        pending = self._taken = self._pending()
         size = self._file.size if pending is None else pending[0]
         if size > MAX_ROLLOUT_BYTES:
-            raise ThreadTooLarge(str(self._path), size=size, limit=MAX_ROLLOUT_BYTES)
+            raise ThreadTooLarge(str(self.path), size=size, limit=MAX_ROLLOUT_BYTES)
         lines = self._lines(size)
         replay = self._replay
         if replay is None:
@@ -129,11 +113,11 @@ class ThreadFile:
         return Loaded(replay.result(), replay.last_ordinal)
 
     def _begin(self, first: Line | None) -> Replay:
-        session = session_meta(first, self._path)
+        session = session_meta(first, self.path)
         assert first is not None  # noqa: S101  session_meta has refused it otherwise
-        meta = to_meta(session, first, self._path)
+        meta = to_meta(session, first, self.path)
         replay = Replay(meta, last_turn_id=self._cut[0], before_turn_id=self._cut[1])
-        bases = _bases(session, self._path, self._files_named)
+        bases = _bases(session, self.path, self._files_named)
         try:
             for file, end in bases:
                 replay.feed(_base_lines(file, end))
@@ -156,7 +140,7 @@ class ThreadFile:
                 yield line
             elif is_whole and piece.strip():
                 # A last one that is not whole may be one that is being written right now.
-                extra = {"path": str(self._path), "end": end}
+                extra = {"path": str(self.path), "end": end}
                 logger.warning("rollout line skipped", extra=extra)
 
 

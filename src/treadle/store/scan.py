@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.store.database import Database
+from treadle.store.database import Database, IndexBusy
 from treadle.store.files import ARCHIVED, SESSIONS
-from treadle.store.index import Index, Row
+from treadle.store.folders import newest_first, rollouts_in, segment_of, state_of
+from treadle.store.index import HIDDEN, LISTED, Index, Row, path_of, storable, stored_path
 from treadle.store.names import read_names
 from treadle.store.reading import RolloutFile
 from treadle.store.rollout import SessionMeta
@@ -41,57 +45,86 @@ SHARE: Final = 0.05
 MAX_BASES: Final = 64
 
 
+# What is known of a file: its path, time and size, and the thread in it.
+_Known: TypeAlias = tuple[str | bytes, int, int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file that was read, and what it says; nothing if it is no rollout."""
+
+    path: Path
+    stat: os.stat_result
+    row: Row | None
+
+
 class Scanner:
     """Brings the index up to date, as cheaply as it can."""
 
-    def __init__(self, home: Path, database: Database, index: Index) -> None:
+    def __init__(
+        self, home: Path, database: Database, index: Index, *, held: Collection[str]
+    ) -> None:
         self._home = home
         self._database = database
         self._index = index
+        # The threads that this process writes: what their files say, their writers say first.
+        self._held = held
+        # Several requests may look at the files at once; one look serves them all.
+        self._lock = threading.RLock()
+        self._batch: list[_Seen] = []
         self._is_swept = False
         self._next_look = 0.0
         # The file that was looked at last, of those that are looked at in turn.
-        self._place = ""
+        self._place: str | bytes = ""
 
-    def refresh(self, held: Collection[str] = ()) -> None:
-        """Find what others changed; `held` are the threads that only we write."""
-        self.read_names()
-        if not self._is_swept:
-            self._folders()
-            self._sweep(held)
-            return
-        self._look_into(islice(self._days(), RECENT_FOLDERS))
-        self._check(self._recent(), held)
-        begun = time.monotonic()
-        if begun >= self._next_look:
-            self._folders()
-            self._check(self._next_few(), held)
-            now = time.monotonic()
-            self._next_look = now + (now - begun) / SHARE
+    def reset(self) -> None:
+        """Trust nothing that is known: the index was replaced, or a change of it was lost."""
+        self._is_swept = False
 
-    def check(self, thread_ids: Iterable[str], held: Collection[str] = ()) -> bool:
+    def refresh(self) -> None:
+        """Find what others changed."""
+        with self._lock:
+            if not self._is_swept:
+                self.sweep()
+                return
+            self.read_names()
+            self._look_into(islice(self._days(), RECENT_FOLDERS))
+            self._check(self._recent())
+            begun = time.monotonic()
+            if begun >= self._next_look:
+                self._folders()
+                self._check(self._next_few())
+                now = time.monotonic()
+                self._next_look = now + (now - begun) / SHARE
+
+    def check(self, thread_ids: Iterable[str]) -> bool:
         """Look at the files of some threads; tell whether any had changed."""
-        marks = [thread_id for thread_id in thread_ids if thread_id not in held]
+        marks = [thread_id for thread_id in thread_ids if thread_id not in self._held]
         places = ", ".join("?" * len(marks))
-        with self._database.lock:
-            files = self._database.connection.execute(
+        with self._database.reading() as connection:
+            files = connection.execute(
                 f"select path, mtime_ns, size, thread_id from files where thread_id in ({places})",  # noqa: S608  only question marks
                 marks,
             ).fetchall()
-        return self._check(files, held)
+        with self._lock:
+            return self._check(files)
 
-    def sweep(self, held: Collection[str] = ()) -> None:
+    def sweep(self) -> None:
         """Look at every file."""
-        self.read_names()
-        self._folders()
-        self._sweep(held)
+        with self._lock:
+            self.read_names()
+            self._folders()
+            with self._database.reading() as connection:
+                files = connection.execute(
+                    "select path, mtime_ns, size, thread_id from files"
+                ).fetchall()
+            self._check(files)
+            self._is_swept = True
 
     def read_names(self) -> None:
         """Take in titles that were given since the last look."""
-        with self._database.lock:
-            found = self._database.connection.execute(
-                "select value from state where key = 'names'"
-            ).fetchone()
+        with self._database.reading() as connection:
+            found = connection.execute("select value from state where key = 'names'").fetchone()
         before = 0 if found is None else int(found[0])
         try:
             size = (self._home / "session_index.jsonl").stat().st_size
@@ -111,21 +144,21 @@ class Scanner:
 
     def files_of(self, thread_id: str) -> list[Path]:
         """Give the files of a thread: what a revert began last comes last."""
-        with self._database.lock:
-            found = self._database.connection.execute(
+        with self._database.reading() as connection:
+            found = connection.execute(
                 "select path from files where thread_id = ? order by segment", (thread_id,)
             ).fetchall()
-        return [Path(path) for (path,) in found]
+        return [_path(path) for (path,) in found]
 
     def files_named(self, id_: str) -> list[Path]:
         """Give the files that an id may mean: a thread's, or the one that a revert began."""
-        with self._database.lock:
-            found = self._database.connection.execute(
+        with self._database.reading() as connection:
+            found = connection.execute(
                 "select path from files where segment = ? and segment <> ''"
                 " union all select path from files where thread_id = ?",
                 (id_, id_),
             ).fetchall()
-        return [Path(path) for (path,) in found]
+        return [_path(path) for (path,) in found]
 
     def add(self, path: Path, row: Row, stat: os.stat_result) -> None:
         """Enter a file and what it says."""
@@ -147,12 +180,12 @@ class Scanner:
                 " mtime_ns = excluded.mtime_ns, size = excluded.size,"
                 " thread_id = excluded.thread_id",
                 (
-                    str(path),
-                    str(path.parent),
+                    stored_path(str(path)),
+                    stored_path(str(path.parent)),
                     stat.st_mtime_ns,
                     stat.st_size,
                     thread_id,
-                    _segment(path.name),
+                    storable(segment_of(path.name)),
                 ),
             )
 
@@ -160,7 +193,8 @@ class Scanner:
         """Drop a file that is gone; its thread goes on in an older file, or is gone too."""
         with self._database.writing() as connection:
             found = connection.execute(
-                "delete from files where path = ? returning thread_id", (str(path),)
+                "delete from files where path = ? returning thread_id",
+                (stored_path(str(path)),),
             ).fetchone()
             if found is None or found[0] is None:
                 return
@@ -170,37 +204,56 @@ class Scanner:
                 for other in self.files_of(found[0])[-1:]:
                     self.take(other)
 
-    def take(self, path: Path) -> Row | None:
+    def take(self, path: Path) -> None:
         """Read a file into the index; one that is no rollout is remembered as such."""
-        stat = _state(str(path))
+        with self._lock:
+            self._look_at(path)
+            self._enter_batch()
+
+    def _look_at(self, path: Path) -> None:
+        """Read a file; it is entered with the next batch."""
+        stat, row = state_of(str(path)), None
         if stat is None:
             self.forget(path)
-            return None
+            return
         try:
             with RolloutFile(path) as file:
                 # Before it is read: what is appended meanwhile shows by another size.
                 stat = file.stat()
                 archived = path.parent.name == ARCHIVED
                 row = summarize(file, archived=archived, find_base=self._find_base)
+        except (sqlite3.Error, IndexBusy):
+            raise
         except Exception as error:  # noqa: BLE001  boundary: one file must not hide the others
-            self._skip(path, error)
-            # Without a note it is read again the next time.
-            if not is_shortage(error):
-                self.note(path, None, stat)
-            return None
-        self.add(path, row, stat)
-        return row
+            _log_skipped(path, error)
+            if is_shortage(error):
+                # Without a note it is read again the next time.
+                return
+        self._batch.append(_Seen(path, stat, row))
+        if len(self._batch) >= BATCH:
+            self._enter_batch()
 
-    def _skip(self, path: Path, error: Exception) -> None:
-        logger.warning("file skipped", extra={"path": str(path), "reason": str(error)})
+    def _enter_batch(self) -> None:
+        """Enter what was read: in one transaction, during which no file is read."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        with self._database.writing():
+            for seen in batch:
+                if seen.row is None:
+                    self.note(seen.path, None, seen.stat)
+                elif seen.row.meta.id not in self._held:
+                    self.add(seen.path, seen.row, seen.stat)
 
     def _find_base(self, session: SessionMeta, depth: int = 0) -> Row | None:
         """Look at the file that another one begins in."""
         base = session.history_base
         if base is None or depth > MAX_BASES:
             return None
+        # It may be among those that were read just now.
+        self._enter_batch()
         for path in self.files_named(base.thread_id):
-            if _segment(path.name) not in ("", base.thread_id):
+            if segment_of(path.name) not in ("", base.thread_id):
                 continue
             try:
                 with RolloutFile(path) as file:
@@ -209,48 +262,50 @@ class Scanner:
                         archived=False,
                         find_base=lambda inner: self._find_base(inner, depth + 1),
                     )
+            except (sqlite3.Error, IndexBusy):
+                raise
             except Exception as error:
                 if is_shortage(error):
                     raise
-                self._skip(path, error)
+                _log_skipped(path, error)
         return None
 
-    def _recent(self) -> list[tuple[str, int, int, str]]:
-        with self._database.lock:
-            return self._database.connection.execute(
-                "select files.path, mtime_ns, size, thread_id from threads"
-                " join files on files.path = threads.path where shelf = 0"
-                " order by updated_at desc, threads.id desc limit ?",
-                (RECENT,),
-            ).fetchall()
+    def _recent(self) -> list[_Known]:
+        """Give the files in use lately: of threads that lists show, and of those still empty.
 
-    def _check(
-        self, files: Iterable[tuple[str, int, int, str | None]], held: Collection[str]
-    ) -> bool:
+        The server of an empty one may have been killed after it took the first message.
+        """
+        query = (
+            "select files.path, mtime_ns, size, thread_id from threads"
+            " join files on files.path = threads.path where shelf = ?"
+            " order by updated_at desc, threads.id desc limit ?"
+        )
+        with self._database.reading() as connection:
+            return [
+                row
+                for shelf in (LISTED, HIDDEN)
+                for row in connection.execute(query, (shelf, RECENT))
+            ]
+
+    def _check(self, files: Iterable[_Known]) -> bool:
         changed = False
-        for path, mtime_ns, size, thread_id in files:
-            if thread_id in held:
+        for stored, mtime_ns, size, thread_id in files:
+            if thread_id in self._held:
                 continue
-            stat = _state(path)
+            path = path_of(stored)
+            stat = state_of(path)
             if stat is None:
                 self.forget(Path(path))
                 changed = True
             elif (stat.st_mtime_ns, stat.st_size) != (mtime_ns, size):
-                self.take(Path(path))
+                self._look_at(Path(path))
                 changed = True
+        self._enter_batch()
         return changed
 
-    def _sweep(self, held: Collection[str]) -> None:
-        with self._database.lock:
-            files = self._database.connection.execute(
-                "select path, mtime_ns, size, thread_id from files"
-            ).fetchall()
-        self._check(files, held)
-        self._is_swept = True
-
-    def _next_few(self) -> list[tuple[str, int, int, str | None]]:
-        with self._database.lock:
-            files = self._database.connection.execute(
+    def _next_few(self) -> list[_Known]:
+        with self._database.reading() as connection:
+            files = connection.execute(
                 "select path, mtime_ns, size, thread_id from files where path > ?"
                 " order by path limit ?",
                 (self._place, FEW),
@@ -260,22 +315,23 @@ class Scanner:
 
     def _folders(self) -> None:
         self._look_into(self._days())
-        with self._database.lock:
-            known = self._database.connection.execute("select path from folders").fetchall()
-        for (folder,) in known:
+        with self._database.reading() as connection:
+            known = connection.execute("select path from folders").fetchall()
+        for (stored,) in known:
+            folder = path_of(stored)
             if not os.path.isdir(folder):  # noqa: PTH112 - years of folders, each time
                 self._folder(folder, None)
 
     def _look_into(self, folders: Iterable[str]) -> None:
         """List the folders that have changed since they were listed last."""
         for folder in folders:
-            stat = _state(folder)
+            stat = state_of(folder)
             if stat is None:
                 continue
             mtime_ns = stat.st_mtime_ns
-            with self._database.lock:
-                known = self._database.connection.execute(
-                    "select mtime_ns from folders where path = ?", (folder,)
+            with self._database.reading() as connection:
+                known = connection.execute(
+                    "select mtime_ns from folders where path = ?", (stored_path(folder),)
                 ).fetchone()
             if known != (mtime_ns,):
                 self._folder(folder, mtime_ns)
@@ -283,29 +339,31 @@ class Scanner:
     def _days(self) -> Iterator[str]:
         """Give the folders that hold rollouts: the archive, then the days, the newest first."""
         yield str(self._home / ARCHIVED)
-        for year in _newest_first(str(self._home / SESSIONS)):
-            for month in _newest_first(year):
-                yield from _newest_first(month)
+        for year in newest_first(str(self._home / SESSIONS)):
+            for month in newest_first(year):
+                yield from newest_first(month)
+
+    def all_files(self) -> Iterator[str]:
+        """Give every rollout that there is, the newest first, without the help of the index."""
+        for folder in self._days():
+            yield from sorted(rollouts_in(folder) or (), reverse=True)
 
     def _folder(self, folder: str, mtime_ns: int | None) -> None:
         if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
             # Another file may come within the same tick: look again next time.
             mtime_ns = -1
-        there = _rollouts(folder) if mtime_ns is not None else set()
+        there = rollouts_in(folder) if mtime_ns is not None else set()
         if there is None:
             return
-        with self._database.lock:
-            found = self._database.connection.execute(
-                "select path from files where folder = ?", (folder,)
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select path from files where folder = ?", (stored_path(folder),)
             ).fetchall()
-        known = {path for (path,) in found}
+        known = {path_of(path) for (path,) in found}
         # Oldest first, so that the beginning of a thread is known before what goes on from it.
-        new = sorted(there - known)
-        for start in range(0, len(new), BATCH):
-            # Many in one transaction, but not so many that other processes wait for long.
-            with self._database.writing():
-                for path in new[start : start + BATCH]:
-                    self.take(Path(path))
+        for path in sorted(there - known):
+            self._look_at(Path(path))
+        self._enter_batch()
         for path in known - there:
             self.forget(Path(path))
         self.note_folder(folder, mtime_ns)
@@ -314,66 +372,26 @@ class Scanner:
         """Remember the state in which a folder is known, or that it is gone."""
         with self._database.writing() as connection:
             if mtime_ns is None:
-                connection.execute("delete from folders where path = ?", (folder,))
+                connection.execute("delete from folders where path = ?", (stored_path(folder),))
             elif if_known_as:
                 connection.execute(
                     "update folders set mtime_ns = ? where path = ? and mtime_ns = ?",
-                    (mtime_ns, folder, if_known_as),
+                    (mtime_ns, stored_path(folder), if_known_as),
                 )
             else:
                 connection.execute(
                     "insert into folders (path, mtime_ns) values (?, ?)"
                     " on conflict (path) do update set mtime_ns = excluded.mtime_ns",
-                    (folder, mtime_ns),
+                    (stored_path(folder), mtime_ns),
                 )
 
 
-def _newest_first(folder: str) -> list[str]:
-    """Give the folders in a folder; their names are numbers of one length."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [entry.path for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
-        return []
-    return sorted((path for path in found if os.path.isdir(path)), reverse=True)  # noqa: PTH112 - years of folders, each time
+def _path(stored: str | bytes) -> Path:
+    return Path(path_of(stored))
 
 
-def _rollouts(folder: str) -> set[str] | None:
-    """Give the rollouts in a folder, or nothing if it cannot be read now."""
-    try:
-        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    except OSError as error:
-        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
-        return None
-    found = {f"{folder}/{name}" for name in names if name.startswith("rollout-")}
-    for path in found:
-        if path.endswith(".jsonl.zst"):
-            logger.warning("compressed rollout skipped", extra={"path": path})
-    return {path for path in found if path.endswith(".jsonl")}
-
-
-def _state(path: str) -> os.stat_result | None:
-    """Give the state of what a name leads to, of the link itself if it leads nowhere it can."""
-    try:
-        return os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
-    except FileNotFoundError:
-        return None
-    except OSError:
-        pass
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
-
-
-def _segment(name: str) -> str:
-    """Give the part of a file's name that a revert added, which sorts by time; else nothing."""
-    return name.removesuffix(".jsonl").partition("_")[2]
+def _log_skipped(path: Path, error: Exception) -> None:
+    logger.warning("file skipped", extra={"path": str(path), "reason": str(error)})
 
 
 def _renamed(row: Row, name: str | None) -> Row:

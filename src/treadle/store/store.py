@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -24,7 +25,7 @@ from treadle.store.files import (
 from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
-from treadle.store.loading import Loaded, load
+from treadle.store.loading import Loaded, ThreadFile
 from treadle.store.memory import MemoryJournal
 from treadle.store.names import append_name
 from treadle.store.reading import RolloutFile
@@ -32,8 +33,10 @@ from treadle.store.records import MetadataChanged
 from treadle.store.rollout import decode_line, from_meta, session_meta
 from treadle.store.syncing import FileSync
 from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
+from treadle.store.thread_reader import ThreadReader
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.descriptors import is_shortage
+from treadle.support.workers import OnAbandoned, Workers, ignore
 
 if TYPE_CHECKING:
     from treadle.store.catalog import Catalog
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
 # Numbers above the last one on disk may have been told with deltas, which are not stored. A
 # client must not meet them again with another meaning, so a writer goes on well above.
 SEQ_GAP: Final = 1 << 20
+# How many requests are read and listed for at a time: more would only share the interpreter.
+MAX_WORKERS: Final = 8
+
+T = TypeVar("T")
 
 
 class Store:
@@ -52,6 +59,7 @@ class Store:
         self._clock = clock
         # Lists may be asked for in worker threads, while the event loop writes.
         self._lock = threading.Lock()
+        self._workers = Workers("store", MAX_WORKERS)
         self._opened: Catalog | None = None
         # Folders whose own names are known to be on the disk.
         self._synced_folders: set[Path] = set()
@@ -75,11 +83,12 @@ class Store:
         """
         if ephemeral:
             return MemoryJournal(meta.id)
-        if self._catalog.index.get(meta.id) is not None:
-            raise ThreadExists(meta.id)
         now = self._clock()
         created_ms = now if now // 1000 == meta.created_at else meta.created_at * 1000
         path = rollout_path(self.home, meta.id, created_ms)
+        if self._catalog.has(meta.id) or path.exists():
+            # The index may know of another file: but to ask it is to wait, and ids are new.
+            raise ThreadExists(meta.id)
         meta = msgspec.structs.replace(
             meta,
             session_id=meta.session_id or meta.id,
@@ -130,8 +139,7 @@ class Store:
 
     def open_path(self, path: str) -> tuple[Journal, StoredThread]:
         """Do as `open`, for the thread in the given file."""
-        place = self._existing(path)
-        return self._open(self._id_in(place), place)
+        return self._open(self.id_at(path), self._existing(path))
 
     def _open(self, thread_id: str, path: Path) -> tuple[Journal, StoredThread]:
         lease = Lease.acquire(self.home, thread_id, self._clock())
@@ -197,7 +205,7 @@ class Store:
         """
         path = self._catalog.find(thread_id)
         if not turns:
-            row = self._catalog.index.get(thread_id)
+            row = self._catalog.row(thread_id)
             if row is not None:
                 return StoredThread(row.meta)
         return self._load(path).stored
@@ -207,28 +215,47 @@ class Store:
         stored = self._load(self._existing(path)).stored
         return stored if turns else StoredThread(stored.meta)
 
+    def reader(self, thread_id: str) -> ThreadReader:
+        """Open a thread to read it, as often as it grows; raises `ThreadNotFound`."""
+        return self._reader(self._catalog.find(thread_id))
+
+    def _reader(
+        self, path: Path, *, last_turn_id: str | None = None, before_turn_id: str | None = None
+    ) -> ThreadReader:
+        file = ThreadFile(
+            path,
+            files_named=self._catalog.files_named,
+            last_turn_id=last_turn_id,
+            before_turn_id=before_turn_id,
+            pending=partial(self._catalog.pending, path),
+        )
+        return ThreadReader(file, self._catalog.name)
+
+    def id_at(self, path: str) -> str:
+        """Say which thread is in a file.
+
+        Raises:
+            ThreadNotFound: there is no such file.
+            ThreadCorrupt: it does not begin as a rollout does.
+        """
+        with RolloutFile(place := self._existing(path)) as file:
+            _, piece = file.line_around(0)
+        return session_meta(decode_line(piece or b""), place).id
+
+    async def run(self, work: Callable[[], T], on_abandoned: OnAbandoned[T] = ignore) -> T:
+        """Do something with this store in a worker thread.
+
+        All methods may wait for the disk or other processes; only `create` is for the event loop.
+        """
+        return await self._workers.run_owned(work, on_abandoned)
+
     def is_held(self, thread_id: str) -> bool:
         """Tell whether anybody is the writer of a thread now."""
         return Lease.is_held(self.home, thread_id)
 
-    def _load(
-        self, path: Path, *, last_turn_id: str | None = None, before_turn_id: str | None = None
-    ) -> Loaded:
-        loaded = load(
-            path,
-            files_named=self._catalog.scanner.files_named,
-            last_turn_id=last_turn_id,
-            before_turn_id=before_turn_id,
-            pending=self._catalog.pending(path),
-        )
-        name = self._catalog.index.name(loaded.stored.meta.id)
-        meta = msgspec.structs.replace(
-            loaded.stored.meta,
-            name=loaded.stored.meta.name if name is None else name[0],
-            archived=path.parent.name == ARCHIVED,
-        )
-        loaded.stored.meta = meta
-        return loaded
+    def _load(self, path: Path, **cut: str | None) -> Loaded:
+        with self._reader(path, **cut) as reader:
+            return reader.load()
 
     def _existing(self, path: str) -> Path:
         place = Path(path)
@@ -237,11 +264,6 @@ class Store:
         if not place.is_file():
             raise ThreadNotFound(path)
         return place
-
-    def _id_in(self, path: Path) -> str:
-        with RolloutFile(path) as file:
-            _, piece = file.line_around(0)
-        return session_meta(decode_line(piece or b""), path).id
 
     def copy_entries(
         self,
@@ -306,8 +328,12 @@ class Store:
         return self._move(thread_id, archived=False)
 
     def _move(self, thread_id: str, *, archived: bool) -> ThreadMeta:
+        row = self._catalog.row(thread_id)
+        if row is None:
+            raise ThreadNotFound(thread_id)
+        to = self._catalog.find(thread_id)
         with self._catalog.leased(thread_id):
-            for path in self._catalog.scanner.files_of(thread_id):
+            for path in self._catalog.files_of(thread_id):
                 to = (
                     self.home / ARCHIVED / path.name
                     if archived
@@ -316,10 +342,8 @@ class Store:
                 to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.rename(to)
                 self._catalog.moved(thread_id, path, to)
-        row = self._catalog.index.get(thread_id)
-        if row is None:
-            raise ThreadNotFound(thread_id)
-        return row.meta
+        self._catalog.settle()
+        return msgspec.structs.replace(row.meta, path=str(to), archived=archived)
 
     def delete(self, thread_id: str) -> None:
         """Remove a thread for good.
@@ -331,9 +355,10 @@ class Store:
         self._catalog.find(thread_id)
         with self._catalog.leased(thread_id):
             self._catalog.let_go(thread_id)
-            for path in self._catalog.scanner.files_of(thread_id):
+            for path in self._catalog.files_of(thread_id):
                 path.unlink(missing_ok=True)
-                self._catalog.scanner.forget(path)
+                self._catalog.removed(thread_id, path)
+        self._catalog.settle()
 
     def set_name(self, thread_id: str, name: str | None) -> ThreadMeta:
         """Give a thread a title, whoever writes it now.
@@ -343,7 +368,9 @@ class Store:
         """
         self._catalog.find(thread_id)
         append_name(self.home, thread_id, name, self._clock())
-        return self._catalog.rename(thread_id, name)
+        meta = self._catalog.rename(thread_id, name)
+        self._catalog.settle()
+        return meta
 
     def update_git_info(self, thread_id: str, git_info: GitInfo | None) -> ThreadMeta:
         """Replace the git facts stored with a thread.

@@ -13,11 +13,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+OnAbandoned: TypeAlias = Callable[[R], object]
+
+
+def ignore(_result: object) -> None:
+    """Drop a result that needs no care."""
 
 
 class Workers:
@@ -34,6 +41,15 @@ class Workers:
         returns, so that calls which hang cannot pile up beyond the limit.
         """
         return await asyncio.shield(await self.start(work, *args, **kwargs))
+
+    async def run_owned(self, work: Callable[[], R], on_abandoned: OnAbandoned[R]) -> R:
+        """Do as `run`, and pass on what the function returns after its caller was cancelled."""
+        outcome = await self.start(work)
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            outcome.add_done_callback(partial(_hand_over, on_abandoned))
+            raise
 
     async def start(
         self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
@@ -57,6 +73,11 @@ class Workers:
         self._free.release()
         if not future.cancelled():
             future.exception()  # the caller may have left: nothing is logged as never retrieved
+
+
+def _hand_over(take: OnAbandoned[R], outcome: asyncio.Future[R]) -> None:
+    if not outcome.cancelled() and outcome.exception() is None:
+        take(outcome.result())
 
 
 class _ThreadPerCall(Executor):

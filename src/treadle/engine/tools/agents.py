@@ -103,8 +103,8 @@ class _AgentTool:
         except InvalidInput as error:
             raise ToolRefused(str(error)) from error
 
-    def _find(self, deed: Deed, child_id: str) -> Child:
-        child = self._agents.find(self._thread, child_id)
+    async def _find(self, deed: Deed, child_id: str) -> Child:
+        child = await self._agents.find(self._thread, child_id)
         if child is None:
             deed.end({child_id: NOT_FOUND}, "failed")
             raise ToolRefused(f"agent with id {child_id} not found")
@@ -182,11 +182,14 @@ class SendInput(_AgentTool):
         asked = read_arguments(call, SendArguments)
         given = asked.inputs()
         with Deed("sendInput", call, turn, [asked.target], prompt=words_of(given)) as deed:
-            child = self._find(deed, asked.target)
+            child = await self._find(deed, asked.target)
             if asked.interrupt:
                 await self._agents.interrupt(child)
             files = await self._read_files(turn, given)
-            turn_id = _refusing(lambda: self._agents.send(self._thread, turn, child, given, files))
+            try:
+                turn_id = await self._agents.send(self._thread, turn, child, given, files)
+            except (AgentRefused, EngineError) as refusal:
+                raise ToolRefused(str(refusal)) from refusal
             deed.end({child.id: child.state})
         return _json({"submission_id": turn_id})
 
@@ -216,7 +219,9 @@ class WaitAgent(_AgentTool):
             raise ToolRefused("targets must not be empty")
         limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, asked.timeout_ms or DEFAULT_WAIT_MS))
         with Deed("wait", call, turn, asked.targets) as deed:
-            found = {target: self._agents.find(self._thread, target) for target in asked.targets}
+            found = {
+                target: await self._agents.find(self._thread, target) for target in asked.targets
+            }
             children = [child for child in found.values() if child is not None]
             if len(children) == len(found):
                 turn.waits[call.id] = asked.targets
@@ -247,7 +252,7 @@ class ResumeAgent(_AgentTool):
         asked = read_arguments(call, ResumeArguments)
         with Deed("resumeAgent", call, turn, [asked.id]) as deed:
             try:
-                child = self._agents.resume(self._thread, asked.id)
+                child = await self._agents.resume(self._thread, asked.id)
             except AgentRefused as refusal:
                 deed.end({asked.id: NOT_FOUND}, "failed")
                 raise ToolRefused(str(refusal)) from refusal
@@ -270,7 +275,7 @@ class CloseAgent(_AgentTool):
         """Stop it and let go of it."""
         asked = read_arguments(call, CloseArguments)
         with Deed("closeAgent", call, turn, [asked.target]) as deed:
-            child = self._find(deed, asked.target)
+            child = await self._find(deed, asked.target)
             before = await self._agents.close(child)
             deed.end({child.id: before})
         return _json({"previous_status": word_for(before)})

@@ -40,7 +40,7 @@ def thread_goal_set(
 
 
 @router.request(THREAD_GOAL_GET)
-def thread_goal_get(
+async def thread_goal_get(
     ctx: Context[ClientSession], params: ThreadGoalGetParams
 ) -> ThreadGoalGetResponse:
     """Give the goal, loaded or not."""
@@ -49,7 +49,7 @@ def thread_goal_get(
     if loaded is not None:
         return ThreadGoalGetResponse(loaded.goals.current)
     try:
-        return ThreadGoalGetResponse(threads.store.read(params.thread_id).goal)
+        return ThreadGoalGetResponse((await threads.stored(params.thread_id)).goal)
     except ThreadNotFound as error:
         raise ThreadNotLoaded(params.thread_id) from error
 

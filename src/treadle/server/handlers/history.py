@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -41,31 +41,43 @@ from treadle.protocol.item import AgentMessageThreadItem, ThreadItem, UserMessag
 from treadle.protocol.turn import Turn, TurnItemsView, TurnsPage
 from treadle.server.errors import unknown_thread
 from treadle.server.keyset import cursor_at, page_of
-from treadle.server.offset_page import page
+from treadle.server.offset_page import page_of_many
+from treadle.server.query_limits import check_alternatives, check_term
 from treadle.server.session import ClientSession
+from treadle.store.folding import places_of
 from treadle.store.journal import BadCursor, ThreadNotFound
 from treadle.store.thread import ItemTimes, StoredThread, ThreadQuery
+from treadle.support.threads import give_way
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
+R = TypeVar("R")
+
 MAX_ITEMS_READ: Final = 100
+MAX_OCCURRENCES: Final = 1000
+# Of a thread with so few turns an answer is made at once, without the cost of a worker.
+SMALL: Final = 20
 # How much of a message is shown on either side of what was found in it.
 SNIPPET_CHARACTERS: Final = 80
 
 
 @router.request(THREAD_TURNS_LIST)
-def thread_turns_list(
+async def thread_turns_list(
     ctx: Context[ClientSession], params: ThreadTurnsListParams
 ) -> ThreadTurnsListResponse:
     """List turns, the newest first unless asked otherwise."""
-    turns = turns_page(
-        _turns(ctx, params.thread_id),
-        cursor=params.cursor,
-        limit=params.limit,
-        view=params.items_view,
-        direction=params.sort_direction,
-    )
-    return ThreadTurnsListResponse(turns.data, turns.backwards_cursor, turns.next_cursor)
+
+    def make(stored: StoredThread) -> ThreadTurnsListResponse:
+        turns = turns_page(
+            stored.turns,
+            cursor=params.cursor,
+            limit=params.limit,
+            view=params.items_view,
+            direction=params.sort_direction,
+        )
+        return ThreadTurnsListResponse(turns.data, turns.backwards_cursor, turns.next_cursor)
+
+    return await _made_of(ctx, params.thread_id, make)
 
 
 def turns_page(
@@ -87,11 +99,14 @@ def turns_page(
 
 
 @router.request(THREAD_ITEMS_LIST)
-def thread_items_list(
+async def thread_items_list(
     ctx: Context[ClientSession], params: ThreadItemsListParams
 ) -> ThreadItemsListResponse:
     """List items, the oldest first unless asked otherwise."""
-    stored = _stored(ctx, params.thread_id)
+    return await _made_of(ctx, params.thread_id, partial(_items_page, params))
+
+
+def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadItemsListResponse:
     turns = [turn for turn in stored.turns if params.turn_id in (None, turn.id)]
     entries = _entries(turns, stored.item_times)
     if params.sort_direction == "desc":
@@ -107,20 +122,26 @@ def thread_items_list(
 
 
 @router.request(THREAD_ITEMS_READ)
-def thread_items_read(
+async def thread_items_read(
     ctx: Context[ClientSession], params: ThreadItemsReadParams
 ) -> ThreadItemsReadResponse:
     """Give some items of a turn."""
     if not 1 <= len(params.item_ids) <= MAX_ITEMS_READ:
         raise InvalidInput("itemIds", f"itemIds must contain 1 to {MAX_ITEMS_READ} IDs")
-    stored = _stored(ctx, params.thread_id)
-    turns = [turn for turn in stored.turns if turn.id == params.turn_id]
-    entries = _entries(turns, stored.item_times)
-    return ThreadItemsReadResponse([each for each in entries if each.item.id in params.item_ids])
+    wanted = set(params.item_ids)
+
+    def make(stored: StoredThread) -> ThreadItemsReadResponse:
+        turns = [turn for turn in stored.turns if turn.id == params.turn_id]
+        entries = _entries(turns, stored.item_times)
+        return ThreadItemsReadResponse([each for each in entries if each.item.id in wanted])
+
+    return await _made_of(ctx, params.thread_id, make)
 
 
 @router.request(THREAD_SEARCH)
-def thread_search(ctx: Context[ClientSession], params: ThreadSearchParams) -> ThreadSearchResponse:
+async def thread_search(
+    ctx: Context[ClientSession], params: ThreadSearchParams
+) -> ThreadSearchResponse:
     """Find threads in which something was said."""
     threads = ctx.session.server.threads
     query = ThreadQuery(
@@ -132,7 +153,8 @@ def thread_search(ctx: Context[ClientSession], params: ThreadSearchParams) -> Th
         source_kinds=params.source_kinds,
         mentions=_term(params.search_term),
     )
-    found = threads.store.search(query)
+    check_alternatives(params.source_kinds, "sourceKinds")
+    found = await threads.store.run(partial(threads.store.search, query))
     return ThreadSearchResponse(
         data=[
             ThreadSearchResult(snippet, threads.snapshot(meta))
@@ -144,19 +166,21 @@ def thread_search(ctx: Context[ClientSession], params: ThreadSearchParams) -> Th
 
 
 @router.request(THREAD_SEARCH_OCCURRENCES)
-def thread_search_occurrences(
+async def thread_search_occurrences(
     ctx: Context[ClientSession], params: ThreadSearchOccurrencesParams
 ) -> ThreadSearchOccurrencesResponse:
     """Find where something was said in a thread."""
-    term = re.compile(re.escape(_term(params.search_term)), re.IGNORECASE)
-    found = [
-        occurrence
-        for turn in _turns(ctx, params.thread_id)
-        for item in turn.items
-        for occurrence in _occurrences(turn, item, term)
-    ]
-    data, next_cursor = page(found, params.cursor, params.limit or MAX_ITEMS_READ, of="matches")
-    return ThreadSearchOccurrencesResponse(data, next_cursor)
+    term = _term(params.search_term)
+    limit = min(params.limit or MAX_ITEMS_READ, MAX_OCCURRENCES)
+
+    def make(stored: StoredThread) -> ThreadSearchOccurrencesResponse:
+        found = _places(stored.turns, term)
+        places, next_cursor = page_of_many(found, params.cursor, limit, of="matches")
+        data = [_occurrence(*place, len(term)) for place in places]
+        return ThreadSearchOccurrencesResponse(data, next_cursor)
+
+    stored = await _stored(ctx, params.thread_id)
+    return await ctx.session.server.threads.store.run(partial(make, stored))
 
 
 def viewed(turn: Turn, view: TurnItemsView) -> Turn:
@@ -192,14 +216,20 @@ def _item_key(entry: ThreadItemEntry) -> str:
     return f"{entry.turn_id}/{entry.item.id}"
 
 
-def _turns(ctx: Context[ClientSession], thread_id: str) -> list[Turn]:
-    return _stored(ctx, thread_id).turns
-
-
-def _stored(ctx: Context[ClientSession], thread_id: str) -> StoredThread:
+async def _made_of(
+    ctx: Context[ClientSession], thread_id: str, make: Callable[[StoredThread], R]
+) -> R:
+    """Read a thread and make an answer of it, both beside the event loop."""
     threads = ctx.session.server.threads
+    stored = await _stored(ctx, thread_id)
+    if len(stored.turns) <= SMALL:
+        return make(stored)
+    return await threads.store.run(partial(make, stored))
+
+
+async def _stored(ctx: Context[ClientSession], thread_id: str) -> StoredThread:
     try:
-        return threads.as_it_stands(thread_id)
+        return await ctx.session.server.threads.as_it_stands(thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", thread_id) from error
 
@@ -207,19 +237,27 @@ def _stored(ctx: Context[ClientSession], thread_id: str) -> StoredThread:
 def _term(text: str) -> str:
     if not text.strip():
         raise InvalidInput("searchTerm", "searchTerm must not be empty")
-    return text
+    return check_term(text)
 
 
-def _occurrences(
-    turn: Turn, item: ThreadItem, term: re.Pattern[str]
-) -> Iterator[ThreadSearchOccurrence]:
-    text = _visible(item)
-    for match in term.finditer(text):
-        start = max(0, match.start() - SNIPPET_CHARACTERS)
-        lead = _utf16(text[start : match.start()])
-        where = ThreadSearchTextRange(end=lead + _utf16(match[0]), start=lead)
-        snippet = text[start : match.end() + SNIPPET_CHARACTERS]
-        yield ThreadSearchOccurrence(item.id, snippet, where, cursor_at(turn.id), turn.id)
+def _places(turns: Sequence[Turn], term: str) -> Iterator[tuple[Turn, ThreadItem, str, int]]:
+    """Where a term stands: the turn, the item, its text and the place in it."""
+    for turn in turns:
+        for item in turn.items:
+            text = _visible(item)
+            for place in places_of(term, text):
+                yield turn, item, text, place
+        give_way()
+
+
+def _occurrence(
+    turn: Turn, item: ThreadItem, text: str, place: int, length: int
+) -> ThreadSearchOccurrence:
+    start, end = max(0, place - SNIPPET_CHARACTERS), place + length
+    lead = _utf16(text[start:place])
+    where = ThreadSearchTextRange(end=lead + _utf16(text[place:end]), start=lead)
+    snippet = text[start : end + SNIPPET_CHARACTERS]
+    return ThreadSearchOccurrence(item.id, snippet, where, cursor_at(turn.id), turn.id)
 
 
 def _visible(item: ThreadItem) -> str:

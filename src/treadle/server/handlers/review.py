@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.forking import fork
 from treadle.engine.guardian import overrule
 from treadle.engine.intake import thread_stored
 from treadle.engine.review import begin_review
@@ -40,7 +41,7 @@ async def review_start(
     settings = thread.settings
     task = await resolve(params.target, settings.cwd)
     if params.delivery == "detached":
-        thread = _copy(ctx.session, thread)
+        thread = await _copy(ctx.session, thread)
         await thread_stored(server.threads, thread)
         ctx.after_reply(partial(introduce, ctx.session, thread))
     model = server.configuration.effective(settings.cwd).review_model
@@ -49,7 +50,7 @@ async def review_start(
     return ReviewStartResponse(review_thread_id=thread.id, turn=turn)
 
 
-def _copy(session: ClientSession, thread: Thread) -> Thread:
+async def _copy(session: ClientSession, thread: Thread) -> Thread:
     threads, origin = session.server.threads, thread.meta
 
     def describe(meta: ThreadMeta) -> ThreadMeta:
@@ -61,9 +62,12 @@ def _copy(session: ClientSession, thread: Thread) -> Thread:
             git_info=origin.git_info,
         )
 
-    source = threads.stored(thread.id)
+    source = await threads.stored(thread.id)
     is_ephemeral = origin.ephemeral
-    return threads.fork(source, thread.settings, describe=describe, ephemeral=is_ephemeral)[0]
+    copy, _ = await fork(
+        threads, source, thread.settings, describe=describe, ephemeral=is_ephemeral
+    )
+    return copy
 
 
 @router.request(THREAD_APPROVE_GUARDIAN_DENIED_ACTION)

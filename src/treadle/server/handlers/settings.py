@@ -58,7 +58,7 @@ def thread_settings_update(
 
 
 @router.request(THREAD_ROLLBACK)
-def thread_rollback(
+async def thread_rollback(
     ctx: Context[ClientSession], params: ThreadRollbackParams
 ) -> ThreadRollbackResponse:
     """Drop the last turns, as clients of 0.118 ask for it."""
@@ -66,16 +66,18 @@ def thread_rollback(
     thread = threads.get(params.thread_id)
     if params.num_turns < 1:
         raise InvalidInput("numTurns", "numTurns must be >= 1")
-    turns = threads.roll_back(thread, num_turns=params.num_turns)
+    turns = await threads.roll_back(thread, num_turns=params.num_turns)
     ctx.after_reply(partial(thread.accounts.tell, thread.id, turns[-1].id if turns else ""))
     return ThreadRollbackResponse(thread.snapshot(turns))
 
 
 @router.request(THREAD_REVERT)
-def thread_revert(ctx: Context[ClientSession], params: ThreadRevertParams) -> ThreadRevertResponse:
+async def thread_revert(
+    ctx: Context[ClientSession], params: ThreadRevertParams
+) -> ThreadRevertResponse:
     """Drop a turn and all after it."""
     threads = ctx.session.server.threads
     thread = threads.get(params.thread_id)
-    turns = threads.roll_back(thread, before_turn_id=params.before_turn_id)
+    turns = await threads.roll_back(thread, before_turn_id=params.before_turn_id)
     turns_cursor, items_cursor = backwards_cursors(turns)
     return ThreadRevertResponse(thread.snapshot(), items_cursor, turns_cursor)

@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.forking import fork, start_from
 from treadle.engine.git import read_git_info
 from treadle.engine.intake import thread_stored
 from treadle.engine.settings import Settings
@@ -40,7 +41,6 @@ from treadle.server.handlers.history import backwards_cursors, turns_page
 from treadle.server.handshake import PROTOCOL_VERSION, describe
 from treadle.server.session import ClientSession
 from treadle.server.settings import start_settings, stored_settings
-from treadle.store.journal import Journal
 from treadle.store.thread import StoredThread, ThreadMeta
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -72,17 +72,15 @@ async def thread_resume(
 ) -> ThreadResumeResponse:
     """Load a stored thread, or join one that is loaded, and subscribe the client to it."""
     threads = ctx.session.server.threads
-    thread = _find(ctx.session, params)
-    if thread is None and params.history:
-        thread = _from_history(ctx.session, params)
+    thread_id = await _named(ctx.session, params)
+    if params.history and threads.find(thread_id) is None:
+        thread, turns = await _from_history(ctx.session, params), list[Turn]()
         await thread_stored(threads, thread)
-        turns: list[Turn] = []
-    elif thread is None:
-        thread, turns = _load(ctx.session, params)
     else:
-        _check_cursor(params, thread.log.last_seq)
-        _take_tools(thread, params)
-        turns = threads.turns(thread)
+        # Clients may ask for one thread at the same time: the first one loads it.
+        async with threads.opening(thread_id):
+            thread, turns = await _joined(ctx.session, thread_id, params)
+    # No wait from here on: what is published next must reach the client that joins.
     # Whoever names the last event it saw is told the rest; everybody else has it in the answer.
     ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
     wants_turns = not params.exclude_turns and params.after_seq is None
@@ -101,24 +99,38 @@ async def thread_resume(
     )
 
 
-def _find(session: ClientSession, params: ThreadResumeParams) -> Thread | None:
-    """The thread that is meant, if it is loaded."""
+async def _named(session: ClientSession, params: ThreadResumeParams) -> str:
+    """The id of the thread that is meant."""
     threads = session.server.threads
-    loaded = threads.find(params.thread_id)
-    if loaded is None and params.path and not params.history:
-        return threads.find(threads.store.read_path(params.path, turns=False).meta.id)
-    return loaded
+    if threads.find(params.thread_id) is None and params.path and not params.history:
+        return await threads.store.run(partial(threads.store.id_at, params.path))
+    return params.thread_id
 
 
-def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, list[Turn]]:
+async def _joined(
+    session: ClientSession, thread_id: str, params: ThreadResumeParams
+) -> tuple[Thread, list[Turn]]:
+    threads = session.server.threads
+    while (thread := threads.find(thread_id)) is not None:
+        _check_cursor(params, thread.log.last_seq)
+        turns = await threads.turns(thread)
+        if threads.find(thread_id) is thread:
+            _take_tools(thread, params)
+            return thread, turns
+    return await _load(session, params)
+
+
+async def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, list[Turn]]:
     """Load a thread, and tell everybody that it is there."""
     server = session.server
-    journal, stored = _open(session, params)
+    journal, stored = await server.threads.open(params.thread_id, params.path)
     try:
+        _check_archived(stored)
         _check_cursor(params, journal.last_seq)
         settings = stored_settings(server.configuration, stored, params)
-        thread = server.threads.load(journal, stored, _for_client(session, settings))
-    except Exception:
+        waits = await server.threads.who_waits(stored)
+        thread = server.threads.load(journal, stored, _for_client(session, settings), waits)
+    except BaseException:
         journal.close()
         raise
     _take_tools(thread, params)
@@ -134,7 +146,7 @@ def _take_tools(thread: Thread, params: ThreadResumeParams) -> None:
         give_tools(thread, params.dynamic_tools)
 
 
-def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
+async def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
     """Begin a thread from a history that the client kept itself."""
     server = session.server
     asked = ThreadStartParams(
@@ -153,7 +165,8 @@ def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
         dynamic_tools=params.dynamic_tools,
     )
     items = msgspec.to_builtins(params.history or [])
-    return server.threads.start_from(
+    return await start_from(
+        server.threads,
         items,
         _for_client(session, start_settings(server.configuration, asked)[0]),
         describe=partial(_describe, session, asked),
@@ -164,9 +177,10 @@ def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
 async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> ThreadForkResponse:
     """Copy a thread into a new one and subscribe the client to it."""
     server = ctx.session.server
-    source = server.threads.stored(params.thread_id, params.path)
+    source = await server.threads.stored(params.thread_id, params.path)
     settings = stored_settings(server.configuration, source, params)
-    thread, turns = server.threads.fork(
+    thread, turns = await fork(
+        server.threads,
         source,
         _for_client(ctx.session, settings),
         describe=partial(_describe, ctx.session, params),
@@ -238,17 +252,13 @@ def _join(session: ClientSession, thread: Thread, after: int | None) -> None:
         session.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(thread.id))
 
 
-def _open(session: ClientSession, params: ThreadResumeParams) -> tuple[Journal, StoredThread]:
-    store = session.server.threads.store
-    journal, stored = store.open_path(params.path) if params.path else store.open(params.thread_id)
+def _check_archived(stored: StoredThread) -> None:
     if stored.meta.archived:
-        journal.close()
         id_ = stored.meta.id
         raise InvalidRequest(
             f"session {id_} is archived. Unarchive it first with thread/unarchive.",
             kind="threadArchived",
         )
-    return journal, stored
 
 
 S = TypeVar("S", ThreadStartResponse, ThreadResumeResponse, ThreadForkResponse)

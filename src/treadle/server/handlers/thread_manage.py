@@ -59,36 +59,37 @@ from treadle.protocol.thread_manage import (
 from treadle.rpc.errors import InvalidRequest
 from treadle.server.errors import unknown_thread
 from treadle.server.keyset import page_of
+from treadle.server.query_limits import check_alternatives, check_term
 from treadle.server.session import ClientSession
 from treadle.store.journal import ThreadNotFound
+from treadle.store.records import MetadataChanged
 from treadle.store.thread import ThreadQuery
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 
 @router.request(THREAD_READ)
-def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> ThreadReadResponse:
+async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> ThreadReadResponse:
     """Read a thread without loading it."""
     threads = ctx.session.server.threads
     loaded = threads.find(params.thread_id)
-    if loaded is not None:
-        turns = threads.turns(loaded) if params.include_turns else []
-        return ThreadReadResponse(loaded.snapshot(turns))
+    if loaded is not None and not params.include_turns:
+        return ThreadReadResponse(loaded.snapshot([]))
     try:
-        if params.include_turns:
-            stored = threads.as_it_stands(params.thread_id)
-        else:
-            stored = threads.store.read(params.thread_id, turns=False)
+        if not params.include_turns:
+            return ThreadReadResponse(threads.snapshot(await threads.meta(params.thread_id)))
+        stored = await threads.as_it_stands(params.thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", params.thread_id) from error
     return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
 
 
 @router.request(THREAD_LIST)
-def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> ThreadListResponse:
+async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> ThreadListResponse:
     """List stored threads, a page at a time."""
     threads = ctx.session.server.threads
     cwd = [params.cwd] if isinstance(params.cwd, str) else params.cwd
+    _check_query(params, cwd)
     key = params.sort_key or "created_at"
     query = ThreadQuery(
         cursor=params.cursor,
@@ -106,12 +107,21 @@ def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> Thread
         excluded_thread_ids=params.excluded_thread_ids,
         use_state_db_only=params.use_state_db_only,
     )
-    page = threads.store.list(query)
+    page = await threads.store.run(partial(threads.store.list, query))
     return ThreadListResponse(
         data=[threads.snapshot(meta) for meta in page.data],
         backwards_cursor=page.backwards_cursor,
         next_cursor=page.next_cursor,
     )
+
+
+def _check_query(params: ThreadListParams, cwd: list[str] | None) -> None:
+    check_term(params.search_term or "")
+    check_alternatives(cwd, "cwd")
+    check_alternatives(params.model_providers, "modelProviders")
+    check_alternatives(params.source_kinds, "sourceKinds")
+    check_alternatives(params.originators, "originators")
+    check_alternatives(params.excluded_thread_ids, "excludedThreadIds")
 
 
 @router.request(THREAD_LOADED_LIST)
@@ -125,7 +135,7 @@ def thread_loaded_list(
 
 
 @router.request(THREAD_NAME_SET)
-def thread_name_set(
+async def thread_name_set(
     ctx: Context[ClientSession], params: ThreadSetNameParams
 ) -> ThreadSetNameResponse:
     """Give a thread a title, loaded or not."""
@@ -136,18 +146,18 @@ def thread_name_set(
     changed = ThreadNameUpdatedNotification(params.thread_id, name)
     loaded = threads.find(params.thread_id)
     if loaded is None:
-        threads.store.set_name(params.thread_id, name)
+        await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
         ctx.after_reply(partial(threads.announce, n.THREAD_NAME_UPDATED, changed))
     else:
         if not loaded.meta.ephemeral:
-            threads.store.set_name(params.thread_id, name)
+            await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
         loaded.meta = msgspec.structs.replace(loaded.meta, name=name)
         ctx.after_reply(partial(loaded.log.tell, n.THREAD_NAME_UPDATED, changed))
     return ThreadSetNameResponse()
 
 
 @router.request(THREAD_METADATA_UPDATE)
-def thread_metadata_update(
+async def thread_metadata_update(
     ctx: Context[ClientSession], params: ThreadMetadataUpdateParams
 ) -> ThreadMetadataUpdateResponse:
     """Change what is stored about a thread's repository."""
@@ -157,10 +167,14 @@ def thread_metadata_update(
     if params.git_info is None:
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
     loaded = threads.find(params.thread_id)
-    meta = loaded.meta if loaded else threads.store.read(params.thread_id, turns=False).meta
+    meta = loaded.meta if loaded else await threads.meta(params.thread_id)
     git_info = _patched(meta.git_info, params.git_info)
-    if not meta.ephemeral:
-        threads.store.update_git_info(params.thread_id, git_info)
+    if loaded is None:
+        update = partial(threads.store.update_git_info, params.thread_id, git_info)
+        async with threads.opening(params.thread_id):
+            await threads.store.run(update)
+    elif not meta.ephemeral:
+        loaded.journal.append([MetadataChanged(git_info)])
     meta = msgspec.structs.replace(meta, git_info=git_info)
     if loaded is not None:
         loaded.meta = meta
@@ -187,21 +201,23 @@ async def thread_archive(
 ) -> ThreadArchiveResponse:
     """Put a thread away; a turn that runs in it is interrupted."""
     threads = ctx.session.server.threads
-    await _let_go(ctx, params.thread_id)
-    threads.store.archive(params.thread_id)
+    async with threads.opening(params.thread_id):
+        await _let_go(ctx, params.thread_id)
+        await threads.store.run(partial(threads.store.archive, params.thread_id))
     told = ThreadArchivedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_ARCHIVED, told))
     return ThreadArchiveResponse()
 
 
 @router.request(THREAD_UNARCHIVE)
-def thread_unarchive(
+async def thread_unarchive(
     ctx: Context[ClientSession], params: ThreadUnarchiveParams
 ) -> ThreadUnarchiveResponse:
     """Bring a thread back."""
     threads = ctx.session.server.threads
     try:
-        meta = threads.store.unarchive(params.thread_id)
+        async with threads.opening(params.thread_id):
+            meta = await threads.store.run(partial(threads.store.unarchive, params.thread_id))
     except ThreadNotFound as error:
         words = "no archived rollout found for thread id"
         raise unknown_thread(words, params.thread_id) from error
@@ -216,10 +232,11 @@ async def thread_delete(
 ) -> ThreadDeleteResponse:
     """Remove a thread for good; a turn that runs in it is interrupted."""
     threads = ctx.session.server.threads
-    loaded = threads.find(params.thread_id)
-    await _let_go(ctx, params.thread_id)
-    if loaded is None or not loaded.meta.ephemeral:
-        threads.store.delete(params.thread_id)
+    async with threads.opening(params.thread_id):
+        loaded = threads.find(params.thread_id)
+        await _let_go(ctx, params.thread_id)
+        if loaded is None or not loaded.meta.ephemeral:
+            await threads.store.run(partial(threads.store.delete, params.thread_id))
     await asyncio.to_thread(remove_outputs, threads.home, params.thread_id)
     told = ThreadDeletedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_DELETED, told))

@@ -1,0 +1,56 @@
+"""The folders that hold rollouts, whatever else lies in them."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+logger = logging.getLogger(__name__)
+
+
+def newest_first(folder: str) -> list[str]:
+    """Give the folders in a folder; their names are numbers of one length."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry.path for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
+        return []
+    return sorted((path for path in found if os.path.isdir(path)), reverse=True)  # noqa: PTH112 - years of folders, each time
+
+
+def rollouts_in(folder: str) -> set[str] | None:
+    """Give the rollouts in a folder, or nothing if it cannot be read now."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError as error:
+        logger.warning("folder skipped", extra={"path": folder, "reason": str(error)})
+        return None
+    found = {f"{folder}/{name}" for name in names if name.startswith("rollout-")}
+    for path in found:
+        if path.endswith(".jsonl.zst"):
+            logger.warning("compressed rollout skipped", extra={"path": path})
+    return {path for path in found if path.endswith(".jsonl")}
+
+
+def state_of(path: str) -> os.stat_result | None:
+    """Give the state of what a name leads to, of the link itself if it leads nowhere it can."""
+    try:
+        return os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def segment_of(name: str) -> str:
+    """Give the part of a file's name that a revert added, which sorts by time; else nothing."""
+    return name.removesuffix(".jsonl").partition("_")[2]

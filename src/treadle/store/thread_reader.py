@@ -1,0 +1,65 @@
+"""Reading a thread that may grow meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import msgspec
+
+from treadle.store.files import ARCHIVED
+from treadle.store.loading import Loaded, ThreadFile
+from treadle.store.thread import StoredThread
+
+NameOf: TypeAlias = Callable[[str], tuple[str | None] | None]
+
+
+class ThreadReader:
+    """A thread as its file and the index tell it; the first `read` belongs in a worker thread.
+
+    A later one takes only as long as what was appended since.
+    """
+
+    def __init__(self, file: ThreadFile, name_of: NameOf) -> None:
+        self._file = file
+        self._name_of = name_of
+        self._name: tuple[str | None] | None = None
+        self._is_begun = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was appended since the last `read`."""
+        return self._file.is_current
+
+    def read(self) -> StoredThread:
+        """Give the thread as it is stored now."""
+        return self.load().stored
+
+    def load(self) -> Loaded:
+        """Give the thread, and what its next writer must know."""
+        loaded = self._file.load()
+        meta = loaded.stored.meta
+        if not self._is_begun:
+            self._name, self._is_begun = self._name_of(meta.id), True
+        loaded.stored.meta = msgspec.structs.replace(
+            meta,
+            name=meta.name if self._name is None else self._name[0],
+            archived=self._file.path.parent.name == ARCHIVED,
+        )
+        return loaded

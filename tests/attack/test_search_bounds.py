@@ -1,0 +1,157 @@
+"""A search costs memory and time in proportion to what is stored, not to that times the term."""
+
+from __future__ import annotations
+
+import resource
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.harness.model_server import says
+from tests.harness.threads import Client, Stage
+from tests.store.builders import Clock, Writer, meta
+from treadle.protocol.base import JsonValue
+from treadle.server.query_limits import MAX_TERM_CHARACTERS
+from treadle.store import speech
+from treadle.store.store import Store
+from treadle.store.thread import ThreadQuery
+
+LIMIT = MAX_TERM_CHARACTERS
+
+
+async def spoken(stage: Stage, client: Client, text: str) -> str:
+    stage.model.plays(says("ok"))
+    thread_id = await client.start()
+    await client.run(thread_id, text)
+    return thread_id
+
+
+async def found(client: Client, term: str) -> list[JsonValue]:
+    answer = await client.ask("thread/search", {"searchTerm": term})
+    data: list[JsonValue] = answer["data"]
+    return data
+
+
+async def test_long_terms_are_refused_by_name_limit_and_length(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await spoken(stage, client, "hello")
+    term = "x" * (LIMIT + 1)
+    for method, params in {
+        "thread/search": {"searchTerm": term},
+        "thread/list": {"searchTerm": term},
+        "thread/searchOccurrences": {"searchTerm": term, "threadId": thread_id},
+    }.items():
+        refused = await client.refusal(method, params)
+        assert (
+            refused.message == f"searchTerm must have at most {LIMIT} characters, not {LIMIT + 1}"
+        )
+        assert (refused.kind, refused.data["path"]) == ("invalidParams", "searchTerm")
+
+
+@pytest.mark.parametrize("field", ["cwd", "modelProviders", "originators", "excludedThreadIds"])
+async def test_long_filters_are_refused_and_spoil_nothing(stage: Stage, field: str) -> None:
+    """More values than a statement of the database can have would read as damage."""
+    client = await stage.client()
+    thread_id = await spoken(stage, client, "hello")
+    refused = await client.refusal("thread/list", {field: [f"v{n}" for n in range(40_000)]})
+    assert refused.message == f"{field} must have at most 1000 entries, not 40000"
+    listing = await client.ask("thread/list", {})
+    assert [thread["id"] for thread in listing["data"]] == [thread_id]
+    assert list(stage.home.glob("treadle.sqlite.damaged*")) == []
+
+
+@pytest.mark.parametrize("length", [2, 3, 31, 32, 33, 200, LIMIT])
+async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: int) -> None:
+    client = await stage.client()
+    text = "".join(f"Word{number:05}é" for number in range(600))
+    thread_id = await spoken(stage, client, text)
+    await spoken(stage, client, text[:30] + "something else")
+    term = text[10 : 10 + length]
+
+    hits = await found(client, term.upper())
+    assert thread_id in [hit["thread"]["id"] for hit in hits]
+    assert all(term.lower() in hit["snippet"].lower() for hit in hits)
+    if length > 32:
+        assert [hit["thread"]["id"] for hit in hits] == [thread_id]
+        assert await found(client, term[:-1] + "#") == []
+    listing = await client.ask("thread/list", {"searchTerm": term})
+    assert thread_id in [thread["id"] for thread in listing["data"]]
+
+
+@pytest.mark.parametrize(
+    "term", ['"""', "\0\0\0", "\0a\0b\0c", "***", "NEAR(", "%_\\", "AND OR NOT", "ab*"]
+)
+async def test_terms_are_no_syntax(stage: Stage, term: str) -> None:
+    client = await stage.client()
+    thread_id = await spoken(stage, client, f"before {term} after")
+    await found(client, term)
+    await client.ask("thread/list", {"searchTerm": term})
+    hits = await found(client, "before")
+    assert [hit["thread"]["id"] for hit in hits] == [thread_id]
+    assert list(stage.home.glob("treadle.sqlite.damaged*")) == []
+
+
+async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> None:
+    client = await stage.client()
+    for _ in range(3):
+        await spoken(stage, client, "a" * 1_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert len(await found(client, "a" * LIMIT)) == 3
+    assert await found(client, "a" * (LIMIT - 1) + "b") == []
+
+    # In kilobytes: the messages themselves are read, but no table of term times message is made.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+async def test_occurrences_without_end_are_given_by_pages(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await spoken(stage, client, "Aa" * 300_000)
+    asked = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
+    tracemalloc.start()
+    try:
+        answer = await client.ask("thread/searchOccurrences", asked)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (len(answer["data"]), answer["nextCursor"]) == (1000, "1000")
+    assert max(len(each["snippet"]) for each in answer["data"]) <= 161
+    assert peak < 40_000_000
+    asked |= {"cursor": "599999"}
+    rest = await client.ask("thread/searchOccurrences", asked)
+    assert (len(rest["data"]), rest.get("nextCursor")) == (1, None)
+    refused = await client.refusal("thread/searchOccurrences", {**asked, "cursor": "700000"})
+    assert refused.message == "cursor 700000 exceeds total matches 600000"
+
+
+async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
+    """With a search that begins again after each character this would take minutes."""
+    client = await stage.client()
+    thread_id = await spoken(stage, client, "ab" * 500_000)
+    asked = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
+    answer = await client.ask("thread/searchOccurrences", asked)
+    assert answer["data"] == []
+
+
+def test_what_is_indexed_of_a_message_and_of_a_thread_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speech, "MAX_CHARS", 1000)
+    monkeypatch.setattr(speech, "MAX_THREAD_CHARS", 5000)
+    clock = Clock()
+    store = Store(tmp_path / "threads", clock=clock)
+    journal = store.create(meta(clock))
+    writer = Writer(journal, clock)
+    writer.turn("early " + "x" * 2000 + " beyond", "ok")
+    for _ in range(10):
+        writer.turn("y" * 1000, "ok")
+    writer.turn("late", "ok")
+
+    def hits(term: str) -> int:
+        return len(store.search(ThreadQuery(mentions=term)).page.data)
+
+    assert [hits(term) for term in ("early", "beyond", "yyyy", "late")] == [1, 0, 1, 0]
+    journal.close()
+    store.close()
