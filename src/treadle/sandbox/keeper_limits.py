@@ -92,7 +92,8 @@ class Limits:
         self._folders = folders if "reserve" in self._limits else []
         self._wait = 1.0
         self._next_walk = self._earliest = time.monotonic() + self._wait
-        self._next_disk = 0.0 if self._folders else float("inf")
+        # Not at once: most commands are over by then.
+        self._next_disk = time.monotonic() + _SOONEST if self._folders else float("inf")
         self._disk_wait = _SOONEST
         self._free: list[int] = []
 
