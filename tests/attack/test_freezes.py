@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.harness.model_server import calls, patches, says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
+from treadle.engine import agent, skills, view
 from treadle.engine import input as engine_input
 from treadle.engine.commands import rule_writing
 from treadle.engine.patch import work
@@ -27,6 +29,7 @@ from treadle.engine.patch.effort import (
 from treadle.engine.patch.files import MAX_FOLDERS
 from treadle.protocol.base import JsonValue
 from treadle.server import files as server_files
+from treadle.server import skills as server_skills
 from treadle.server.session import MAX_FILE_REQUESTS
 
 MEBIBYTE = 1024 * 1024
@@ -345,3 +348,56 @@ async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
         await client.end_of(turn_id)
 
     assert "touch" in (stage.home / "rules" / "default.rules").read_text()
+
+
+# -- what a folder says to agents
+
+
+@pytest.mark.parametrize(
+    ("module", "step"), [(view, "read_project_docs"), (server_skills, "find_skills")]
+)
+async def test_other_clients_are_served_while_skills_and_documents_are_read(
+    stage: Stage, module: ModuleType, step: str
+) -> None:
+    skill = stage.workspace / ".agents" / "skills" / "x" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: x\ndescription: x\n---\n")
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says("ok"))
+    with stalled(module, step) as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        assert await other.ask("thread/loaded/list", {})
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
+
+
+def test_a_folder_of_skills_is_looked_at_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skills, "MAX_ENTRIES", 50)
+    for number in range(10):
+        for below in range(10):
+            (tmp_path / "root" / f"{number}" / f"{below}").mkdir(parents=True)
+
+    assert 50 <= len(list(skills.skill_folders(tmp_path / "root"))) <= 61
+
+
+async def test_other_clients_are_served_while_an_answer_is_checked_against_its_schema(
+    stage: Stage,
+) -> None:
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says('"' + "a" * 2000 + '!"'), says('"b"', number=2))
+    with stalled(agent, "validate") as stall:
+        turn_id = await client.begin(thread_id, outputSchema={"pattern": "^(a+)+$"})
+        await stall.reached()
+        assert await other.ask("thread/loaded/list", {})
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
+    assert len(stage.model.requests) == 2

@@ -132,6 +132,7 @@ class Agent:
                 for call in self._left_calls:
                     carry_out(call)
         else:
+            await self._thread.look_around()
             self._thread.tell_context(self._turn)
             self._thread.mcp.tell_instructions(self._turn)
         needs_more = True
@@ -185,6 +186,7 @@ class Agent:
         notes = await self._take_notes(list(thread.history.items))
         if not notes.strip():
             raise TurnFailed(TurnError("the model gave no notes to go on from"))
+        await thread.look_around()
         thread.compact(notes)
         turn.complete_item(item)
         turn.log.tell(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))

@@ -98,6 +98,7 @@ async def conduct(thread: Thread, turn: Turn, ask: Callable[[], Awaitable[bool]]
     """
     about = turn.aside.about if turn.aside is not None else ""
     turn.complete_item(EnteredReviewModeThreadItem(uuid7(), about))
+    await thread.look_around()
     thread.remember(turn, *thread.context_items())
     for said in turn.waiting:
         thread.hear(turn, said)

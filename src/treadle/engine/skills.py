@@ -6,7 +6,9 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,6 +22,9 @@ from treadle.support.files import read_file
 NAME: Final = "SKILL.md"
 MAX_DEPTH: Final = 6
 MAX_FOLDERS: Final = 2000
+MAX_ENTRIES: Final = 20_000
+"""Entries of folders that are looked at for one root."""
+
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_NAME_CHARACTERS: Final = 64
 _ORDER: Final[Mapping[SkillScope, int]] = {"repo": 0, "user": 1, "system": 2, "admin": 3}
@@ -145,16 +150,35 @@ def skill_folders(root: Path) -> Iterator[Path]:
     if not root.is_dir():
         return
     seen: set[str] = set()
-    start = str(root)
-    for folder, below, _ in os.walk(start, followlinks=True):
+    left = MAX_ENTRIES
+    waiting = [(str(root), 0)]
+    while waiting and len(seen) < MAX_FOLDERS:
+        folder, depth = waiting.pop()
         real = os.path.realpath(folder)
-        if real in seen or len(seen) == MAX_FOLDERS:
-            below.clear()
+        if real in seen:
             continue
         seen.add(real)
         yield Path(real)
-        is_deepest = folder.removeprefix(start).count(os.sep) == MAX_DEPTH
-        below[:] = [] if is_deepest else sorted(name for name in below if name[0] != ".")
+        if depth < MAX_DEPTH and left > 0:
+            looked_at, below = _folders_in(folder, left)
+            left -= looked_at
+            waiting += [(f"{folder}/{name}", depth + 1) for name in sorted(below, reverse=True)]
+
+
+def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
+    """How many entries of a folder were looked at, up to a limit, and the folders among them."""
+    found: list[str] = []
+    count = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, limit):
+                count += 1
+                with suppress(OSError):  # a link that leads nowhere
+                    if not entry.name.startswith(".") and entry.is_dir():
+                        found.append(entry.name)
+    except OSError:
+        pass  # it went away, or may not be read
+    return count, found
 
 
 def _head(path: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -40,6 +40,14 @@ if TYPE_CHECKING:
     from treadle.store.thread import ThreadMeta
 
 
+class _Folder(NamedTuple):
+    """What a working folder says to agents: its skills, and its AGENTS.md files."""
+
+    cwd: str
+    skills: str | None
+    docs: ProjectDocs
+
+
 class ModelView:
     """The part of a thread that speaks to the model; the thread itself is the rest."""
 
@@ -61,6 +69,7 @@ class ModelView:
         # What the model was told of skills; not set where an earlier server told it.
         self._skills: str | UnsetType | None = UNSET
         self._added: dict[str, AdditionalContextEntry] = {}
+        self._seen: _Folder | None = None
 
     def settings_of(self, turn: Turn) -> Settings:
         """What a turn runs under: the thread's settings and the turn's own changes."""
@@ -213,10 +222,25 @@ class ModelView:
         return self._describe(self._skills_now())
 
     def _describe(self, skills: str | None) -> list[ModelItem]:
-        return describe(self.settings, self.project_docs(), skills, self.around.clock())
+        return describe(self.settings, self._folder().docs, skills, self.around.clock())
 
     def _skills_now(self) -> str | None:
-        return instructions.skills(self.around.skills(self.settings.cwd))
+        return self._folder().skills
+
+    async def look_around(self) -> None:
+        """Read what the folder says to agents, in a worker thread: it may be large, or slow."""
+        cwd = self.settings.cwd
+        self._seen = await self.around.file_workers.run(self._look, cwd)
+
+    def _look(self, cwd: str) -> _Folder:
+        docs = read_project_docs(Path(cwd), home=self.around.home)
+        return _Folder(cwd, instructions.skills(self.around.skills(cwd)), docs)
+
+    def _folder(self) -> _Folder:
+        """What the folder says to agents, as it was last seen."""
+        if self._seen is None or self._seen.cwd != self.settings.cwd:
+            self._seen = self._look(self.settings.cwd)
+        return self._seen
 
     def _tell_skills(self, turn: Turn) -> None:
         """Tell the model which skills there are, if it was told of others before."""

@@ -103,7 +103,10 @@ class DynamicTool:
             raise
         _complete(turn, item, answer)
         settings = self._thread.settings_of(turn)
-        parts = _parts(answer.content_items, takes_images=traits_of(settings.model).takes_images)
+        takes_images = traits_of(settings.model).takes_images
+        # Off the loop: pictures are decoded to see whether they are some.
+        workers = self._thread.around.file_workers
+        parts = await workers.run(_parts, answer.content_items, takes_images=takes_images)
         return _output(parts, settings.shell.max_output_tokens or DEFAULT_TOKENS)
 
     async def _ask(self, turn: Turn, item: DynamicToolCallThreadItem) -> DynamicToolCallResponse:
