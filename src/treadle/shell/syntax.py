@@ -310,7 +310,13 @@ class _Parser(WordReader):
             raise NotUnderstood
         self._at = match.end()
         operator = match[2]
+        # bash ends the operator `>&-` here, whatever follows; other shells read a word.
+        if operator in {"<&", ">&"} and self.peek() == "-" and self.peek_bare() != "-":
+            raise NotUnderstood
         self.skip_blanks()
+        # This would begin a comment.
+        if self.peek() == "#":
+            raise NotUnderstood
         begin = self._at
         target = self.read_word()
         if operator in {"<<", "<<-"}:
@@ -334,7 +340,9 @@ class _Parser(WordReader):
             # A line that ends like this is joined with the next, which then does not end the text.
             if "\\\n" in body:
                 raise NotUnderstood
-            _Parser(body, self.found, self._depth).read_expandable()
+            inner = _Parser(body, self.found, self._depth)
+            inner.read_expandable()
+            self.has_control = self.has_control or inner.has_control
 
 
 def _is_plain(command: Simple) -> bool:
