@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from tests.harness.descriptors import with_limit
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
 T = TypeVar("T")
@@ -88,13 +89,18 @@ def _listening(text: str) -> str | None:
 
 
 @contextmanager
-def listening(home: Path, *arguments: str, **extra: str) -> Iterator[ServerProcess]:
+def listening(
+    home: Path, *arguments: str, descriptors: int | None = None, **extra: str
+) -> Iterator[ServerProcess]:
     """Run `treadle app-server` on a socket until the block ends."""
     env = environment(home, **extra)
     stderr = home / "stderr"
     with stderr.open("wb") as file:
+        command = [TREADLE, "app-server", *arguments]
+        if descriptors is not None:
+            command = with_limit(descriptors, descriptors, command)
         process = subprocess.Popen(
-            [TREADLE, "app-server", *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=file,

@@ -22,6 +22,7 @@ from treadle.support import logs
 from treadle.support.descriptors import raise_descriptor_limit
 
 if TYPE_CHECKING:
+    from treadle.transport.admission import ConnectionLimits
     from treadle.transport.unix import UnixListener
     from treadle.transport.websocket import WebSocketListener
 
@@ -141,7 +142,7 @@ async def _open(
     if url.startswith("ws:"):
         listener = await _listen_websocket(parse_listen(url), options)
     else:
-        listener = await _listen_unix(url.removeprefix("unix://"))
+        listener = await _listen_unix(url.removeprefix("unix://"), options)
     return server.serve(listener), listener.close
 
 
@@ -159,7 +160,8 @@ async def _listen_websocket(address: WebSocketAddress, options: ServerOptions) -
             audience=options.ws_audience,
             max_clock_skew_seconds=options.ws_max_clock_skew_seconds,
         )
-        listener = WebSocketListener(address.host, address.port, auth=auth)
+        limits = _limits(options)
+        listener = WebSocketListener(address.host, address.port, auth=auth, limits=limits)
         await listener.start()
     except (AuthConfigError, OSError) as error:
         raise StartError(error) from error
@@ -182,12 +184,22 @@ def _print_banner(host: str, port: int, *, has_auth: bool) -> None:
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-async def _listen_unix(path: str) -> UnixListener:
+def _limits(options: ServerOptions) -> ConnectionLimits:
+    from treadle.transport.admission import ConnectionLimits
+
+    return ConnectionLimits.default(
+        total=options.max_connections,
+        strangers=options.max_strangers,
+        initialize_seconds=options.initialize_timeout_seconds,
+    )
+
+
+async def _listen_unix(path: str, options: ServerOptions) -> UnixListener:
     from treadle.transport.unix import SocketPathError, UnixListener
 
     home = Path(home_folder())
     socket = Path(path) if path else home / "app-server-control" / "app-server-control.sock"
-    listener = UnixListener(socket)
+    listener = UnixListener(socket, limits=_limits(options))
     try:
         await listener.start()
     except (SocketPathError, OSError) as error:

@@ -23,6 +23,9 @@ class ServerOptions(NamedTuple):
     ws_issuer: str | None = None
     ws_audience: str | None = None
     ws_max_clock_skew_seconds: int | None = None
+    max_connections: int | None = None
+    max_strangers: int | None = None
+    initialize_timeout_seconds: int | None = None
 
     @classmethod
     def parsed(cls, given: Namespace) -> ServerOptions:
@@ -40,4 +43,7 @@ class ServerOptions(NamedTuple):
             ws_issuer=given.ws_issuer,
             ws_audience=given.ws_audience,
             ws_max_clock_skew_seconds=given.ws_max_clock_skew_seconds,
+            max_connections=given.max_connections,
+            max_strangers=given.max_strangers,
+            initialize_timeout_seconds=given.initialize_timeout_seconds,
         )

@@ -63,6 +63,7 @@ def _add_app_server(commands: argparse._SubParsersAction[argparse.ArgumentParser
     server.add_argument("--analytics-default-enabled", action="store_true", help=argparse.SUPPRESS)
     server.add_argument("--code-mode-host", metavar="URL", help=argparse.SUPPRESS)
     _add_auth(server)
+    _add_limits(server)
     tools = server.add_subparsers(dest="subcommand", metavar="COMMAND")
     for name, what in (
         ("generate-ts", "TypeScript types"),
@@ -141,3 +142,32 @@ def _add_auth(server: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how far clocks may differ (30)",
     )
+
+
+def _add_limits(server: argparse.ArgumentParser) -> None:
+    limits = server.add_argument_group("limits of WebSocket and unix socket listeners")
+    limits.add_argument(
+        "--max-connections",
+        type=_positive,
+        metavar="N",
+        help="connections at once; others get 503 (most of the open files limit)",
+    )
+    limits.add_argument(
+        "--max-strangers",
+        type=_positive,
+        metavar="N",
+        help="connections at once that have not sent `initialize`; the oldest makes room (512)",
+    )
+    limits.add_argument(
+        "--initialize-timeout-seconds",
+        type=_positive,
+        metavar="SECONDS",
+        help="time until a connection must have sent `initialize` (60)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return number

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -26,7 +26,12 @@ from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, 
 from treadle.rpc.errors import InvalidRequest, RpcError
 from treadle.rpc.framing import Frame, frame_size
 from treadle.support.clock import NowMs
-from treadle.transport.base import DirectTransport, Transport, TransportError
+from treadle.transport.base import (
+    DirectTransport,
+    GuardedTransport,
+    Transport,
+    TransportError,
+)
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -36,6 +41,12 @@ Answering: TypeAlias = Coroutine[None, None, R]
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
 MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
+MAX_STEP_FRAMES: Final = 32
+"""How many requests of one peer are begun before other peers get their turn."""
+
+MAX_STRANGER_BYTES: Final = 64 * 1024
+"""What waits to be written to a peer that has not introduced itself."""
+
 MAX_TOLD_DROPS: Final = 10
 """How many dropped frames of one peer are worth a warning each."""
 
@@ -69,7 +80,11 @@ class Connection(Generic[S]):
         self._is_alone = on_notice is not None
         direct = transport if self._is_alone and isinstance(transport, DirectTransport) else None
         self._direct = direct
-        self._outbound = Outbound(send_now=direct.send_now if direct else None)
+        self._guarded = transport if _is_stranger(transport) else None
+        self._outbound = Outbound(
+            MAX_OUTBOUND_BYTES if self._guarded is None else MAX_STRANGER_BYTES,
+            send_now=direct.send_now if direct else None,
+        )
         self._dispatcher = Dispatcher(
             self,
             router,
@@ -120,6 +135,13 @@ class Connection(Generic[S]):
                     writer.cancel()
         finally:
             await self._transport.close()
+
+    def introduce_peer(self) -> None:
+        """Lift the limits for strangers: the peer has said who it is."""
+        guarded, self._guarded = self._guarded, None
+        if guarded is not None:
+            self._outbound.limit = MAX_OUTBOUND_BYTES
+            guarded.introduce()
 
     def finish(self, farewell: Callable[[], Awaitable[None]] | None = None) -> None:
         """Listen no more, answer what was asked, then hang up.
@@ -225,12 +247,15 @@ class Connection(Generic[S]):
             self._direct.pour_into(self._take_all)
         try:
             while frames := await self._next_frames():
-                self._take_all(frames)
+                if self._is_alone:
+                    self._take_all(frames)
+                    continue
                 # Frames that were already buffered must not keep other connections from running.
-                if not self._is_alone:
+                for start in range(0, len(frames), MAX_STEP_FRAMES):
+                    self._take_all(frames[start : start + MAX_STEP_FRAMES])
                     await asyncio.sleep(0)
         except TransportError as error:
-            logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+            self._log_break(error)
 
     def _take_all(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -244,7 +269,8 @@ class Connection(Generic[S]):
         """
         frames = list(await self._transport.receive())
         while frames and not self._outbound.has_room:
-            if sum(map(frame_size, frames)) > MAX_READ_AHEAD:
+            ahead = MAX_READ_AHEAD if self._guarded is None else 0
+            if sum(map(frame_size, frames)) > ahead:
                 await self._outbound.room()
                 break
             more = await self._read_until_room()
@@ -268,9 +294,14 @@ class Connection(Generic[S]):
         try:
             await self._outbound.write_to(self._transport)
         except TransportError as error:
-            logger.info("line broke", extra={"peer": self.peer, "reason": str(error)})
+            self._log_break(error)
             self._outbound.close()
             await self._transport.close()
+
+    def _log_break(self, error: TransportError) -> None:
+        # A stranger's connection may break as often as it likes.
+        level = logging.INFO if self._guarded is None else logging.DEBUG
+        logger.log(level, "line broke", extra={"peer": self.peer, "reason": str(error)})
 
     def _take(self, message: Message) -> None:
         match message:
@@ -288,7 +319,8 @@ class Connection(Generic[S]):
     def _on_malformed(self, message: Malformed) -> None:
         self._dropped += 1
         # A program that is no peer at all may print such lines as fast as it can.
-        level = logging.WARNING if self._dropped <= MAX_TOLD_DROPS else logging.DEBUG
+        is_loud = self._guarded is None and self._dropped <= MAX_TOLD_DROPS
+        level = logging.WARNING if is_loud else logging.DEBUG
         logger.log(level, "dropped a frame", extra={"peer": self.peer, "reason": message.reason})
         if message.id is not None:
             reason = f"Invalid request: {message.reason}"
@@ -327,6 +359,10 @@ class Connection(Generic[S]):
                 if self._farewell is not None:
                     async with asyncio.timeout(FLUSH_SECONDS):
                         await self._farewell()
+
+
+def _is_stranger(transport: Transport) -> TypeGuard[GuardedTransport]:
+    return isinstance(transport, GuardedTransport) and transport.is_stranger
 
 
 async def _receive(transport: Transport) -> Sequence[Frame]:

@@ -25,7 +25,7 @@ class Outbound:
         *,
         send_now: Callable[[bytes], bool] | None = None,
     ) -> None:
-        self._limit = limit
+        self.limit = limit
         # Writes a frame at once if there is room for it; only while nothing waits before it.
         self._send_now = send_now
         self._is_sending = False
@@ -45,7 +45,7 @@ class Outbound:
             return
         self._frames.append(frame)
         self._size += len(frame)
-        if self._size >= self._limit:
+        if self._size >= self.limit:
             self._room.clear()
         self._wake.set()
 
@@ -80,5 +80,5 @@ class Outbound:
                 await transport.send(frames)
                 self._is_sending = False
                 self._size -= size
-                if self._size < self._limit:
+                if self._size < self.limit:
                     self._room.set()

@@ -101,7 +101,8 @@ _NULL: Final = Raw(b"null")
 def decode(frame: Frame) -> Message:
     """Classify one frame."""
     if isinstance(frame, Oversized):
-        return _malformed(f"a message of {frame.size} bytes is too large", frame.head)
+        bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
+        return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
     if is_nested_deeper(frame):
         return _malformed(f"nested deeper than {MAX_NESTING} levels", frame[:HEAD_BYTES])
     try:

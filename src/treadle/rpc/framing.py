@@ -13,10 +13,14 @@ _BLANK: Final = (b"", b"\r")
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A message beyond the limit: its size, and its first bytes so that its id can be answered."""
+    """A message beyond the limit: its size, and its first bytes so that its id can be answered.
+
+    `limit` is set where another limit than the usual one applies.
+    """
 
     size: int
     head: bytes
+    limit: int | None = None
 
 
 Frame: TypeAlias = bytes | Oversized

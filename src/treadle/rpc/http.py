@@ -15,6 +15,9 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 MAX_REFUSAL_BYTES: Final = 64 * 1024
 """How much of a refused upgrade's answer a client reads."""
 
+TOO_MANY: Final = 503
+"""The status for a peer that there is no room for."""
+
 PROBES: Final = frozenset({"/readyz", "/healthz"})
 
 _NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -31,6 +34,7 @@ _REASONS: Final = {
     405: "Method Not Allowed",
     426: "Upgrade Required",
     431: "Request Header Fields Too Large",
+    TOO_MANY: "Service Unavailable",
 }
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = (

@@ -25,6 +25,11 @@ GOING_AWAY: Final = 1001
 PROTOCOL_ERROR: Final = 1002
 NO_STATUS: Final = 1005
 INVALID_DATA: Final = 1007
+POLICY_VIOLATION: Final = 1008
+MESSAGE_TOO_BIG: Final = 1009
+
+MAX_FRAGMENTS: Final = 65536
+"""Most frames of one message: 64 MiB in pieces of 1 KiB. Each costs more than its bytes."""
 
 _FIN: Final = 0x80
 _RESERVED_BITS: Final = 0x70
@@ -77,13 +82,20 @@ Event = bytes | Oversized | Binary | Ping | Pong | Close | Violation
 class Decoder:
     """Cuts a byte stream into events, the same ones however the bytes are chunked.
 
-    A message beyond `limit` is discarded while it streams in, and reported when it ends.
+    A message beyond `limit` is discarded while it streams in, and reported when it ends. A strict
+    decoder, for peers that nobody knows yet, reports one message per call, and an oversized one as
+    soon as its first bytes are there; nothing follows that.
     """
 
-    def __init__(self, *, masked: bool, limit: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self, *, masked: bool, limit: int = MAX_MESSAGE_BYTES, is_strict: bool = False
+    ) -> None:
         self._mask_bit = _MASK_BIT if masked else 0
-        self._limit = limit
-        self._rest = b""  # an incomplete frame head
+        self.limit = limit
+        self.is_strict = is_strict
+        self.has_more = False
+        """Whether `feed(b"")` would go on with bytes that are here already."""
+        self._rest = b""  # an incomplete frame head, or what waits for the next call
         self._is_over = False
         # The frame under way.
         self._in_frame = False
@@ -95,6 +107,7 @@ class Decoder:
         # The message under way: TEXT, BINARY or 0 for none.
         self._kind = 0
         self._size = 0
+        self._fragments = 0
         self._message = bytearray()
 
     @property
@@ -102,14 +115,23 @@ class Decoder:
         """Whether the stream would be cut in the middle if it ended now."""
         return self._in_frame or self._kind != 0 or bool(self._rest)
 
-    def feed(self, data: bytes) -> list[Event]:
-        """Report every event that `data` completes; nothing more after Close or Violation."""
+    def feed(self, data: bytes, max_frames: int | None = None) -> list[Event]:
+        """Report every event that `data` completes; nothing more after Close or Violation.
+
+        After `max_frames` the rest is left for the next call, so that a chunk full of tiny frames
+        does not hold up everything else.
+        """
         events: list[Event] = []
         if self._rest:
             data = self._rest + data
-        position, end = 0, len(data)
+        position, end, frames = 0, len(data), 0
+        self.has_more = False
         while not self._is_over:
             if not self._in_frame:
+                if frames == max_frames or (self.is_strict and _has_message(events)):
+                    self.has_more = position < end
+                    break
+                frames += 1
                 start = self._begin_frame(data, position, end)
                 if isinstance(start, Violation):
                     self._is_over = True
@@ -124,11 +146,14 @@ class Decoder:
             position = stop
             if self._left:
                 self._absorb(chunk)
-                break
-            self._in_frame = False
-            event = self._end_frame(chunk)
+                event = self._reject()
+            else:
+                self._in_frame = False
+                event = self._end_frame(chunk)
             if event is not None:
                 events.append(event)
+            if self._left:
+                break
         self._rest = b"" if self._is_over else data[position:]
         return events
 
@@ -159,6 +184,9 @@ class Decoder:
         if opcode < CLOSE:
             self._kind = opcode or self._kind
             self._size += length
+            self._fragments = self._fragments + 1 if opcode == CONTINUATION else 1
+            if self._fragments > MAX_FRAGMENTS:
+                return Violation(POLICY_VIOLATION, "too many fragments")
         return start
 
     def _fault(self, first: int, second: int) -> str | None:
@@ -182,8 +210,8 @@ class Decoder:
             self._control += self._unmask(chunk)
         elif self._kind == TEXT:
             # The size counts what the frame's head announced, so nothing is piled up in vain.
-            is_oversized = self._size > self._limit
-            room = (HEAD_BYTES if is_oversized else self._limit) - len(self._message)
+            is_oversized = self._size > self.limit
+            room = (HEAD_BYTES if is_oversized else self.limit) - len(self._message)
             if room > 0:
                 self._message += self._unmask(chunk if len(chunk) <= room else chunk[:room])
             elif room < 0:
@@ -200,10 +228,12 @@ class Decoder:
             self._control.clear()
             return self._control_event(payload)
         kind, size = self._kind, self._size
-        if self._is_final and kind == TEXT and len(chunk) == size <= self._limit:
+        if self._is_final and kind == TEXT and len(chunk) == size <= self.limit:
             self._kind = self._size = 0
             return self._unmask(chunk)
         self._absorb(chunk)
+        if rejected := self._reject():
+            return rejected
         if not self._is_final:
             return None
         self._kind = self._size = 0
@@ -211,7 +241,19 @@ class Decoder:
             return Binary(size)
         # A new array, not clear(): a cleared one would keep room for the largest message so far.
         message, self._message = bytes(self._message), bytearray()
-        return message if size <= self._limit else Oversized(size, message[:HEAD_BYTES])
+        return message if size <= self.limit else Oversized(size, message[:HEAD_BYTES])
+
+    def _reject(self) -> Event | None:
+        """Refuse a message that is too large for a stranger, once its id may be known."""
+        if not self.is_strict or self._opcode >= CLOSE or self._size <= self.limit:
+            return None
+        if self._kind == BINARY:
+            self._is_over = True
+            return Violation(MESSAGE_TOO_BIG, "binary message too large")
+        if len(self._message) < HEAD_BYTES:
+            return None
+        self._is_over = True
+        return Oversized(self._size, bytes(self._message[:HEAD_BYTES]), self.limit)
 
     def _unmask(self, chunk: bytes) -> bytes:
         return xor(chunk, self._key) if self._key else chunk
@@ -281,6 +323,10 @@ def accept_key(key: str) -> str:
     """Give the Sec-WebSocket-Accept that proves a server understood Sec-WebSocket-Key."""
     digest = hashlib.sha1(key.encode("latin-1") + _GUID, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
+
+
+def _has_message(events: list[Event]) -> bool:
+    return bool(events) and isinstance(events[-1], bytes | Oversized | Binary)
 
 
 @cache

@@ -199,7 +199,8 @@ class Server:
         )
         session.connection = connection
         self.sessions.add(session)
-        logger.info("client connected", extra={"peer": transport.peer})
+        if answered is not None:
+            logger.info("client connected", extra={"peer": transport.peer})
         try:
             await connection.run()
         finally:
@@ -207,7 +208,9 @@ class Server:
             self.sessions.discard(session)
             if not self.sessions and self._on_idle is not None:
                 self._on_idle()
-            logger.info("client gone", extra={"peer": transport.peer})
+            # A stranger gets no line of the log.
+            if session.client is not None:
+                logger.info("client gone", extra={"peer": transport.peer})
 
 
 def _replay_handshake(session: ClientSession, line: bytes) -> None:

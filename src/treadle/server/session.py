@@ -86,6 +86,9 @@ class ClientSession:
     def initialize(self, params: InitializeParams) -> None:
         """Learn who the client is and what it can do."""
         self.client = params
+        if self.connection is not None:
+            self.connection.introduce_peer()
+            logger.info("client connected", extra={"peer": self.connection.peer})
         capabilities = params.capabilities
         if capabilities is not None:
             self.is_experimental = capabilities.experimental_api

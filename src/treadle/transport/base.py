@@ -58,6 +58,20 @@ class DirectTransport(Transport, Protocol):
         ...
 
 
+@runtime_checkable
+class GuardedTransport(Transport, Protocol):
+    """A transport that grants little to a peer that has not introduced itself."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the peer has yet to introduce itself."""
+        ...
+
+    def introduce(self) -> None:
+        """Lift the limits for strangers."""
+        ...
+
+
 class Listener(Protocol):
     """Waits for peers."""
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from treadle.rpc.http import answer_control_request
 from treadle.support.listeners import OWN_LISTENERS
+from treadle.transport.admission import ConnectionLimits
 from treadle.transport.base import Transport
 from treadle.transport.upgrade import (
     Accept,
@@ -25,7 +26,7 @@ from treadle.transport.websocket_line import WebSocketTransport
 MAX_PATH_BYTES: Final = 107
 """What sun_path holds on Linux, without its final NUL."""
 
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
 
 
 class SocketPathError(Exception):
@@ -43,8 +44,9 @@ class SocketInUse(SocketPathError):
 class UnixListener:
     """Listens on a unix socket of mode 0600, which goes when it stops."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, limits: ConnectionLimits | None = None) -> None:
         self.path = Path(path)
+        self._limits = limits
         self._lock: int | None = None
         self._socket: socket.socket | None = None
         self._inode: int | None = None
@@ -80,6 +82,7 @@ class UnixListener:
             name_peer=lambda _: "unix",
             # The kernel tells at once when a local peer dies, and a stopped one is no loss.
             keepalive=None,
+            limits=self._limits,
         )
         try:
             await serve_upgrades(self._socket, accept, upgrades)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from treadle.rpc.http import (
+    TOO_MANY,
     Headers,
     MalformedHead,
     Request,
@@ -23,6 +24,8 @@ from treadle.rpc.http import (
     parse_response,
 )
 from treadle.rpc.websocket import GOING_AWAY, NORMAL_CLOSURE, accept_key
+from treadle.transport.accepting import Acceptor
+from treadle.transport.admission import Admission, ConnectionLimits, Stranger, Visitor
 from treadle.transport.base import Transport, TransportError
 from treadle.transport.websocket_line import Keepalive, WebSocketTransport
 
@@ -55,18 +58,14 @@ class Upgrades:
     name_peer: Callable[[asyncio.Transport], str]
     keepalive: Keepalive | None
     head_timeout: float = HEAD_TIMEOUT
+    limits: ConnectionLimits | None = None
 
 
 class Handshake(asyncio.Protocol):
     """Collects bytes until `is_ready`, then holds the connection still for its successor."""
 
-    def __init__(
-        self,
-        is_ready: Callable[[bytes], bool],
-        on_connect: Callable[["Handshake"], object] = lambda _: None,
-    ) -> None:
+    def __init__(self, is_ready: Callable[[bytes], bool]) -> None:
         self._is_ready = is_ready
-        self._on_connect = on_connect
         self._data = b""
         self._ready = asyncio.Event()
         self._gone = asyncio.Event()
@@ -77,7 +76,6 @@ class Handshake(asyncio.Protocol):
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("an upgrade needs a stream")
         self.line = transport
-        self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_discarding:
@@ -129,35 +127,88 @@ class Handshake(asyncio.Protocol):
 
 async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades) -> None:
     """Accept connections on a listening socket until cancelled, a task for each."""
-    loop = asyncio.get_running_loop()
-    is_open = True
+    admission = Admission(upgrades.limits) if upgrades.limits is not None else None
     async with asyncio.TaskGroup() as group:
 
-        def begin(handshake: Handshake) -> None:
-            if is_open:
-                group.create_task(_serve_connection(handshake, accept, upgrades))
+        def take(accepted: socket.socket) -> None:
+            visitor = admission.enter(_address(accepted)) if admission else None
+            if admission is not None and visitor is None:
+                if not admission.begin_refusal():
+                    accepted.close()
+                    return
+                work = _refuse_excess(accepted, admission, upgrades)
             else:
-                handshake.line.abort()
+                work = _serve_socket(accepted, accept, upgrades, visitor)
 
-        server = await loop.create_server(lambda: Handshake(is_request_ready, begin), sock=sock)
+            def end(_task: asyncio.Task[None]) -> None:
+                accepted.close()
+                if visitor is not None:
+                    visitor.leave()
+
+            # A callback: a task that is cancelled before its first step cleans up nothing.
+            group.create_task(work).add_done_callback(end)
+
+        acceptor = Acceptor(sock, take, admission.delay if admission else lambda: 0.0)
         try:
-            await loop.create_future()
+            await asyncio.get_running_loop().create_future()
         finally:
-            is_open = False
-            server.close()
+            acceptor.close()
 
 
-async def _serve_connection(handshake: Handshake, accept: Accept, upgrades: Upgrades) -> None:
+async def _serve_socket(
+    accepted: socket.socket, accept: Accept, upgrades: Upgrades, visitor: Visitor | None
+) -> None:
     try:
-        transport = await _upgrade(handshake, upgrades)
-    except TransportError:
+        handshake = await _adopt(accepted)
+        transport = await _shake_hands(handshake, upgrades, visitor)
+    except (OSError, TransportError) as error:
+        logger.debug("connection lost", extra={"reason": str(error)})
         return
+    del handshake  # for as long as the conversation lasts
+    if transport is not None:
+        await _converse(transport, accept)
+
+
+async def _refuse_excess(accepted: socket.socket, admission: Admission, upgrades: Upgrades) -> None:
+    """Say that there are too many connections."""
+    try:
+        handshake = await _adopt(accepted)
+        response = upgrades.refuse(MalformedHead("too many connections", TOO_MANY))
+        await handshake.finish(b"" if response is None else response.encode(time.time()))
+    except OSError as error:
+        logger.debug("connection lost", extra={"reason": str(error)})
+    finally:
+        admission.end_refusal()
+
+
+async def _adopt(accepted: socket.socket) -> Handshake:
+    loop = asyncio.get_running_loop()
+    _, handshake = await loop.connect_accepted_socket(lambda: Handshake(is_request_ready), accepted)
+    return handshake
+
+
+def _address(accepted: socket.socket) -> str:
+    try:
+        name = accepted.getpeername()
+    except OSError:  # gone already
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+async def _shake_hands(
+    handshake: Handshake, upgrades: Upgrades, visitor: Visitor | None
+) -> WebSocketTransport | None:
+    if visitor is not None:
+        visitor.on_drop(handshake.line.abort)
+    try:
+        return await _upgrade(handshake, upgrades, visitor)
     finally:
         # Also when cancelled: an open connection must not outlive the listener.
         if handshake.line.get_protocol() is handshake:
             await handshake.finish()
-    if transport is None:
-        return
+
+
+async def _converse(transport: WebSocketTransport, accept: Accept) -> None:
     code = GOING_AWAY
     try:
         await accept(transport)
@@ -170,7 +221,9 @@ async def _serve_connection(handshake: Handshake, accept: Accept, upgrades: Upgr
         await transport.close(code)
 
 
-async def _upgrade(handshake: Handshake, upgrades: Upgrades) -> WebSocketTransport | None:
+async def _upgrade(
+    handshake: Handshake, upgrades: Upgrades, visitor: Visitor | None
+) -> WebSocketTransport | None:
     """Answer one request; give the WebSocket when it was an upgrade."""
     try:
         async with asyncio.timeout(upgrades.head_timeout):
@@ -192,11 +245,23 @@ async def _upgrade(handshake: Handshake, upgrades: Upgrades) -> WebSocketTranspo
         await handshake.finish(answer)
         return None
     transport = WebSocketTransport(
-        upgrades.name_peer(handshake.line), is_client=False, keepalive=upgrades.keepalive
+        upgrades.name_peer(handshake.line),
+        is_client=False,
+        keepalive=upgrades.keepalive,
+        stranger=None if upgrades.limits is None else _stranger(upgrades.limits, visitor),
     )
     handshake.line.write(answer)
     handshake.hand_over(transport, data[end:])
     return transport
+
+
+def _stranger(limits: ConnectionLimits, visitor: Visitor | None) -> Stranger:
+    return Stranger(
+        message_bytes=limits.message_bytes,
+        seconds=limits.initialize_seconds,
+        introduced=(lambda: None) if visitor is None else visitor.introduced,
+        refused=(lambda _: None) if visitor is None else visitor.refused,
+    )
 
 
 async def open_upgrade(

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from treadle.rpc.http import MalformedHead, Response, answer_request
+from treadle.rpc.http import TOO_MANY, MalformedHead, Response, answer_request
 from treadle.support.listeners import OWN_LISTENERS
+from treadle.transport.admission import ConnectionLimits
 from treadle.transport.auth import Auth, refuse_open_listener
 from treadle.transport.base import Transport, TransportError
 from treadle.transport.upgrade import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keepalive", "UpgradeRefused", "WebSocketListener", "connect_websocket"]
 
-_BACKLOG = 128
+_BACKLOG = 1024
 
 
 class WebSocketListener:
@@ -43,6 +44,7 @@ class WebSocketListener:
         auth: Auth | None = None,
         keepalive: Keepalive | None = Keepalive(),  # noqa: B008 - frozen
         head_timeout: float = HEAD_TIMEOUT,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -55,6 +57,7 @@ class WebSocketListener:
             name_peer=_name_peer,
             keepalive=keepalive,
             head_timeout=head_timeout,
+            limits=limits,
         )
 
     @property
@@ -162,7 +165,8 @@ def _admit(header: str | None) -> str | None:  # noqa: ARG001 - nobody is asked
 
 
 def _refuse(fault: MalformedHead) -> Response:
-    return Response(fault.status)
+    body = b"too many connections" if fault.status == TOO_MANY else b""
+    return Response(fault.status, body=body)
 
 
 def _name_peer(line: asyncio.Transport) -> str:

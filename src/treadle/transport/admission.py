@@ -1,0 +1,180 @@
+"""How many peers a listener serves, and how little those get that nobody knows yet.
+
+A peer is a stranger until it has sent a valid `initialize`. Strangers are few, short-lived and may
+send little; when there are too many of them, the one that came first makes room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.support.descriptors import descriptor_limit
+from treadle.support.incidents import Incident
+
+MAX_STRANGERS: Final = 512
+MAX_STRANGERS_PER_ADDRESS: Final = 128
+INITIALIZE_SECONDS: Final = 60.0
+STRANGER_MESSAGE_BYTES: Final = 64 * 1024
+GRACE: Final = 1 / 12
+"""For how much of its time a stranger keeps its place although others wait.
+
+A client introduces itself at once, but a thousand clients at the same time may take seconds.
+"""
+
+MAX_REFUSALS: Final = 32
+"""How many peers beyond the limit are told so at the same time; the others are cut off."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What a listener grants."""
+
+    total: int
+    strangers: int = MAX_STRANGERS
+    strangers_per_address: int = MAX_STRANGERS_PER_ADDRESS
+    initialize_seconds: float = INITIALIZE_SECONDS
+    message_bytes: int = STRANGER_MESSAGE_BYTES
+
+    @classmethod
+    def default(
+        cls,
+        *,
+        total: int | None = None,
+        strangers: int | None = None,
+        initialize_seconds: float | None = None,
+    ) -> ConnectionLimits:
+        """Return the usual limits, which leave descriptors for threads and commands."""
+        descriptors = descriptor_limit()
+        total = total or max(8, descriptors - max(64, descriptors // 4))
+        return cls(
+            total=total,
+            strangers=min(strangers or MAX_STRANGERS, total),
+            initialize_seconds=initialize_seconds or INITIALIZE_SECONDS,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """What a peer may do before it has introduced itself, and who is told of that."""
+
+    message_bytes: int
+    seconds: float
+    introduced: Callable[[], None]
+    refused: Callable[[str], None]
+
+
+class Visitor:
+    """One connection, from its acceptance to its end."""
+
+    __slots__ = ("_admission", "_drop", "_is_dropped", "address", "arrived_at")
+
+    def __init__(self, admission: Admission, address: str, arrived_at: float) -> None:
+        self.address = address
+        self.arrived_at = arrived_at
+        self._admission = admission
+        self._drop: Callable[[], None] | None = None
+        self._is_dropped = False
+
+    def on_drop(self, drop: Callable[[], None]) -> None:
+        """Say how the connection is cut off, from now on."""
+        self._drop = drop
+        if self._is_dropped:
+            drop()
+
+    def drop(self, reason: str) -> None:
+        """Cut the connection off."""
+        self._is_dropped = True
+        self._admission.refused(self.address, reason)
+        self._admission.introduced(self)
+        if self._drop is not None:
+            self._drop()
+
+    def leave(self) -> None:
+        """Count it no longer: the connection has ended."""
+        self._admission.left(self)
+
+    def refused(self, reason: str) -> None:
+        """Log why the connection is ended."""
+        self._admission.refused(self.address, reason)
+
+    def introduced(self) -> None:
+        """Count it among the known ones: it has sent a valid `initialize`."""
+        self._drop = None
+        self._admission.introduced(self)
+
+
+class Admission:
+    """Counts the connections of one listener."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._strangers: dict[Visitor, None] = {}  # in the order of their arrival
+        self._total = 0
+        self._refusing = 0
+        self._refusals = Incident(logger, "connections refused", level=logging.INFO)
+
+    def delay(self) -> float:
+        """Make room for another stranger; return the seconds to wait if that takes a moment."""
+        if len(self._strangers) < self.limits.strangers:
+            return 0.0
+        oldest = next(iter(self._strangers))
+        grace = self.limits.initialize_seconds * GRACE
+        waits = oldest.arrived_at + grace - self._loop.time()
+        if waits <= 0:
+            oldest.drop("too many connections before `initialize`")
+        return max(0.0, waits)
+
+    def enter(self, address: str) -> Visitor | None:
+        """Count a connection that was accepted; None if there are too many."""
+        if self._total >= self.limits.total:
+            self.refused(address, "too many connections")
+            return None
+        if not _is_local(address):
+            same = [each for each in self._strangers if each.address == address]
+            if len(same) >= self.limits.strangers_per_address:
+                same[0].drop("too many connections of one address before `initialize`")
+        visitor = Visitor(self, address, self._loop.time())
+        self._strangers[visitor] = None
+        self._total += 1
+        return visitor
+
+    def introduced(self, visitor: Visitor) -> None:
+        """Count a visitor as a stranger no longer."""
+        self._strangers.pop(visitor, None)
+
+    def left(self, visitor: Visitor) -> None:
+        """Count a connection no longer: it has ended."""
+        self._strangers.pop(visitor, None)
+        self._total -= 1
+
+    def begin_refusal(self) -> bool:
+        """Return whether one more peer can be told that there are too many."""
+        # Each takes a descriptor too.
+        if self._refusing >= min(MAX_REFUSALS, max(1, self.limits.total // 16)):
+            return False
+        self._refusing += 1
+        return True
+
+    def end_refusal(self) -> None:
+        """Count a peer as told."""
+        self._refusing -= 1
+
+    def refused(self, address: str, reason: str) -> None:
+        """Log that a peer was refused, once a minute at most."""
+        self._refusals.happened(reason, address=address)
+
+
+def _is_local(address: str) -> bool:
+    """Return whether this machine's own programs share the address."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:  # a unix socket
+        return True

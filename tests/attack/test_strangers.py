@@ -1,0 +1,299 @@
+"""Peers that have not introduced themselves get little, and do not disturb those that have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.descriptors import no_descriptors
+from tests.harness.peer import Peer
+from tests.harness.processes import ServerProcess, listening
+from tests.harness.strangers import INITIALIZE, StrangerLine, dial, stranger
+from tests.harness.threads import Client
+from treadle.protocol.base import JsonValue
+from treadle.rpc.websocket import Close
+from treadle.transport.base import TransportError
+from treadle.transport.unix import connect_unix
+from treadle.transport.websocket import UpgradeRefused, connect_websocket
+
+SECONDS = 30
+Where = str | Path
+LARGE: JsonValue = {"id": 1, "method": "fs/getMetadata", "params": {"path": "/" + "x" * 200_000}}
+
+
+@pytest.fixture(params=["ws", "unix"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Provide each kind of listener in turn."""
+    found: str = request.param
+    return found
+
+
+@contextmanager
+def serving(
+    kind: str, folder: Path, *arguments: str, descriptors: int | None = None, **extra: str
+) -> Iterator[tuple[ServerProcess, Where]]:
+    """Run a real server on a listener of this kind."""
+    url = "ws://127.0.0.1:0" if kind == "ws" else f"unix://{folder}/s"
+    with listening(
+        folder / "h", "--listen", url, *arguments, descriptors=descriptors, **extra
+    ) as server:
+        yield server, server.websocket_url() if kind == "ws" else server.socket_path(folder / "s")
+
+
+@asynccontextmanager
+async def known(where: Where) -> AsyncIterator[Client]:
+    """Connect as a client that introduces itself."""
+    transport = await (connect_unix(where) if isinstance(where, Path) else connect_websocket(where))
+    try:
+        async with asyncio.timeout(SECONDS):
+            client = Client(Peer(transport))
+            await client.initialize()
+            yield client
+    finally:
+        await transport.close()
+
+
+async def test_large_message_before_initialize_is_answered_and_ends_the_connection(
+    kind: str, short_folder: Path
+) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder) as (_, where):
+            async with stranger(where) as line:
+                await line.upgrade()
+                line.send(LARGE)
+                answer = await line.answer()
+                assert answer["id"] == 1
+                assert "at most 65536 bytes before `initialize`" in answer["error"]["message"]
+                assert await line.event() == Close(1009, "")
+
+
+async def test_large_message_after_initialize_is_served(kind: str, short_folder: Path) -> None:
+    """Also when it is on its way before the answer to `initialize` is."""
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder) as (_, where):
+            async with stranger(where) as line:
+                await line.upgrade()
+                line.send(INITIALIZE, {"method": "initialized"}, LARGE, LARGE | {"id": 2})
+                answers: dict[int, JsonValue] = {}
+                while answers.keys() != {0, 1, 2}:
+                    message = await line.answer()
+                    if "id" in message:
+                        answers[message["id"]] = message
+                assert "result" in answers[0]
+                for number in (1, 2):
+                    assert "File name too long" in answers[number]["error"]["message"]
+
+
+@pytest.mark.parametrize("first", [b"\x82\xfe\xff\xff", b"\x02\xff" + b"\0\0\0\xff" + b"\xff" * 4])
+async def test_large_binary_message_before_initialize_ends_the_connection(
+    short_folder: Path, first: bytes
+) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving("ws", short_folder) as (_, where):
+            async with stranger(where) as line:
+                await line.upgrade()
+                line.writer.write(first + b"\1\2\3\4" + bytes(70_000))
+                event = await line.event()
+                if first[0] == 0x82:  # 65535 bytes, which are dropped without a word
+                    assert event is None or isinstance(event, Close)
+                else:
+                    assert isinstance(event, Close)
+                    assert event.code == 1009
+
+
+async def test_crowd_of_strangers_does_not_keep_a_client_out(kind: str, short_folder: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        limits = ["--max-strangers", "4", "--initialize-timeout-seconds", "12"]
+        with serving(kind, short_folder, *limits) as (_, where):
+            lines = [await stack.enter_async_context(stranger(where)) for _ in range(8)]
+            for line in lines[:2]:
+                line.writer.write(b"GET / HT")
+            async with known(where) as client:
+                await client.ask("model/list", {})
+                assert await lines[0].is_cut()
+                await client.ask("model/list", {})
+
+
+async def test_connections_beyond_the_limit_are_refused_until_one_ends(
+    kind: str, short_folder: Path
+) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder, "--max-connections", "2") as (_, where):
+            async with known(where) as client:
+                async with known(where), stranger(where) as line:
+                    if kind == "ws":
+                        assert await line.upgrade() == "HTTP/1.1 503 Service Unavailable"
+                    assert await line.is_cut()
+                    await client.ask("model/list", {})
+                while not await _is_served(where):
+                    pass
+
+
+async def test_stranger_that_says_nothing_is_cut_off(kind: str, short_folder: Path) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder, "--initialize-timeout-seconds", "1") as (_, where):
+            async with known(where) as client, stranger(where) as line:
+                await line.upgrade()
+                line.send({"id": 7, "method": "thread/list", "params": {}})
+                assert (await line.answer())["error"]["message"] == "Not initialized"
+                event = await line.event()
+                assert event == Close(1008, "no `initialize` in time")
+                await client.ask("model/list", {})
+
+
+async def test_stranger_that_reads_no_answers_costs_little_memory(short_folder: Path) -> None:
+    """Unknown methods are answered with a list of all methods: 100 times the request."""
+    call = json.dumps({"id": 1, "method": "x"}).encode()
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        with serving("ws", short_folder) as (server, where):
+            async with known(where) as client:
+                before = _resident(server)
+                lines = [await stack.enter_async_context(stranger(where)) for _ in range(10)]
+                for line in lines:
+                    await line.upgrade()
+                    line.writer.transport.set_write_buffer_limits(0)
+                    line.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's
+                    line.writer.write(b"".join(line.encoder.text(call)) * 20_000)
+                for _ in range(20):
+                    await client.ask("model/list", {})
+                assert _resident(server) - before < 20 * 1024 * 1024
+
+
+async def test_flood_of_tiny_frames_does_not_hold_up_others(short_folder: Path) -> None:
+    ping = b"\x89\x80\1\2\3\4"
+    fragment = b"\x00\x80\1\2\3\4"
+    async with asyncio.timeout(SECONDS):
+        with serving("ws", short_folder) as (_, where):
+            async with known(where) as client, stranger(where) as line:
+                await line.upgrade()
+                line.writer.write(ping * 40_000 + b"\x01\x80\1\2\3\4" + fragment * 20_000)
+                await client.ask("model/list", {})
+                line.writer.write(fragment * 50_000)
+                event = await line.event()
+                pongs = 0
+                while event is not None and not isinstance(event, Close):
+                    pongs += 1
+                    event = await line.event()
+                assert isinstance(event, Close)
+                assert (event.code, event.reason) == (1008, "too many fragments")
+                assert pongs < 1000
+
+
+async def test_garbage_of_strangers_leaves_few_lines_in_the_log(
+    kind: str, short_folder: Path
+) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder, TREADLE_LOG="info") as (server, where):
+            for number in range(60):
+                async with stranger(where) as line:
+                    await _misbehave(line, number)
+            async with known(where) as client:
+                await client.ask("model/list", {})
+            lines = [text for text in server.stderr.splitlines() if " treadle." in text]
+
+    assert "Traceback" not in server.stderr
+    assert len(lines) < 10, lines
+
+
+@pytest.mark.parametrize("token", ["", "Authorization: Bearer right-token\r\n"])
+async def test_browser_is_refused_whatever_it_sends(short_folder: Path, token: str) -> None:
+    """A page on any site can open a WebSocket to this machine; browsers always send `Origin`."""
+    secret = short_folder / "token"
+    secret.write_text("right-token")
+    options = ["--ws-auth", "capability-token", "--ws-token-file", str(secret)] if token else []
+    async with asyncio.timeout(SECONDS):
+        with serving("ws", short_folder, *options) as (_, where):
+            for origin in ("http://evil.example", "http://127.0.0.1", "null", ""):
+                async with stranger(where) as line:
+                    status = await line.upgrade(f"{token}Origin: {origin}\r\n")
+                    assert status == "HTTP/1.1 403 Forbidden"
+            async with stranger(where) as line:
+                assert await line.upgrade(token) == "HTTP/1.1 101 Switching Protocols"
+
+
+async def test_connections_wait_while_descriptors_are_used_up(
+    kind: str, short_folder: Path
+) -> None:
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder) as (server, where):
+            async with known(where) as client:
+                await client.ask("model/list", {})
+                with no_descriptors(server.process.pid):
+                    waiting = await dial(where)
+                    waiting.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                    for _ in range(20):
+                        await client.ask("model/list", {})
+                assert await waiting.is_cut()  # after its answer
+                waiting.close()
+                async with known(where) as another:
+                    await another.ask("model/list", {})
+        lines = [text for text in server.stderr.splitlines() if "used up" in text]
+        assert len(lines) <= 1, lines
+        assert "Traceback" not in server.stderr
+
+
+async def test_connections_never_take_the_last_descriptors(kind: str, short_folder: Path) -> None:
+    script = json.dumps(["hi"] * 3)
+    async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
+        with serving(kind, short_folder, descriptors=128, TREADLE_SCRIPT=script) as (_, where):
+            client = await stack.enter_async_context(known(where))
+            for _ in range(150):
+                line = await dial(where)
+                stack.callback(line.close)
+            for _ in range(3):
+                published = await client.run(await client.start())
+                assert published[-1]["params"]["turn"]["status"] == "completed"
+            command = {"command": ["echo", "hi"], "sandboxPolicy": {"type": "dangerFullAccess"}}
+            assert (await client.ask("command/exec", command))["stdout"] == "hi\n"
+
+
+async def test_refusal_for_too_many_connections_reaches_the_client(short_folder: Path) -> None:
+    with serving("ws", short_folder, "--max-connections", "1") as (_, where):
+        assert isinstance(where, str)
+        async with known(where):
+            with pytest.raises(UpgradeRefused, match="503: 'too many connections'"):
+                await connect_websocket(where)
+
+
+async def _is_served(where: Where) -> bool:
+    """Try to connect; a place that has become free may not be counted as such at once."""
+    try:
+        async with known(where) as client:
+            await client.ask("model/list", {})
+    except TransportError:
+        return False
+    return True
+
+
+async def _misbehave(line: StrangerLine, number: int) -> None:
+    """Do one of several things that no client does, and hang up."""
+    kinds = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0" * 20_000,
+        b"",
+    ]
+    if number % 6 < 4:
+        line.writer.write(kinds[number % 6])
+        return
+    line.writer.write(b"")
+    await line.upgrade()
+    if number % 6 == 4:
+        line.writer.write(b"\xff" * 100)
+        await line.event()
+    else:
+        line.writer.writelines(line.encoder.text(b"not json"))
+        line.send({"no": "request"}, {"id": 3, "method": "nope"})
+        await line.answer()
+
+
+def _resident(server: ServerProcess) -> int:
+    """Return how much memory a process takes, in bytes."""
+    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
