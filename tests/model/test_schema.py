@@ -210,3 +210,49 @@ def test_an_example_fits_its_schema_and_the_strict_form_of_it(schema: JsonValue)
     value = example(schema)
     assert check(value, schema) == []
     assert check(value, to_strict(schema).schema) == []
+
+
+def bomb(keyword: str) -> JsonValue:
+    """A schema that refers to each of its parts twice, and so on: 2**60 ways through it."""
+    parts: JsonValue = {
+        f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(60)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**parts, "d60": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_a_schema_with_too_many_ways_is_not_checked_to_its_end(keyword: str) -> None:
+    """The steps are counted, so this ends."""
+    assert validate("[1]", bomb(keyword)) == []
+    assert to_strict({"type": "object", "properties": {"a": bomb(keyword)}}).schema
+    assert example(bomb(keyword)) is None or isinstance(example(bomb(keyword)), str)
+
+
+def test_an_example_of_a_schema_without_an_end_is_given_up() -> None:
+    pair = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}
+
+    assert example(pair) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ('"' + "a" * 5000 + '!"', {"pattern": "^(a+)+$"}),
+        ('"' + "a" * 5000 + '!"', {"pattern": "^(a|a)*$"}),
+    ],
+)
+def test_a_pattern_that_backtracks_for_ever_is_matched_all_the_same(
+    text: str, schema: JsonValue
+) -> None:
+    assert validate(text, schema) == [f"$: does not match {schema['pattern']!r}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("1e308", {"multipleOf": 1e-308}),
+        ("1", {"$ref": f"#/anyOf/{'9' * 5000}", "anyOf": [True]}),
+    ],
+)
+def test_numbers_out_of_reach_are_not_wrong(text: str, schema: JsonValue) -> None:
+    assert validate(text, schema) == []

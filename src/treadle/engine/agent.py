@@ -136,7 +136,7 @@ class Agent:
             self._thread.tell_context(self._turn)
             self._thread.mcp.tell_instructions(self._turn)
         needs_more = True
-        while needs_more or self._turn.waiting or self._asks_for_repair():
+        while needs_more or self._turn.waiting or await self._asks_for_repair():
             if self._thread.is_nearly_full():
                 await self._compact()
             take_input(self._thread, self._turn)
@@ -163,12 +163,13 @@ class Agent:
                 raise
             raise tightest.out_of_time() from error
 
-    def _asks_for_repair(self) -> bool:
+    async def _asks_for_repair(self) -> bool:
         """Whether the last message misses the schema it had to fit, and may be written anew."""
         schema, last = self._turn.output_schema, self._turn.last_message
         if schema is None or last is None or self._repairs >= MAX_REPAIRS:
             return False
-        faults = validate(last.text, schema)
+        # Off the loop: client and model decide how much work that is.
+        faults = await asyncio.to_thread(validate, last.text, schema)
         if not faults:
             return False
         self._repairs += 1

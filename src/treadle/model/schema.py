@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from treadle.model.validation import check, resolve, validate
+from treadle.model.validation import Root, TooComplex, check, resolve, validate
 from treadle.protocol.base import JsonValue
 
 __all__ = ["BOUNDS", "Strict", "example", "to_strict", "validate"]
@@ -33,6 +33,8 @@ BOUNDS: Final = frozenset(
 _FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
 _SHAPES: Final = frozenset({"type", "anyOf", "enum", "const"})
 _MAX_DEPTH: Final = 64
+# For all properties together, with every request.
+_MAX_STEPS: Final = 5000
 
 
 class Strict(Struct, frozen=True):
@@ -56,7 +58,7 @@ def to_strict(schema: JsonValue, *, without: frozenset[str] = frozenset()) -> St
 
 class _Strictness:
     def __init__(self, root: JsonValue, without: frozenset[str]) -> None:
-        self._root = root
+        self._root = Root(root, _MAX_STEPS)
         self._unknown = _UNKNOWN | without
         self.lossy: list[str] = []
         self.is_faithful = True
@@ -152,14 +154,18 @@ def _is_object(schema: dict[str, JsonValue]) -> bool:
 
 def example(schema: JsonValue) -> JsonValue:
     """A small value that fits, as far as the common keywords tell."""
-    return _example(schema, schema, 0)
+    try:
+        return _example(schema, Root(schema, _MAX_STEPS), 0)
+    except TooComplex:
+        return None
 
 
-def _example(schema: JsonValue, root: JsonValue, depth: int) -> JsonValue:
+def _example(schema: JsonValue, root: Root, depth: int) -> JsonValue:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
+    root.spend()
     if "$ref" in schema:
-        return _example(resolve(str(schema["$ref"]), root), root, depth + 1)
+        return _example(resolve(str(schema["$ref"]), root.schema), root, depth + 1)
     if "const" in schema:
         return schema["const"]
     for name in ("enum", "examples"):
@@ -175,7 +181,7 @@ def _example(schema: JsonValue, root: JsonValue, depth: int) -> JsonValue:
     return _typed_example(schema, root, depth)
 
 
-def _merged_example(schema: dict[str, JsonValue], root: JsonValue, depth: int) -> JsonValue:
+def _merged_example(schema: dict[str, JsonValue], root: Root, depth: int) -> JsonValue:
     parts = [_example(part, root, depth + 1) for part in schema["allOf"]]
     tables = [part for part in parts if isinstance(part, dict)]
     own = _typed_example(schema, root, depth) if "properties" in schema else {}
@@ -183,7 +189,7 @@ def _merged_example(schema: dict[str, JsonValue], root: JsonValue, depth: int) -
     return merged if tables or own else next(iter(parts), None)
 
 
-def _typed_example(schema: dict[str, JsonValue], root: JsonValue, depth: int) -> JsonValue:
+def _typed_example(schema: dict[str, JsonValue], root: Root, depth: int) -> JsonValue:
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next(iter(kind), "null")

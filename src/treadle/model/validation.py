@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeGuard
 from urllib.parse import unquote
 
 import msgspec
 
+from treadle.model.pattern import Undecided, matches
 from treadle.protocol.base import JsonValue
 
 MAX_PROBLEMS: Final = 20
+MAX_STEPS: Final = 100_000
 _MAX_DEPTH: Final = 100
 
 
@@ -28,13 +30,41 @@ def validate(text: str, schema: JsonValue) -> list[str]:
     return check(value, schema)
 
 
-def check(value: JsonValue, schema: JsonValue, *, root: JsonValue = None) -> list[str]:
+class Root:
+    """Where references are looked up, and how much work is left for all checks against it."""
+
+    def __init__(self, schema: JsonValue, steps: int = MAX_STEPS) -> None:
+        self.schema = schema
+        self._left = steps
+
+    def spend(self) -> None:
+        """Count one step: a schema of a few lines can refer to itself more often than time lasts.
+
+        Raises:
+            TooComplex: there is nothing left.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise TooComplex
+
+
+class TooComplex(Exception):
+    """The schema takes too many steps."""
+
+
+def check(value: JsonValue, schema: JsonValue, *, root: Root | None = None) -> list[str]:
     """What is wrong with a value: a path and a reason each, the first few of them.
 
-    References are looked up in `root`, which is the schema itself unless given.
+    References are looked up in `root`, which is the schema itself unless given. What cannot be
+    checked in a bounded number of steps is not wrong.
     """
-    found = _problems(value, schema, "$", schema if root is None else root, 0)
-    return [problem for problem, _ in zip(found, range(MAX_PROBLEMS), strict=False)]
+    found: list[str] = []
+    with suppress(TooComplex):
+        for problem in _problems(value, schema, "$", root or Root(schema), 0):
+            found.append(problem)
+            if len(found) == MAX_PROBLEMS:
+                break
+    return found
 
 
 def resolve(reference: str, root: JsonValue) -> JsonValue:
@@ -46,22 +76,29 @@ def resolve(reference: str, root: JsonValue) -> JsonValue:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(place, dict) and key in place:
             place = place[key]
-        elif isinstance(place, list) and key.isdigit() and int(key) < len(place):
+        elif isinstance(place, list) and _is_index(key, place):
             place = place[int(key)]
         else:
             return True
     return place
 
 
+def _is_index(key: str, items: list[JsonValue]) -> bool:
+    return key.isdecimal() and len(key) < 10 and int(key) < len(items)
+
+
 def _problems(
-    value: JsonValue, schema: JsonValue, path: str, root: JsonValue, depth: int
+    value: JsonValue, schema: JsonValue, path: str, root: Root, depth: int
 ) -> Iterator[str]:
+    root.spend()
     if schema is False:
         yield f"{path}: not allowed"
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return
     if "$ref" in schema:
-        yield from _problems(value, resolve(str(schema["$ref"]), root), path, root, depth + 1)
+        yield from _problems(
+            value, resolve(str(schema["$ref"]), root.schema), path, root, depth + 1
+        )
     if "type" in schema and not _has_type(value, schema["type"]):
         yield f"{path}: expected {_words(schema['type'])}, got {_type_of(value)}"
         return
@@ -86,7 +123,7 @@ def _listed(value: JsonValue, schema: dict[str, JsonValue], path: str) -> Iterat
 
 
 def _combined(
-    value: JsonValue, schema: dict[str, JsonValue], path: str, root: JsonValue, depth: int
+    value: JsonValue, schema: dict[str, JsonValue], path: str, root: Root, depth: int
 ) -> Iterator[str]:
     def fits(part: JsonValue) -> bool:
         return next(_problems(value, part, path, root, depth + 1), None) is None
@@ -112,7 +149,7 @@ def _object(
     value: dict[str, JsonValue],
     schema: dict[str, JsonValue],
     path: str,
-    root: JsonValue,
+    root: Root,
     depth: int,
 ) -> Iterator[str]:
     required = _parts(schema, "required")
@@ -138,7 +175,7 @@ def _object(
 
 
 def _array(
-    value: list[JsonValue], schema: dict[str, JsonValue], path: str, root: JsonValue, depth: int
+    value: list[JsonValue], schema: dict[str, JsonValue], path: str, root: Root, depth: int
 ) -> Iterator[str]:
     yield from _bounds(len(value), schema, path, "Items", "items")
     first = _parts(schema, "prefixItems")
@@ -178,8 +215,15 @@ def _number(value: float, schema: dict[str, JsonValue], path: str) -> Iterator[s
         if _is_number(limit) and not is_fine(value, limit):
             yield f"{path}: expected {words} {limit}"
     step = schema.get("multipleOf")
-    if _is_number(step) and step > 0 and not math.isclose(value / step, round(value / step)):
+    if _is_number(step) and step > 0 and not _is_multiple(value, step):
         yield f"{path}: expected a multiple of {step}"
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    try:
+        return math.isclose(value / step, round(value / step))
+    except (OverflowError, ValueError):
+        return True  # out of reach of this arithmetic
 
 
 def _bounds(
@@ -231,8 +275,8 @@ def _is_number(value: JsonValue) -> TypeGuard[float]:
 
 def _matches(pattern: str, text: str) -> bool:
     try:
-        return re.search(pattern, text) is not None
-    except re.error:
+        return matches(pattern, text)
+    except Undecided:
         return True  # a pattern of another dialect forbids nothing here
 
 
