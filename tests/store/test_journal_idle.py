@@ -10,6 +10,7 @@ import pytest
 from tests.harness.descriptors import no_descriptors
 from tests.store.builders import Clock, Writer, meta
 from treadle.protocol.base import GitInfo
+from treadle.store.journal import StorageFailed
 from treadle.store.records import Named
 from treadle.store.store import Store
 from treadle.store.thread import ThreadQuery
@@ -20,7 +21,7 @@ def test_entries_after_the_file_was_deleted_are_refused(store: Store, clock: Clo
     journal = store.create(meta(clock))
     assert journal.path is not None
     Path(journal.path).unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StorageFailed, match="ENOENT"):
         Writer(journal, clock).turn("hello", "hi")
     journal.close()
 
@@ -32,7 +33,7 @@ def test_entries_after_the_file_was_replaced_are_refused(store: Store, clock: Cl
     other = path.with_suffix(".other")
     other.write_bytes(path.read_bytes())
     other.rename(path)
-    with pytest.raises(OSError, match="replaced"):
+    with pytest.raises(StorageFailed, match="ESTALE"):
         Writer(journal, clock).turn("hello", "hi")
     journal.close()
 
@@ -49,10 +50,12 @@ def test_entries_follow_a_file_that_is_archived(store: Store, clock: Clock) -> N
 
 
 def test_shortage_of_descriptors_loses_nothing(store: Store, clock: Clock) -> None:
-    journal = store.create(meta(clock))
-    Writer(journal, clock).turn("hello", "hi")
+    first = store.create(meta(clock))
+    Writer(first, clock).turn("hello", "hi")
+    first.close()
+    journal, _ = store.open(first.thread_id)
     with no_descriptors():
-        with pytest.raises(OSError, match="Too many open files"):
+        with pytest.raises(StorageFailed, match="EMFILE"):
             journal.append([Named("lost")])
         with pytest.raises(OSError, match="Too many open files"):
             store.open(journal.thread_id)
