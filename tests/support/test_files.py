@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import stat
 from pathlib import Path
 
 import pytest
 
-from treadle.support.files import read_file
+from treadle.support.files import read_file, replace_file
 
 
 def open_descriptors() -> set[str]:
@@ -35,3 +37,44 @@ def test_what_is_no_file_is_an_error_and_leaves_nothing_open(short_folder: Path)
             with pytest.raises(OSError, match=name):
                 read_file(short_folder / name, 10)
         assert open_descriptors() == before
+
+
+def test_a_replaced_file_is_synced_before_its_name_and_then_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def spy_sync(descriptor: int) -> None:
+        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def spy_replace(path: Path, target: Path) -> Path:
+        calls.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", spy_sync)
+    monkeypatch.setattr(Path, "replace", spy_replace)
+    path = tmp_path / "new" / "newer" / "file"
+    replace_file(path, b"content")
+
+    assert calls == ["file", "rename", "folder", "folder", "folder"]
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"content", 0o600)
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder" / "file"
+    replace_file(path, b"old")
+
+    def fails(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="5"):
+        replace_file(path, b"new")
+
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]

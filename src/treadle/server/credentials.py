@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from treadle.model.provider import Bearer
 from treadle.support.descriptors import is_shortage
-from treadle.support.files import read_regular
+from treadle.support.files import read_regular, replace_file, sync_folder
 
 OPENAI_KEY: Final = "OPENAI_API_KEY"
 MAX_BYTES: Final = 1024 * 1024
@@ -56,22 +56,8 @@ class Credentials:
         Raises:
             OSError: it cannot be written.
         """
-        import tempfile  # signing in is rare
-
-        home = self._path.parent
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = json.dumps({"auth_mode": "apikey", OPENAI_KEY: api_key}, indent=2)
-        # mkstemp makes the file with mode 0600; the rename makes it visible whole or not at all.
-        descriptor, name = tempfile.mkstemp(prefix=".auth-", dir=home)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(self._path, text.encode())
 
     def sign_out(self) -> None:
         """Forget the key that was signed in with.
@@ -80,6 +66,9 @@ class Credentials:
             OSError: it cannot be removed.
         """
         self._path.unlink(missing_ok=True)
+        # A key that comes back after a power cut would be one too many.
+        if self._path.parent.exists():
+            sync_folder(self._path.parent)
 
     def _signed_in_key(self) -> str | None:
         try:

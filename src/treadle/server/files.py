@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
 from treadle.support.files import FileTooLarge as TooLarge
-from treadle.support.files import NotRegularFile, open_regular, read_regular
+from treadle.support.files import NotRegularFile, open_regular, read_regular, sync_folder
 from treadle.support.ids import uuid7
 
 SCRATCH: Final = ".treadle-scratch-"
@@ -82,10 +82,20 @@ def _opened(path: Path) -> BinaryIO:
 def write(path: Path, data: bytes) -> None:
     """Create a file, or replace all it holds; whoever reads it sees the old or the new whole.
 
+    It is on the disk when this returns.
+
     Raises:
         FileRefused: something else than a file or a device is in its place.
     """
-    _fill(path, lambda file: file.write(data))
+
+    def fill(file: BinaryIO) -> None:
+        file.write(data)
+        file.flush()
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fsync(file.fileno())
+
+    _fill(path, fill)
+    sync_folder(_real(path).parent)
 
 
 def make_folder(path: Path, *, with_parents: bool) -> None:

@@ -2,6 +2,8 @@
 
 No call here waits for another process or reads without an end: only a regular file is read, the
 check is made on the open descriptor, and the caller says how much it takes.
+
+Replaces files of our own so that no crash and no power cut leaves a part of one.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import Final
 
 # O_NONBLOCK: opening a pipe waits for its other end. O_NOCTTY: a terminal must not become ours.
@@ -121,6 +124,43 @@ def read_whole(path: str | os.PathLike[str], limit: int) -> bytes:
     if len(data) > limit:
         raise FileTooLarge(path, limit)
     return data
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Give a file new content: after a crash or a power cut it has the old or the new whole.
+
+    Its folder, and the names of new folders above it, are on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written, and is as it was.
+    """
+    folders = make_folders(path.parent)
+    # Its own name, so that two writers do not share it; a hidden one, so that none reads it.
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beside, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    for folder in folders:
+        sync_folder(folder)
+
+
+def make_folders(path: Path) -> list[Path]:
+    """Make a folder that is its owner's alone; returns the folders to sync for what is in it."""
+    folders = [path]
+    for folder in (path, *path.parents):
+        if folder.exists():
+            break
+        folders.append(folder.parent)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folders
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:

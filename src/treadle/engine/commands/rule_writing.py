@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.protocol.network import NetworkPolicyAmendment
-from treadle.support.files import read_whole
+from treadle.support.files import make_folders, read_whole, replace_file, sync_folder
 from treadle.support.folder_lock import locked
 
 
@@ -71,26 +70,13 @@ def _literal(value: str | list[str]) -> str:
 def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None:
     # A link is followed: people keep such files elsewhere and link to them.
     path = path.resolve()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in make_folders(path.parent)[1:]:
+        sync_folder(folder)
     with locked(path.parent):
         before = read_whole(path, MAX_RULE_BYTES) if path.exists() else b""
         if is_there(read_rules(before.decode(errors="replace"), path.name)):
             return
         separator = b"" if not before or before.endswith(b"\n") else b"\n"
-        _replace(path, before + separator + line.encode(errors="surrogateescape") + b"\n")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        content = before + separator + line.encode(errors="surrogateescape") + b"\n"
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        replace_file(path, content, mode=mode)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from treadle.protocol.base import JsonValue
-from treadle.support.files import read_regular
+from treadle.support.files import read_regular, replace_file
 
 FILE: Final = "mcp_logins.json"
 # A token that ends this soon might not live to see the answer.
@@ -60,28 +58,13 @@ class TokenFile:
             logins.pop(_key(name, url), None)
         else:
             logins[_key(name, url)] = login
-        self._write(msgspec.json.format(msgspec.json.encode(logins)))
+        replace_file(self._path, msgspec.json.format(msgspec.json.encode(logins)))
 
     def _read(self) -> dict[str, Login]:
         try:
             return msgspec.json.decode(read_regular(self._path, _MAX_BYTES), type=dict[str, Login])
         except (OSError, msgspec.MsgspecError):
             return {}
-
-    def _write(self, data: bytes) -> None:
-        home = self._path.parent
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp makes the file with mode 0600; the rename makes it visible whole or not at all.
-        descriptor, name = tempfile.mkstemp(prefix=".mcp-", dir=home)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
 
 
 def _key(name: str, url: str) -> str:

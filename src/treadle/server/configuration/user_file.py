@@ -10,7 +10,7 @@ from typing import Final
 
 from treadle.server import files
 from treadle.server.config_file import MAX_CONFIG_BYTES
-from treadle.support.files import read_whole
+from treadle.support.files import make_folders, read_whole, sync_folder
 from treadle.support.folder_lock import locked
 
 _TRIES: Final = 10
@@ -26,7 +26,8 @@ def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
     """
     # Not Path.resolve, which before Python 3.13 does not take links that lead to themselves.
     target = Path(os.path.realpath(path))
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in make_folders(target.parent)[1:]:
+        sync_folder(folder)
     # Where there are no locks, there is still the look before the file is replaced.
     with locked(target.parent):
         for _ in range(_TRIES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
@@ -77,7 +78,7 @@ def get_auth_status(
 
 
 @router.request(ACCOUNT_LOGIN_START)
-def account_login_start(
+async def account_login_start(
     ctx: Context[ClientSession], params: LoginAccountParams
 ) -> LoginAccountResponse:
     """Keep an API key and use it from now on."""
@@ -93,7 +94,7 @@ def account_login_start(
     if not api_key:
         raise InvalidRequest("apiKey must not be empty", path="apiKey")
     try:
-        server.credentials.sign_in(api_key)
+        await asyncio.to_thread(server.credentials.sign_in, api_key)
     except OSError as error:
         message = f"failed to save the API key: {error.strerror}"
         raise InternalError(message) from error
@@ -115,11 +116,11 @@ def account_login_cancel(
 
 
 @router.request(ACCOUNT_LOGOUT)
-def account_logout(ctx: Context[ClientSession], _params: NoParams) -> LogoutAccountResponse:
+async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> LogoutAccountResponse:
     """Forget the key, whether or not there was one."""
     server = ctx.session.server
     try:
-        server.credentials.sign_out()
+        await asyncio.to_thread(server.credentials.sign_out)
     except OSError as error:
         message = f"failed to remove the API key: {error.strerror}"
         raise InternalError(message) from error
