@@ -67,13 +67,14 @@ def differences(ours: Script | None, theirs: bash_grammar.Reading | None) -> lis
     # The grammar takes `1=` and the like for assignments.
     names = [command.words[0].text for command in ours.commands if command.words]
     is_assigned = any(command.has_assignments for command in ours.commands)
-    if theirs.has_assignments and not is_assigned and not any("=" in name for name in names):
+    has_odd_name = any("=" in name for name in names)
+    if theirs.has_assignments and not is_assigned and not has_odd_name:
         found.append("assignment")
     if theirs.redirections > sum(len(command.redirections) for command in ours.commands):
         found.append("redirection")
     if ours.is_plain and theirs.redirections:
         found.append("not plain")
-    if theirs.has_assignments and not is_assigned:
+    if theirs.has_assignments and has_odd_name:
         return found
     return [*found, *map(str, filter(None, _unmatched(ours, theirs.commands)))]
 
@@ -83,7 +84,7 @@ def differences(ours: Script | None, theirs: bash_grammar.Reading | None) -> lis
 # dollar sign that stands for itself. It loses its way in here-documents that are not plain. What
 # bash makes of these is tried with bash.
 _GRAMMAR_IS_WRONG: Final = re.compile(
-    r"""<<(?!<)|\\|\S`\S|[^\s<>&|;()][0-9]+[<>]|!\S|!\s+!|[\]]|(?<!\$)\{\S|!\s*\{|\w\$|\$[^A-Za-z_({`]|\$$"""
+    r"""<<(?!<)|\\|\S`\S|[^\s<>&|;()][0-9]+[<>]|!\S|!\s+!|[\[\]é]|\b0[<>]|(?<!\$)\{\S|!\s*\{|\w\$|\$[^A-Za-z_({`]|\$$"""
 )
 
 
@@ -93,7 +94,9 @@ def _unmatched(
     """Commands that only one of the parsers has found; each has its own order."""
     left = list(commands)
     ours: list[list[str]] = []
-    for command in script.commands:
+    # What is known for certain finds its counterpart first.
+    known = sorted(script.commands, key=lambda each: sum(w.expansion != "none" for w in each.words))
+    for command in known:
         candidates = [each for each in left if _is_same(command.words, each)]
         # Of several, the one that has the most words in common.
         texts = [word.text for word in command.words]

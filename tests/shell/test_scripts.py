@@ -172,7 +172,8 @@ def test_bash_gives_each_command_the_words_that_we_say() -> None:
 
 
 def _words_by_bash(script: str) -> list[list[str]]:
-    report = "p() { printf '%s\\037' \"$@\" x >&9; printf '\\036' >&9; }\n"
+    # In one write: the commands of a pipe run at the same time.
+    report = "p() { printf '%s\\037' \"$@\" x '\x1e' >&9; }\n"
     done = subprocess.run(
         ["bash", "-c", f"exec 9>&1\n{report}{script}\nwait"],
         capture_output=True,
@@ -180,7 +181,7 @@ def _words_by_bash(script: str) -> list[list[str]]:
         timeout=20,
         stdin=subprocess.DEVNULL,
     )
-    calls = done.stdout.decode().split("\x1e")[:-1]
+    calls = done.stdout.decode().split("\x1e\x1f")[:-1]
     return sorted(call.split("\x1f")[:-2] for call in calls)
 
 

@@ -152,3 +152,11 @@ def test_a_file_that_takes_too_long_is_left() -> None:
 )
 def test_no_text_makes_reading_fail(text: str) -> None:
     assert read_rules(text, "x.rules").prefixes == []
+
+
+def test_a_file_that_is_no_rules_file_is_given_up() -> None:
+    """Each piece costs a parse and a warning, and a file of a megabyte may have 300,000."""
+    warnings = read_rules("a b\n" * 250_000, "default.rules").warnings
+
+    assert len(warnings) == 101
+    assert warnings[-1].endswith("too much cannot be parsed; the rest is not read")

@@ -26,6 +26,7 @@ _MAX_SIZE: Final = 1_000_000
 # As many characters as are read, each of up to four bytes.
 MAX_RULE_BYTES: Final = 4 * _MAX_SIZE
 _MAX_STEPS: Final = 20_000
+_MAX_FAILED: Final = 100
 _PROTOCOL_ALIASES: Final = {"https_connect": "https", "http-connect": "https"}
 _CALLS: Final = {
     "prefix_rule": ("pattern", "decision", "match", "not_match", "justification"),
@@ -118,11 +119,16 @@ def _statements(text: str, warn: Callable[[int, str], None]) -> Iterator[ast.stm
     try:
         yield from _parse(text, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        failed = 0
         for offset, chunk in _chunks(text):
+            if failed == _MAX_FAILED:
+                warn(offset + 1, "too much cannot be parsed; the rest is not read")
+                return
             try:
                 statements = _parse(chunk, offset)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = (error.lineno or 1) if isinstance(error, SyntaxError) else 1
+                failed += 1
                 warn(offset + line, f"cannot be parsed: {getattr(error, 'msg', error)}")
             else:
                 yield from statements
