@@ -159,6 +159,28 @@ async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: P
         assert len((await client.read(thread_id))["turns"]) == 1
 
 
+async def test_threads_are_listed_read_archived_and_deleted_on_a_full_disk(tmp_path: Path) -> None:
+    async with small_disk(tmp_path) as disk:
+        client = disk.client
+        ids = [await client.start(cwd=str(disk.workspace)) for _ in range(4)]
+        for id_ in ids:
+            await client.run(id_, f"hello from {id_}")
+        kept, closed, archived, deleted = ids
+        disk.fill()
+
+        answer = await client.ask("thread/unsubscribe", {"threadId": closed})
+        assert answer["status"] == "unsubscribed"
+        await client.until("thread/closed")
+        await client.ask("thread/archive", {"threadId": archived})
+        await client.ask("thread/delete", {"threadId": closed})
+        assert len((await client.read(kept))["turns"]) == 1
+        listed = await client.ask("thread/list", {})
+        assert {thread["id"] for thread in listed["data"]} == {kept, deleted}
+        await client.ask("thread/delete", {"threadId": deleted})
+        listed = await client.ask("thread/list", {})
+        assert {thread["id"] for thread in listed["data"]} == {kept}
+
+
 def _content(path: Path) -> str:
     """Wait for a command to write a file: that is no event which a test could wait for."""
     while not path.exists() or not (text := path.read_text()):

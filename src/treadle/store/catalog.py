@@ -87,7 +87,15 @@ class Catalog:
                 else:
                     raise
                 self._scanner.reset()
+                self._enter_held()
         return operation()
+
+    def _enter_held(self) -> None:
+        """Give a new index the threads that this process writes: the scanner leaves them out."""
+        for held in list(self._held.values()):
+            # This runs in a worker thread: the journal may be closing its file.
+            with suppress(OSError):
+                self._enter(held.journal, held.row)
 
     def _change(self, changes: Sequence[Change]) -> None:
         def make() -> None:
