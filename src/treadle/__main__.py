@@ -13,6 +13,9 @@ def main() -> int:
     from treadle.server.early import answer_first
 
     early = answer_first(sys.argv[1:])
+    from treadle.support.code_guard import CodeGuard
+
+    CodeGuard().install()
     from treadle.cli.main import run
 
     return run(sys.argv[1:], early=early)

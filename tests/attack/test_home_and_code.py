@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import treadle
 from tests.harness.attempts import attempts, look_at
 from tests.harness.commands import bench
 from tests.harness.model_server import patches
-from tests.harness.threads import Stage, params_of
+from tests.harness.peer import Peer
+from tests.harness.threads import Client, Stage, params_of
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
@@ -24,6 +27,7 @@ from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.probe import findings
 from treadle.sandbox.protection import Protection, code_paths, server_protection
+from treadle.transport.subprocess import spawn
 
 WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}
 RULE = 'prefix_rule(pattern=["sh"], decision="allow")\n'
@@ -189,8 +193,6 @@ async def test_code_in_the_workspace_cannot_be_changed(backend: Backend, tmp_pat
 
 
 def test_server_protects_what_it_loads_code_from(tmp_path: Path) -> None:
-    import treadle
-
     package = str(Path(treadle.__file__).parent)
     closed, reserved = code_paths()
     assert package in closed
@@ -279,3 +281,35 @@ async def test_landlock_keeps_what_it_can_open_usable(tmp_path: Path) -> None:
     with using(Landlock()):
         done = await run([*PYTHON, "open('src/new', 'w').write('x')"], confinement, cwd=ws)
     assert (done.stderr, (ws / "src" / "new").read_text()) == ("", "x")
+
+
+# -- code that is loaded late
+
+
+async def test_running_server_loads_no_code_that_changed(home: Path) -> None:
+    """The package lies in the workspace, and something changed it all the same."""
+    ws = home.parent / "ws"
+    package = Path(treadle.__file__).parent
+    shutil.copytree(package, ws / "lib" / "treadle", ignore=shutil.ignore_patterns("__pycache__"))
+    marker = home.parent / "marker"
+    (ws / "tomlkit.py").write_text("")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TREADLE_HOME": str(home)}
+    env["PYTHONPATH"] = str(ws / "lib")
+    transport = spawn([sys.executable, "-m", "treadle", "app-server"], cwd=ws, env=env)
+    try:
+        async with asyncio.timeout(60):
+            client = Client(Peer(transport))
+            await client.initialize()
+            await client.ask("thread/loaded/list", {})
+            with (ws / "lib/treadle/server/handlers/skill.py").open("a") as file:
+                file.write(f"\nopen({str(marker)!r}, 'w').close()\n")
+            refused = await client.refusal("skills/list", {})
+            assert refused.code == -32603
+            await client.ask("thread/loaded/list", {})
+            # A module of the working folder does not take the place of an installed one.
+            value = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
+            await client.ask("config/value/write", value)
+    finally:
+        await transport.close()
+    assert not marker.exists()
+    assert 'model = "x"' in (home / "config.toml").read_text()

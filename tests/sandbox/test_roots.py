@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.commands import confine, names, run, snapshot, workspace
+from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import Backend
+from treadle.sandbox import backends
+from treadle.sandbox.backend import Backend, SandboxUnavailable
+from treadle.sandbox.launch import launch_kept
 from treadle.sandbox.policy import Confinement
 
 # Each is run in the workspace, which is in a folder that may be written too; then OUT is written.
@@ -76,3 +79,47 @@ async def test_a_workspace_behind_a_link_that_stays_inside_is_kept_as_one(
     script = "mkdir .git; echo x > new"
     await run(["/bin/sh", "-c", script], workspace(ws / "alias", ws), cwd=ws / "alias")
     assert names(ws / "project") == ["new"]
+
+
+async def test_many_roots_are_opened_and_all_of_them_protected(
+    backend: Backend, tmp_path: Path
+) -> None:
+    roots = [tmp_path / "many" / str(number) for number in range(120)]
+    for root in roots:
+        (root / "sub").mkdir(parents=True)
+    script = "for each in */; do mkdir $each/.git; echo x > $each/sub/new; done; echo over"
+    done = await run(["/bin/sh", "-c", script], workspace(roots[0], *roots), cwd=tmp_path / "many")
+    assert done.stdout == "over\n"
+    assert all((root / "sub" / "new").exists() for root in roots)
+    if backend.name == "bubblewrap":
+        assert not any((root / ".git").exists() for root in roots)
+
+
+async def test_more_roots_than_there_are_descriptors_are_refused_in_words(
+    bubblewrap: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [tmp_path / "many" / str(number) for number in range(20)]
+    for root in roots:
+        root.mkdir(parents=True)
+    monkeypatch.setattr(backends, "inherited_limit", lambda: 64)
+    with pytest.raises(SandboxUnavailable, match="need 81 descriptors, 32 are left"):
+        await run(["true"], workspace(roots[0], *roots))
+    assert all(names(root) == [] for root in roots)
+
+
+async def test_root_that_is_swapped_before_it_is_mounted_opens_nothing_else(
+    bubblewrap: Backend, ws: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that still runs in the workspace swaps a nested root at the worst moment."""
+    (ws / "nested").mkdir()
+
+    def swap_and_launch(*args: JsonValue, **given: JsonValue) -> JsonValue:
+        (ws / "nested").rename(ws / "moved")
+        (ws / "nested").symlink_to(outside)
+        return launch_kept(*args, **given)
+
+    confinement = workspace(ws / "nested", ws)
+    monkeypatch.setattr(backends, "launch_kept", swap_and_launch)
+    before = snapshot(outside)
+    await run(["/bin/sh", "-c", f"echo x > {outside}/new"], confinement)
+    assert snapshot(outside) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.sandbox.policy import Confinement, WritableRoot
 from treadle.sandbox.seatbelt import arguments, profile
+from treadle.support.listeners import OWN_LISTENERS
 
 BASE = profile(Confinement()).removesuffix("(allow file-read*)\n")
 
@@ -66,3 +67,22 @@ def test_paths_are_parameters_so_that_no_path_can_be_a_rule() -> None:
         "-l",
     ]
     assert path not in profile(confinement)
+
+
+def test_the_listeners_of_the_server_stay_closed_to_a_command_with_the_network() -> None:
+    OWN_LISTENERS.add(4242)
+    OWN_LISTENERS.add("/home/me/control.sock")
+    try:
+        closed = rules(Confinement(network=True))[2:4]
+        argv = arguments(["true"], Confinement(network=True))
+        offline = rules(Confinement())
+    finally:
+        OWN_LISTENERS.remove(4242)
+        OWN_LISTENERS.remove("/home/me/control.sock")
+
+    assert closed == [
+        '(deny network-outbound (remote ip "*:4242"))',
+        '(deny network-outbound (literal (param "PATH_0")))',
+    ]
+    assert "-DPATH_0=/home/me/control.sock" in argv
+    assert offline == ["(allow file-read*)"]

@@ -95,7 +95,12 @@ class OutputFile:
         self._size = 0
         if not batch and (not self._is_closed or self._fd is None):
             return
-        self._work = self._loop.run_in_executor(None, self._write, batch)
+        try:
+            self._work = self._loop.run_in_executor(None, self._write, batch)
+        except RuntimeError:  # the server ends, and its executor has ended before
+            self._has_failed = True
+            self._release()
+            return
         self._work.add_done_callback(self._on_written)
 
     def _on_written(self, work: asyncio.Future[None]) -> None:
@@ -132,7 +137,7 @@ class OutputFile:
         if self._reserve is None or (self._fd is not None and self._unchecked < _CHECK_BYTES):
             return
         self._unchecked = 0
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(self.path.parent)
         disk = os.statvfs(self.path.parent)
         least = self._reserve.on(disk.f_blocks * disk.f_frsize)
         if disk.f_bavail * disk.f_frsize < least:
@@ -144,8 +149,13 @@ class OutputFile:
             os.close(fd)
 
 
+def _make_folder(folder: Path) -> None:
+    for path in (folder.parent, folder):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def _create(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(path.parent)
     make_room(path.parent.parent)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.network.gate import Gate
     from treadle.sandbox.process import Process
 
+_STORE_SECONDS: Final = 5.0
 ABORTED: Final = -1
 """The exit code of a command that was stopped before it could give one."""
 
@@ -149,9 +151,10 @@ class Run:
             self.complete(code)
 
     async def stored(self) -> None:
-        """Wait until what was printed is in the file that has all of it, if there is one."""
+        """Wait until what was printed is in the file that has all of it; a hung disk, not long."""
         if self._file is not None:
-            await self._file.written()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._file.written(), _STORE_SECONDS)
 
     def take_unread(self) -> OutputBuffer:
         """Return what the model has not read yet, which it reads now."""
@@ -211,6 +214,8 @@ class Run:
     def forget(self) -> None:
         """Stop the command and say no more of it: its turn has been taken back."""
         self._is_over = True
+        if self._file is not None:
+            self._file.close()
         self.abort()
 
     def _end(

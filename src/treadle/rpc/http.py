@@ -171,6 +171,11 @@ def answer_control_request(request: Request) -> Response | None:
     return accept_upgrade(request, limit)
 
 
+def refuse_peer(reason: str) -> Response:
+    """Answer a peer that may not connect, whatever it asks for."""
+    return _plain(403, reason)
+
+
 def refuse_upgrade(request: Request) -> Response | None:
     """Say why a request is no WebSocket upgrade, in the reference's order and words."""
 

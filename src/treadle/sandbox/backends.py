@@ -13,11 +13,15 @@ from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.keeping import Confined
 from treadle.sandbox.launch import launch_direct, launch_kept
 from treadle.sandbox.policy import Confinement
+from treadle.support.descriptors import inherited_limit
 
 _FIX_LINK: Final = "put a folder in its place, or let the command run without a sandbox"
 # Landlock tells ports apart and no hosts: whoever listens on the gate's port could be reached.
 _NO_GATE: Final = "commands can be kept to chosen hosts only by bubblewrap"
 _FIX_GATE: Final = "install bubblewrap, or switch the managed network off"
+_FIX_DESCRIPTORS: Final = "name fewer writable roots, or raise the limit (ulimit -n)"
+# What the keeper and a guard have open besides.
+_SPARE: Final = 32
 _ALL: Final = bubblewrap.Flavour()
 
 
@@ -57,6 +61,7 @@ class Bubblewrap:
         except bubblewrap.Unprotectable as error:
             raise SandboxUnavailable(str(error), _FIX_LINK) from error
         try:
+            _check_descriptors(len(wrapped.placeholders) + len(wrapped.descriptors))
             child = await launch_kept(
                 wrapped.argv,
                 cwd="/",
@@ -81,6 +86,18 @@ class Bubblewrap:
         for placeholder in wrapped.placeholders:
             placeholder.hand_over()
         return child
+
+
+def _check_descriptors(needed: int) -> None:
+    """Refuse what the keeper could not take; the kernel would drop what is too much.
+
+    Raises:
+        SandboxUnavailable: a command needs more descriptors than it may have.
+    """
+    limit = inherited_limit() - _SPARE
+    if needed > limit:
+        reason = f"the writable folders of the command need {needed} descriptors, {limit} are left"
+        raise SandboxUnavailable(reason, _FIX_DESCRIPTORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from treadle.sandbox.paths import (
 from treadle.sandbox.placeholders import Placeholder, take
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.seccomp import program
+from treadle.support.code_guard import read_code
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
@@ -142,7 +143,8 @@ def _entry() -> tuple[str, ...]:
     """What opens the way to the gate, and then becomes the command."""
     from treadle.sandbox.network.gate import PORT
 
-    text = Path(__file__).with_name("network").joinpath("entry.py").read_text("utf-8")
+    path = Path(__file__).with_name("network") / "entry.py"
+    text = read_code(__spec__, str(path)).decode()
     program = str(Path(sys.executable).resolve())
     return (program, "-I", "-S", "-c", text, str(GATE_FD), str(PORT))
 

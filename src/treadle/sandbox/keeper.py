@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIV
 _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
-_DESCRIPTORS, _MOST_FDS = 2**31 - 1, 250
+_DESCRIPTORS, _MOST_FDS, _MORE_FOLLOW = 2**31 - 1, 250, b"+"
 
 # What Python or the guard has changed, and a command must find as usual.
 _DEFAULTS = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
@@ -66,15 +66,20 @@ def main() -> None:
     poll.register(server, select.POLLIN)
     cgroup = sys.argv[2] if len(sys.argv) > 2 else None
     watch = _Watch()
+    # Of one order, which can take several messages.
+    fds: list[int] = []
     while True:
         has_order = poll.poll(watch.milliseconds)
         watch.tick()
         if not has_order:
             continue
-        data, fds, _flags, _address = socket.recv_fds(server, 64, _MOST_FDS)
+        data, received, _flags, _address = socket.recv_fds(server, 64, _MOST_FDS)
         if not data:
             _leave(cgroup)
             return
+        fds += received
+        if data == _MORE_FOLLOW:
+            continue
         try:
             guard = os.fork()
             if guard == 0:
@@ -87,8 +92,8 @@ def main() -> None:
         except OSError as error:
             # No more processes: one command cannot be started, the keeper goes on.
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
-        for fd in fds:
-            os.close(fd)
+        while fds:
+            os.close(fds.pop())
 
 
 def _leave(cgroup: str | None) -> None:

@@ -76,10 +76,11 @@ class Group:
     def hit(self) -> str | None:
         """Name the limit that was hit, if one was."""
         for key, fd in self._events.items():
-            words = os.pread(fd, 4096, 0).split()
-            counts = dict(zip(words[::2], words[1::2], strict=False))
-            if int(counts.get(_KINDS[key][2], 0)) > 0:
-                return key
+            with contextlib.suppress(OSError, ValueError):
+                words = os.pread(fd, 4096, 0).split()
+                counts = dict(zip(words[::2], words[1::2], strict=False))
+                if int(counts.get(_KINDS[key][2], 0)) > 0:
+                    return key
         return None
 
     def kill(self) -> None:

@@ -33,6 +33,8 @@ _CPU_GRACE, _OOM_SCORE, _SPARE = 5, 500, 2048
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _CORES = os.cpu_count() or 1
 _IN_MEMORY = (b"tmpfs", b"ramfs", b"fuse")
+# What reading /proc raises: it is not there, not for us, or has another form.
+_UNREADABLE = (OSError, ValueError, IndexError)
 # Not every kernel keeps lists of children; without them all processes are asked for their parents.
 _LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
@@ -73,12 +75,19 @@ class Signs:
 
 
 def _machine() -> list[int]:
-    """The threads, the bytes of memory in use and the open files of the whole machine."""
-    threads = int(_read("/proc/loadavg").split()[3].partition(b"/")[2])
-    memory = _read("/proc/meminfo")
-    start = memory.find(b"MemAvailable:")
-    free = int(memory[start + 13 : start + 40].split()[0]) * 1024 if start >= 0 else 0
-    return [threads, -free, int(_read("/proc/sys/fs/file-nr").split()[0])]
+    """The threads, the bytes of memory in use and the open files of the whole machine.
+
+    What cannot be read here, as where /proc is not all there, is 0 and never grows.
+    """
+    found = [0, 0, 0]
+    with contextlib.suppress(*_UNREADABLE):
+        found[0] = int(_read("/proc/loadavg").split()[3].partition(b"/")[2])
+    with contextlib.suppress(*_UNREADABLE):
+        memory = _read("/proc/meminfo").partition(b"MemAvailable:")[2]
+        found[1] = -1024 * int(memory.split(None, 1)[0])
+    with contextlib.suppress(*_UNREADABLE):
+        found[2] = int(_read("/proc/sys/fs/file-nr").split()[0])
+    return found
 
 
 class Limits:
@@ -120,13 +129,13 @@ class Limits:
             _limit(resource.RLIMIT_FSIZE, size)
         if seconds := get("cpu_seconds"):
             _limit(resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE)
-        if (processes := get("processes")) and os.getuid() != 0:
+        if (processes := get("processes")) and os.getuid() != 0 and (threads := _machine()[0]):
             # The kernel counts all that the user runs, and that is less than what the machine runs.
             # It gives no reason to the command, so the guard should be there first.
-            _limit(resource.RLIMIT_NPROC, _machine()[0] + max(_SPARE, 2 * processes))
+            _limit(resource.RLIMIT_NPROC, threads + max(_SPARE, 2 * processes))
         with contextlib.suppress(OSError):
             os.nice(get("nice", 0))
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", 0) as file:
+        with contextlib.suppress(*_UNREADABLE), open("/proc/self/oom_score_adj", "r+b", 0) as file:
             file.write(str(max(_OOM_SCORE, int(file.read()))).encode())
 
     # -- in the guard
@@ -145,10 +154,15 @@ class Limits:
         if is_urgent:
             self._wait, self._next_walk = 1.0, max(self._earliest, now)
         hit = None
-        if now >= self._next_disk:
-            hit = self._look_at_disks(now)
-        if hit is None and now >= self._next_walk:
-            hit = self._look_at_processes()
+        # A guard that fails would leave what it guards behind.
+        with contextlib.suppress(*_UNREADABLE):
+            if now >= self._next_disk:
+                self._next_disk = now + _LATEST_LOW
+                hit = self._look_at_disks(now)
+        with contextlib.suppress(*_UNREADABLE):
+            if hit is None and now >= self._next_walk:
+                self._next_walk = now + _LATEST
+                hit = self._look_at_processes()
         return hit
 
     def _look_at_processes(self) -> str | None:
@@ -211,7 +225,7 @@ class _Use:
             if most and self.threads > most:
                 return
             # It may end at any time, and another user's cannot be looked into.
-            with contextlib.suppress(OSError, ValueError, IndexError):
+            with contextlib.suppress(*_UNREADABLE):
                 if "memory" in limits:
                     self.memory += int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
                 if "cpu_seconds" in limits:
@@ -235,7 +249,7 @@ class _Use:
     def _memory_shared_out(self) -> int:
         total = self._devices()
         for pid in self._found:
-            with contextlib.suppress(OSError, ValueError, IndexError):
+            with contextlib.suppress(*_UNREADABLE):
                 try:
                     rollup = _read(f"/proc/{pid}/smaps_rollup")
                     total += int(rollup.partition(b"\nPss:")[2].split()[0]) * 1024

@@ -9,15 +9,21 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.limits import Bounds
 from treadle.sandbox.placeholders import Placeholder
+from treadle.support.code_guard import CodeChanged, read_code
 from treadle.support.descriptors import inherited_limit
 
 _SCRIPT: Final = Path(__file__).with_name("keeper.py")
+_BESIDE: Final = ("keeper_cgroup.py", "keeper_limits.py")
+# As many descriptors as go with one message; the keeper takes as many.
+MOST_AT_ONCE: Final = 250
+_MORE_FOLLOW: Final = b"+"
 _LOST: Final = 137
 
 
@@ -42,7 +48,8 @@ class Keeper:
         with theirs:
             limit = str(inherited_limit())
             below = [] if cgroup is None else [str(cgroup)]
-            arguments = [sys.executable, "-I", "-S", str(_SCRIPT), limit, *below]
+            options = ["-I", "-S", *_checked_code()]
+            arguments = [sys.executable, *options, str(_SCRIPT), limit, *below]
             # stdout belongs to the protocol; what goes wrong in there is for the logs.
             actions = [
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
@@ -51,7 +58,9 @@ class Keeper:
             # Some interpreters do not find their own library without this.
             env = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
             try:
-                self._pid = os.posix_spawn(sys.executable, arguments, env, file_actions=actions)
+                self.pid: Final = os.posix_spawn(
+                    sys.executable, arguments, env, file_actions=actions
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -110,7 +119,11 @@ class Keeper:
         line = _Line(ours.detach(), places, bounds)
         try:
             with theirs, _memory(order) as memory, _borrowed(self._fd) as keeper:
-                socket.send_fds(keeper, [_signs(bounds)], [theirs.fileno(), memory, *fds])
+                sent = [theirs.fileno(), memory, *fds]
+                while len(sent) > MOST_AT_ONCE:
+                    socket.send_fds(keeper, [_MORE_FOLLOW], sent[:MOST_AT_ONCE])
+                    sent = sent[MOST_AT_ONCE:]
+                socket.send_fds(keeper, [_signs(bounds)], sent)
         except BrokenPipeError as error:
             line.close()
             raise KeeperGone(str(error)) from error
@@ -123,7 +136,7 @@ class Keeper:
         """Let it go; commands that run stay under their guards."""
         os.close(self._fd)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+            os.waitpid(self.pid, 0)
 
 
 class _Line:
@@ -199,6 +212,28 @@ def _signs(bounds: Bounds | None) -> bytes:
     limits = bounds.limits
     found = [limits.processes, limits.memory, limits.open_files]
     return " ".join("-" if value is None else str(value) for value in found).encode()
+
+
+def _checked_code() -> list[str]:
+    """Check the keeper's code as imports are checked; gives what the interpreter has to pass over.
+
+    Raises:
+        OSError: a file changed after the server started.
+    """
+    beside = [str(_SCRIPT.with_name(name)) for name in _BESIDE]
+    try:
+        for source in (str(_SCRIPT), *beside):
+            read_code(__spec__, source)
+    except CodeChanged as error:
+        raise OSError(str(error)) from error
+    for source in beside:
+        try:
+            read_code(__spec__, cache_from_source(source))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return ["-X", f"pycache_prefix={os.devnull}"]
+    return []
 
 
 def _joined(words: list[str]) -> bytes:

@@ -17,6 +17,7 @@ from treadle.sandbox.cgroup import delegated_group
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.keeping import Confined, Keeper, KeeperGone
 from treadle.sandbox.paths import find_program
+from treadle.sandbox.peers import NETWORKED
 from treadle.sandbox.placeholders import Placeholder
 from treadle.sandbox.policy import Confinement
 
@@ -48,7 +49,17 @@ async def launch(
 
     require(argv[0], cwd=cwd, env=env)
     backend = await find_backend()
-    return await backend.launch(argv, cwd=cwd, env=env, confinement=confinement, fds=fds)
+    start = partial(backend.launch, argv, cwd=cwd, env=env, confinement=confinement, fds=fds)
+    if not confinement.network or not HAS_KEEPER:
+        return await start()
+    NETWORKED.on_start(is_in_namespaces=backend.name == "bubblewrap")
+    try:
+        child = await start()
+    except BaseException:
+        NETWORKED.on_end()
+        raise
+    child.exited.add_done_callback(lambda _exited: NETWORKED.on_end())
+    return child
 
 
 def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
@@ -68,6 +79,7 @@ def start_keeper() -> Keeper:
     if not _keepers:
         # First: the keeper is where this process is.
         _keepers.append(Keeper(delegated_group()))
+        NETWORKED.keepers.append(_keepers[0].pid)
     return _keepers[0]
 
 

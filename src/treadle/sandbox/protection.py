@@ -6,7 +6,7 @@ never these paths themselves.
 """
 
 # Paths are text here: they end up in the arguments of other programs.
-# ruff: noqa: PTH111, PTH117, PTH118, PTH120, PTH208
+# ruff: noqa: PTH111, PTH113, PTH117, PTH118, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -185,9 +185,14 @@ def code_paths() -> tuple[list[str], list[str]]:
 
 
 def _holds_packages(folder: str) -> bool:
-    """Whether packages were installed into a folder, as opposed to a project's own sources."""
+    """Whether packages were installed into a folder, as opposed to a project's own sources.
+
+    An archive of packages counts too.
+    """
     try:
-        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+        return os.path.isfile(folder) or any(
+            name.endswith(".dist-info") for name in os.listdir(folder)
+        )
     except OSError:
         return False
 

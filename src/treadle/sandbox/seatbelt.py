@@ -7,6 +7,7 @@ from typing import Final
 
 from treadle.sandbox.paths import between, is_within
 from treadle.sandbox.policy import Confinement
+from treadle.support.listeners import OWN_LISTENERS
 
 PROGRAM: Final = "/usr/bin/sandbox-exec"
 
@@ -52,6 +53,7 @@ def _parameters(confinement: Confinement) -> dict[str, str]:
     paths = [root.path for root in confinement.writable]
     paths += [*(confinement.readable or ()), *confinement.closed()]
     paths += [path for root in confinement.writable for path in _anchors(root.path, confinement)]
+    paths += sorted(OWN_LISTENERS.paths) if confinement.network else []
     return {path: f"PATH_{number}" for number, path in enumerate(dict.fromkeys(paths))}
 
 
@@ -74,6 +76,11 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
         yield f"(deny file-read* file-write* {_below(path, names)})"
     if confinement.network:
         yield "(allow network-outbound)"
+        # A command that reached its own server could have it run others without a sandbox.
+        for port in sorted(OWN_LISTENERS.ports):
+            yield f'(deny network-outbound (remote ip "*:{port}"))'
+        for path in sorted(OWN_LISTENERS.paths):
+            yield f'(deny network-outbound (literal (param "{names[path]}")))'
         yield "(allow network-inbound)"
         yield "(allow system-socket)"
 

@@ -158,8 +158,10 @@ class Server:
         return list(self._router.unhandled())
 
     async def serve(self, listener: Listener) -> None:
-        """Answer everybody who comes, until cancelled."""
-        await listener.serve(self.attach)
+        """Answer every client, until cancelled; commands of this server are no clients of it."""
+        from treadle.sandbox.peers import PeerCheck  # of no use to a server on pipes
+
+        await listener.serve(self.attach, admit=PeerCheck().refusal)
 
     def finish(self) -> None:
         """Take no more requests, end the turns, tell it, and hang up on everybody."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from treadle.rpc.framing import Frame, frame_size
+
+if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
 
 MAX_INBOX_FRAMES: Final = 256
 MAX_INBOX_BYTES: Final = 8 * 1024 * 1024
@@ -72,11 +75,21 @@ class GuardedTransport(Transport, Protocol):
         ...
 
 
+class Admit(Protocol):
+    """Judges a peer before it becomes a connection."""
+
+    async def __call__(self, line: TransportSocket, *, has_token: bool) -> str | None:
+        """Return why a peer is refused, `None` if it is admitted."""
+        ...
+
+
 class Listener(Protocol):
     """Waits for peers."""
 
-    async def serve(self, accept: Callable[[Transport], Awaitable[None]]) -> None:
-        """Run `accept` for each peer, at the same time, until cancelled."""
+    async def serve(
+        self, accept: Callable[[Transport], Awaitable[None]], *, admit: Admit | None = None
+    ) -> None:
+        """Run `accept` for each peer that is admitted, at the same time, until cancelled."""
         ...
 
 

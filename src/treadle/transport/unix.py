@@ -6,13 +6,14 @@ import fcntl
 import os
 import socket
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from treadle.rpc.http import answer_control_request
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.admission import ConnectionLimits
-from treadle.transport.base import Transport
+from treadle.transport.base import Admit, Transport
 from treadle.transport.upgrade import (
     Accept,
     Upgrades,
@@ -71,8 +72,8 @@ class UnixListener:
             self.close()
             raise
 
-    async def serve(self, accept: Accept) -> None:
-        """Run accept(transport) for each connection until cancelled."""
+    async def serve(self, accept: Accept, *, admit: Admit | None = None) -> None:
+        """Run accept(transport) for each connection that is admitted, until cancelled."""
         if self._socket is None:
             await self.start()
         assert self._socket is not None  # noqa: S101 - start() set it
@@ -83,6 +84,7 @@ class UnixListener:
             # The kernel tells at once when a local peer dies, and a stopped one is no loss.
             keepalive=None,
             limits=self._limits,
+            admit=None if admit is None else partial(admit, has_token=False),
         )
         try:
             await serve_upgrades(self._socket, accept, upgrades)

@@ -7,8 +7,8 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from treadle.rpc.http import (
     TOO_MANY,
@@ -22,12 +22,16 @@ from treadle.rpc.http import (
     is_response_ready,
     parse_request,
     parse_response,
+    refuse_peer,
 )
 from treadle.rpc.websocket import GOING_AWAY, NORMAL_CLOSURE, accept_key
 from treadle.transport.accepting import Acceptor
 from treadle.transport.admission import Admission, ConnectionLimits, Stranger, Visitor
 from treadle.transport.base import Transport, TransportError
 from treadle.transport.websocket_line import Keepalive, WebSocketTransport
+
+if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
 
 HEAD_TIMEOUT: Final = 10.0
 _LINGER: Final = 1.0
@@ -46,6 +50,20 @@ class UpgradeRefused(TransportError):
         self.body = body
 
 
+class Refusals:
+    """Logs refused peers: the 1st, the 10th, the 100th, so that they cannot flood the log."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def note(self, peer: str, reason: str) -> None:
+        """Count a refusal."""
+        self._count += 1
+        is_shown = self._count == 10 ** (len(str(self._count)) - 1)
+        extra = {"peer": peer, "reason": reason.strip(), "count": self._count}
+        logger.log(logging.WARNING if is_shown else logging.DEBUG, "peer refused", extra=extra)
+
+
 @dataclass(frozen=True, slots=True)
 class Upgrades:
     """How a listener treats its connections.
@@ -59,6 +77,8 @@ class Upgrades:
     keepalive: Keepalive | None
     head_timeout: float = HEAD_TIMEOUT
     limits: ConnectionLimits | None = None
+    admit: Callable[["TransportSocket"], Awaitable[str | None]] | None = None
+    refusals: Refusals = field(default_factory=Refusals)
 
 
 class Handshake(asyncio.Protocol):
@@ -118,8 +138,8 @@ class Handshake(asyncio.Protocol):
                 self.line.resume_reading()
                 async with asyncio.timeout(_LINGER):
                     await self._gone.wait()
-        except TimeoutError:
-            pass
+        except OSError:
+            pass  # no time left, or the peer has cut the line already
         finally:
             self.line.abort()
         await self._gone.wait()
@@ -202,6 +222,11 @@ async def _shake_hands(
         visitor.on_drop(handshake.line.abort)
     try:
         return await _upgrade(handshake, upgrades, visitor)
+    except (OSError, TransportError):
+        raise
+    except Exception:  # one peer's failure must not end the others
+        logger.exception("handshake failed", extra={"peer": upgrades.name_peer(handshake.line)})
+        return None
     finally:
         # Also when cancelled: an open connection must not outlive the listener.
         if handshake.line.get_protocol() is handshake:
@@ -238,6 +263,8 @@ async def _upgrade(
         response = upgrades.answer(request)
     except MalformedHead as fault:
         response = upgrades.refuse(fault) if data else None
+    if response is not None and response.status == 101:
+        response = await _refusal(handshake, upgrades) or response
     if response is None:
         return None
     answer = response.encode(time.time(), version=version, method=method)
@@ -262,6 +289,17 @@ def _stranger(limits: ConnectionLimits, visitor: Visitor | None) -> Stranger:
         introduced=(lambda: None) if visitor is None else visitor.introduced,
         refused=(lambda _: None) if visitor is None else visitor.refused,
     )
+
+
+async def _refusal(handshake: Handshake, upgrades: Upgrades) -> Response | None:
+    """Ask whether the peer may connect; give the answer that it gets if it may not."""
+    reason = None
+    if upgrades.admit is not None:
+        reason = await upgrades.admit(handshake.line.get_extra_info("socket"))
+    if reason is None:
+        return None
+    upgrades.refusals.note(upgrades.name_peer(handshake.line), reason)
+    return refuse_peer(reason)
 
 
 async def open_upgrade(

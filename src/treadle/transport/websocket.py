@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from treadle.rpc.http import TOO_MANY, MalformedHead, Response, answer_request
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.admission import ConnectionLimits
 from treadle.transport.auth import Auth, refuse_open_listener
-from treadle.transport.base import Transport, TransportError
+from treadle.transport.base import Admit, Transport, TransportError
 from treadle.transport.upgrade import (
     HEAD_TIMEOUT,
     Accept,
@@ -84,13 +85,14 @@ class WebSocketListener:
         self._own_port = self.address[1]
         OWN_LISTENERS.add(self._own_port)
 
-    async def serve(self, accept: Accept) -> None:
-        """Run accept(transport) for each connection until cancelled."""
+    async def serve(self, accept: Accept, *, admit: Admit | None = None) -> None:
+        """Run accept(transport) for each connection that is admitted, until cancelled."""
         if self._socket is None:
             await self.start()
         assert self._socket is not None  # noqa: S101 - start() set it
+        judge = None if admit is None else partial(admit, has_token=self._auth is not None)
         try:
-            await serve_upgrades(self._socket, accept, self._upgrades)
+            await serve_upgrades(self._socket, accept, replace(self._upgrades, admit=judge))
         finally:
             self.close()
 

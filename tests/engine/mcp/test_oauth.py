@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from urllib.parse import parse_qs, urlsplit
@@ -158,6 +159,24 @@ async def test_an_answer_to_another_question_is_not_taken(stage: Stage) -> None:
         told = (await client.until(COMPLETED))[-1]["params"]
 
     assert (forged[0], elsewhere[0], told["success"]) == (400, 404, True)
+
+
+async def test_a_malformed_answer_costs_no_more_than_its_own_connection(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        page = urlsplit(parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0])
+        reader, writer = await asyncio.open_connection(page.hostname, page.port)
+        writer.write(b"GET http://[ HTTP/1.1\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await open_page(begun["authorizationUrl"])
+        told = (await client.until(COMPLETED))[-1]["params"]
+
+    assert (answer, told["success"]) == (b"", True)
+    assert "Unhandled exception" not in caplog.text
 
 
 async def test_a_refused_sign_in_is_told_with_the_reason(stage: Stage) -> None:

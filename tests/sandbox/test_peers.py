@@ -1,0 +1,127 @@
+"""Finding out whose connections are: sockets of this machine, and who has them open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import threading
+from asyncio.trsock import TransportSocket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
+
+import pytest
+
+from treadle.sandbox import peers, socket_owner
+from treadle.sandbox.peers import GONE, UNKNOWN, NetworkedCommands, OwnerSearch, PeerCheck
+from treadle.sandbox.proc import ProcessEntry, processes
+from treadle.sandbox.socket_owner import Endpoint, RemoteSocket, find_socket
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+FAMILIES = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
+
+
+@contextmanager
+def connection(
+    address: str = "127.0.0.1", *, over_ipv6: bool = False
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The end of a client, and the end of a server."""
+    with socket.create_server((address, 0), family=FAMILIES[address]) as listener:
+        port = listener.getsockname()[1]
+        if over_ipv6:
+            near = socket.socket(socket.AF_INET6)
+            near.connect((f"::ffff:{address}", port))
+        else:
+            near = socket.create_connection((address, port))
+        with near, listener.accept()[0] as far:
+            yield near, far
+
+
+def endpoint(name: tuple[str, int]) -> Endpoint:
+    """An end by its name."""
+    return Endpoint(ip_address(name[0]), name[1])
+
+
+@pytest.mark.parametrize("find", [find_socket, socket_owner.ask_kernel, socket_owner.read_tables])
+@pytest.mark.parametrize(
+    ("address", "over_ipv6"), [("127.0.0.1", False), ("127.0.0.1", True), ("::1", False)]
+)
+def test_the_socket_at_the_other_end_is_found(find: object, address: str, over_ipv6: bool) -> None:
+    assert callable(find)
+    with connection(address, over_ipv6=over_ipv6) as (near, far):
+        theirs, ours = endpoint(far.getpeername()[:2]), endpoint(far.getsockname()[:2])
+        inode = os.fstat(near.fileno()).st_ino
+
+        assert find(theirs, ours) == RemoteSocket(os.geteuid(), inode)
+        # Somebody listens at our end, which is no connection.
+        assert find(ours, Endpoint(ours.address, 1)) is None
+
+
+def test_a_closed_socket_has_no_owner() -> None:
+    with connection() as (near, far):
+        theirs, ours = endpoint(far.getpeername()), endpoint(far.getsockname())
+        near.close()
+        found = find_socket(theirs, ours)
+
+        assert found is None or found.inode == 0
+
+
+async def test_nothing_is_looked_up_before_a_command_had_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does a client wait for anything."""
+    monkeypatch.setattr(peers, "processes", lambda: pytest.fail("looked"))
+    with connection() as (_near, far):
+        check = PeerCheck(NetworkedCommands())
+
+        assert await check.refusal(TransportSocket(far), has_token=False) is None
+
+
+async def test_one_look_at_all_processes_serves_all_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    may_look = threading.Event()
+
+    def slowly() -> Iterator[ProcessEntry]:
+        looks.append(1)
+        may_look.wait(30)
+        return processes()
+
+    monkeypatch.setattr(peers, "processes", slowly)
+    search = OwnerSearch(NetworkedCommands(have_run=True, running=1))
+    with ExitStack() as stack:
+        ends = [stack.enter_context(connection())[0] for _each in range(9)]
+        inodes = [os.fstat(end.fileno()).st_ino for end in ends]
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(search.owner(inode)) for inode in inodes]
+            while not looks:  # noqa: ASYNC110 - another thread's work
+                await asyncio.sleep(0)
+            may_look.set()
+
+    assert {task.result() for task in tasks} == {"client"}
+    # The first look is for the first; the second for all who came while it was made.
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize(
+    ("running", "has_token", "reason"), [(1, False, UNKNOWN), (1, True, None), (0, False, None)]
+)
+async def test_an_owner_that_cannot_be_seen_is_refused_while_a_command_could_be_it(
+    monkeypatch: pytest.MonkeyPatch, *, running: int, has_token: bool, reason: str | None
+) -> None:
+    monkeypatch.setattr(peers, "processes", lambda: iter(()))
+    check = PeerCheck(NetworkedCommands(have_run=True, running=running))
+    with connection() as (_near, far):
+        assert await check.refusal(TransportSocket(far), has_token=has_token) == reason
+
+
+async def test_a_peer_that_is_gone_is_refused_with_any_token() -> None:
+    check = PeerCheck(NetworkedCommands(have_run=True))
+    with connection() as (near, far):
+        near.close()
+
+        assert await check.refusal(TransportSocket(far), has_token=True) == GONE
