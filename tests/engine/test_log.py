@@ -10,7 +10,8 @@ from itertools import count
 import pytest
 
 from treadle.engine import log as log_module
-from treadle.engine.log import EventLog, LeftBehind, Reader
+from treadle.engine.log import EventLog
+from treadle.engine.log_reader import LeftBehind, Reader
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import AgentMessageDeltaNotification
 from treadle.protocol.error import WarningNotification

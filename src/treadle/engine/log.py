@@ -14,11 +14,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from treadle.engine.log_reader import LeftBehind, Reader
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.method import Notification
@@ -32,8 +32,6 @@ MAX_RECENT: Final = 8192
 # What is told to everybody is for those who listen now: nobody comes back for it.
 MAX_ANNOUNCED: Final = 2048
 MAX_RECENT_CHARACTERS: Final = 4 * 1024 * 1024
-# Reading a long journal must not keep other threads from running.
-BATCH: Final = 256
 
 DELTAS: Final = frozenset(
     method.method
@@ -62,10 +60,6 @@ _TURN_STARTED: Final = n.TURN_STARTED.method
 
 OnUnsynced: TypeAlias = Callable[[Event, StorageFailed], None]
 """Called with an event that cannot be put on the disk, before clients get it."""
-
-
-class LeftBehind(Exception):
-    """What a reader has not read yet is kept nowhere any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +239,10 @@ class EventLog:
             raise LeftBehind
         return self._journal.read(after, self.visible_seq)
 
+    def unread_bytes(self, after: int) -> int:
+        """How much of the journal has to be looked through for what comes after a position."""
+        return 0 if self._journal is None else self._journal.unread_bytes(after)
+
     def under_way(self) -> Sequence[Event]:
         """The open items as they stand and the open questions, for whoever missed a part of them.
 
@@ -319,56 +317,3 @@ def _report(done: asyncio.Future[None], event: Event, on_unsynced: OnUnsynced) -
     failure = None if done.cancelled() else done.exception()
     if isinstance(failure, StorageFailed):
         on_unsynced(event, failure)
-
-
-class Reader:
-    """Reads a log from a position on, each event once and in order.
-
-    Where deltas are no longer kept, it reads only what is stored, up to the present, and then
-    the open items as they stand: so their texts are whole, and go on with the next delta.
-    """
-
-    def __init__(self, log: EventLog, after: int | None) -> None:
-        self._log = log
-        self.position = log.last_seq if after is None else after
-        self._missed_deltas = after is None
-        self._stored: Iterator[Event] = iter(())
-        # A client that comes back was asked these on a connection that is gone.
-        self._old_asks = [] if after is None else [a for a in log.open_asks() if a.seq <= after]
-
-    def read(self) -> Sequence[Event]:
-        """What comes next, or a part of it; nothing if there is nothing yet.
-
-        Raises:
-            LeftBehind: what comes next is kept nowhere.
-        """
-        if self._old_asks:
-            asks, self._old_asks = self._old_asks, []
-            return asks
-        if not self._missed_deltas:
-            recent = self._log.recent(self.position)
-            if recent is not None:
-                self.position = max(self.position, self._log.visible_seq)
-                return recent
-            self._missed_deltas = True
-        return self._read_stored() or self._rejoin()
-
-    def _read_stored(self) -> Sequence[Event]:
-        try:
-            batch = list(islice(self._stored, BATCH))
-            if not batch:
-                self._stored = self._log.stored(self.position)
-                batch = list(islice(self._stored, BATCH))
-        except ValueError as error:
-            # The journal is closed: nobody writes this thread here any more.
-            raise LeftBehind from error
-        if batch:
-            self.position = batch[-1].seq
-        return batch
-
-    def _rejoin(self) -> Sequence[Event]:
-        if self.position < self._log.last_seq != self._log.visible_seq:
-            return ()  # what is under way is further than what may be published
-        self._missed_deltas = False
-        self.position = self._log.last_seq
-        return self._log.under_way()

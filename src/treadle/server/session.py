@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from treadle.connection.connection import ConnectionLost
-from treadle.engine.log import Asked, LeftBehind, Relayed
+from treadle.engine.log import Asked, Relayed
+from treadle.engine.log_reader import LeftBehind
 from treadle.protocol.base import RequestId
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.gate import gated
@@ -116,7 +117,8 @@ class ClientSession:
                 return
             after = known.subscription.position
             self.unsubscribe(thread.id)
-        subscription = Subscription(thread.log, after, partial(self._deliver, thread))
+        run = self.server.threads.store.run
+        subscription = Subscription(thread.log, after, partial(self._deliver, thread), run=run)
         task = self._spawn(subscription, f"follow {thread.id}")
         if task is not None:
             self._followed[thread.id] = Followed(thread, subscription, task)

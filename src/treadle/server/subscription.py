@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from treadle.engine.log import EventLog
 from treadle.store.journal import Event
+
+RunInThread: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class Subscription:
@@ -17,13 +20,19 @@ class Subscription:
     """
 
     def __init__(
-        self, log: EventLog, after: int | None, deliver: Callable[[Event], Awaitable[None]]
+        self,
+        log: EventLog,
+        after: int | None,
+        deliver: Callable[[Event], Awaitable[None]],
+        *,
+        run: RunInThread = asyncio.to_thread,
     ) -> None:
         self.after = log.last_seq if after is None else after
         self.position = self.after
         self._log = log
         self._reader = log.reader(after)
         self._deliver = deliver
+        self._run = run
         self._is_idle = asyncio.Event()
 
     @property
@@ -43,6 +52,8 @@ class Subscription:
         try:
             while True:
                 wake.clear()
+                if self._reader.is_far_behind:
+                    await self._run(self._reader.prefetch)
                 events = read()
                 for event in events:
                     await deliver(event)

@@ -19,6 +19,7 @@ from treadle.protocol.notifications import SERVER_NOTIFICATIONS, TURN_COMPLETED,
 from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
+from treadle.store.reading import RolloutFile
 from treadle.store.rollout import OwnEvent, decode_line
 from treadle.store.syncing import FileSync
 
@@ -261,19 +262,20 @@ class FileJournal:
                 return
             yield event
 
-    def _lines(self, after: int) -> Iterator[bytes]:
+    def unread_bytes(self, after: int) -> int:
+        """Say how much `read` looks through at most for events numbered above `after`."""
+        return self._size - self._offset_of(after)
+
+    def _offset_of(self, after: int) -> int:
         place = bisect_right(self._checkpoints, after, key=lambda point: point[0]) - 1
-        offset = self._checkpoints[place][1]
-        rest = b""
+        return self._checkpoints[place][1]
+
+    def _lines(self, after: int) -> Iterator[bytes]:
+        offset = self._offset_of(after)
         # With its own descriptor: an entry that is appended meanwhile may close the other one.
-        descriptor = self._reopen()
-        try:
-            while chunk := os.pread(descriptor, _READ_BYTES, offset):
-                offset += len(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from lines
-        finally:
-            os.close(descriptor)
+        with RolloutFile(Path(self.path or ""), self._reopen()) as file:
+            for _, line in file.lines(offset, file.size):
+                yield line
         yield from self._pending.split(b"\n")
 
     def stat(self) -> os.stat_result:

@@ -69,6 +69,9 @@ class Journal(Protocol):
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
         """Give the events numbered above `after`, up to and including `until`."""
 
+    def unread_bytes(self, after: int) -> int:
+        """Say how much `read` looks through at most for events numbered above `after`."""
+
     def close(self) -> None:
         """Let go of the thread, so that another writer may take it; idempotent."""
 

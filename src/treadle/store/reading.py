@@ -31,8 +31,8 @@ MAX_LINE_BYTES: Final = 160 * 1024 * 1024
 class RolloutFile:
     """A file that is open for reading."""
 
-    def __init__(self, path: Path) -> None:
-        """Open a file.
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        """Open a file, or take over a descriptor of it.
 
         Raises:
             ThreadNotFound: it is gone.
@@ -40,6 +40,9 @@ class RolloutFile:
             OSError: no descriptor is left to open it.
         """
         self.path = path
+        if descriptor is not None:
+            self._descriptor = descriptor
+            return
         # Without O_NONBLOCK, opening a named pipe would wait for its other end.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
