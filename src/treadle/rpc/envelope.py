@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 from treadle.protocol.base import JsonValue
 from treadle.rpc.errors import ErrorObject
 from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
-from treadle.support.json_text import MAX_NESTING, is_nested_deeper
+from treadle.support.json_text import MAX_NESTING, encode_json, is_nested_deeper
 
 Id: TypeAlias = str | int
 
@@ -94,7 +94,6 @@ class _FailureOut(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(_Envelope)
-_encode: Final = msgspec.json.Encoder().encode
 _NULL: Final = Raw(b"null")
 
 
@@ -136,24 +135,24 @@ def _read_error(error: JsonValue) -> ErrorObject:
 
 def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
     """Write a request."""
-    return _encode(_CallOut(method, id_, params))
+    return encode_json(_CallOut(method, id_, params))
 
 
 def encode_notice(
     method: str, params: JsonValue, emitted_at_ms: int | None = None, seq: int | None = None
 ) -> bytes:
     """Write a notification; `seq` is its place among the events of its thread."""
-    return _encode(_NoticeOut(method, params, emitted_at_ms, seq))
+    return encode_json(_NoticeOut(method, params, emitted_at_ms, seq))
 
 
 def encode_answer(id_: Id, result: JsonValue) -> bytes:
     """Write a result."""
-    return _encode(_AnswerOut(id_, result))
+    return encode_json(_AnswerOut(id_, result))
 
 
 def encode_failure(id_: Id, error: ErrorObject) -> bytes:
     """Write an error answer."""
-    return _encode(_FailureOut(error, id_))
+    return encode_json(_FailureOut(error, id_))
 
 
 def _malformed(reason: str, head: bytes) -> Failure | Malformed:

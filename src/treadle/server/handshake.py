@@ -37,7 +37,8 @@ def describe(name: str, version: str, environ: Mapping[str, str] = os.environ) -
     agent = f"{name}/{PROTOCOL_VERSION} ({_system()}; {machine}) {terminal} ({name}; {version})"
     return {
         "userAgent": "".join(c if " " <= c <= "~" else "_" for c in agent),
-        "codexHome": home_folder(environ),
+        # A path that is not UTF-8 is shown with replacement characters, here as in all answers.
+        "codexHome": home_folder(environ).encode(errors="surrogateescape").decode(errors="replace"),
         "platformFamily": "windows" if sys.platform == "win32" else "unix",
         "platformOs": {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform),
     }

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.store.database import Database, IndexBusy, is_busy, is_damage
-from treadle.store.files import ARCHIVED, FileJournal
+from treadle.store.files import ARCHIVED, FileJournal, close_to_others
 from treadle.store.following import changed_row, followed
 from treadle.store.index import Index, Row
 from treadle.store.index_writer import Change, IndexWriter
@@ -54,6 +54,7 @@ class Catalog:
         self._home = home
         self._prefix = f"{home}/"
         self._clock = clock
+        close_to_others(home)
         self._held: dict[str, Held] = {}
         self._database = Database(home)
         self.index = Index(self._database)

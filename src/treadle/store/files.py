@@ -6,9 +6,11 @@ import asyncio
 import errno
 import logging
 import os
+import stat
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +60,7 @@ def create_file(path: Path, first: bytes) -> int:
     try:
         descriptor = os.open(unfinished, flags, 0o600)
     except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         descriptor = os.open(unfinished, flags, 0o600)
     try:
         write_all(descriptor, first)
@@ -68,6 +70,23 @@ def create_file(path: Path, first: bytes) -> int:
         unfinished.unlink(missing_ok=True)
         raise
     return descriptor
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those that it lies in, for their owner alone: not only the last one."""
+    missing = [place for place in (folder, *folder.parents) if not place.is_dir()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def close_to_others(home: Path) -> None:
+    """Close the folders of rollouts that other programs, or older versions, left open."""
+    for folder in (home / SESSIONS, home / ARCHIVED):
+        with suppress(OSError):
+            state = folder.lstat()
+            is_open = stat.S_ISDIR(state.st_mode) and state.st_mode & 0o077
+            if is_open and state.st_uid == os.geteuid():
+                folder.chmod(0o700)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from treadle.store.lease import Lease
+
+UUID_CHARACTERS: Final = 36
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,23 @@ def rollouts_in(folder: str) -> set[str] | None:
         if path.endswith(".jsonl.zst"):
             logger.warning("compressed rollout skipped", extra={"path": path})
     return {path for path in found if path.endswith(".jsonl")}
+
+
+def remove_orphans(folder: str, home: Path) -> None:
+    """Remove rollouts that a killed server has begun to make: they never had a name of their own.
+
+    The server of one that is being made holds the lease of its thread.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(".rollout-") and name.endswith(".jsonl"):
+            thread_id = name.removesuffix(".jsonl")[-UUID_CHARACTERS:]
+            if not Lease.is_held(home, thread_id):
+                with suppress(OSError):
+                    os.unlink(f"{folder}/{name}")  # noqa: PTH108  names are all that there is
 
 
 def state_of(path: str) -> os.stat_result | None:

@@ -21,7 +21,7 @@ from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, RolledBack, TurnContext, UsageRecord
 from treadle.store.rollout import format_time
 from treadle.support.clock import NowMs
-from treadle.support.json_text import MAX_NESTING, is_nested_deeper, replace_lone_surrogates
+from treadle.support.json_text import MAX_NESTING, encode_json, is_nested_deeper
 
 Dialect: TypeAlias = Literal["legacy", "paginated"]
 Payload: TypeAlias = tuple[str, JsonValue]
@@ -38,10 +38,7 @@ def encode(value: object) -> bytes:
     Half of a surrogate pair becomes a replacement character, and a value that is nested too deeply
     for a line to be read becomes its text.
     """
-    try:
-        data = _encode(value)
-    except UnicodeEncodeError:
-        data = _encode(_cleaned(msgspec.to_builtins(value)))
+    data = encode_json(value)
     if is_nested_deeper(data):
         data = _encode(_shallow(msgspec.json.decode(data), MAX_NESTING))
     return data
@@ -54,16 +51,6 @@ def _shallow(value: JsonValue, levels: int) -> JsonValue:
         return [_shallow(part, levels - 1) for part in value]
     if isinstance(value, dict):
         return {key: _shallow(part, levels - 1) for key, part in value.items()}
-    return value
-
-
-def _cleaned(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, list):
-        return [_cleaned(part) for part in value]
-    if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(part) for key, part in value.items()}
     return value
 
 

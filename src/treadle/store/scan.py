@@ -22,7 +22,7 @@ import msgspec
 
 from treadle.store.database import Database, IndexBusy
 from treadle.store.files import ARCHIVED, SESSIONS
-from treadle.store.folders import newest_first, rollouts_in, segment_of, state_of
+from treadle.store.folders import newest_first, remove_orphans, rollouts_in, segment_of, state_of
 from treadle.store.index import HIDDEN, LISTED, Index, Row, path_of, storable, stored_path
 from treadle.store.names import read_names
 from treadle.store.reading import RolloutFile
@@ -352,6 +352,7 @@ class Scanner:
         if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
             # Another file may come within the same tick: look again next time.
             mtime_ns = -1
+        remove_orphans(folder, self._home)
         there = rollouts_in(folder) if mtime_ns is not None else set()
         if there is None:
             return

@@ -17,6 +17,7 @@ from treadle.store.files import (
     ARCHIVED,
     FileJournal,
     create_file,
+    make_private,
     open_file,
     repair,
     rollout_path,
@@ -45,9 +46,7 @@ if TYPE_CHECKING:
 # Numbers above the last one on disk may have been told with deltas, which are not stored. A
 # client must not meet them again with another meaning, so a writer goes on well above.
 SEQ_GAP: Final = 1 << 20
-# How many requests are read and listed for at a time: more would only share the interpreter.
-MAX_WORKERS: Final = 8
-
+MAX_WORKERS: Final = 8  # more would only share the interpreter
 T = TypeVar("T")
 
 
@@ -339,7 +338,7 @@ class Store:
                     if archived
                     else unarchived_path(self.home, path)
                 )
-                to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(to.parent)
                 path.rename(to)
                 self._catalog.moved(thread_id, path, to)
         self._catalog.settle()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 MAX_NESTING: Final = 128
 """How deep JSON from outside may be nested: the limit of the reference's own parser."""
 
+_encode: Final = msgspec.json.Encoder().encode
 _ESCAPES: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, which stays
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half a pair
@@ -40,6 +43,27 @@ def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
             return len(outer) > limit
         brackets = outer
     return bool(brackets)
+
+
+def encode_json(value: object) -> bytes:
+    """Encode a value; halves of surrogate pairs become replacement characters.
+
+    They stand for bytes of file names that are not UTF-8, and come from models.
+    """
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_plain(msgspec.to_builtins(value)))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  any JSON
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(part) for key, part in value.items()}
+    return value
 
 
 def replace_lone_surrogates(text: str) -> str:
