@@ -34,6 +34,8 @@ class Reader:
         self._missed_deltas = after is None
         self._stored: Iterator[Event] = iter(())
         self._batch: list[Event] = []
+        # Whether a long part of the journal is being read, a batch at a time.
+        self._is_amid = False
         # Up to where the journal was read: whatever is stored before it was given.
         self._checked = -1
         # A client that comes back was asked these on a connection that is gone.
@@ -59,6 +61,8 @@ class Reader:
     @property
     def is_far_behind(self) -> bool:
         """Whether what comes next has to be read from a part of the journal that is long."""
+        if self._is_amid:
+            return True
         if self._batch or self._old_asks or self.position >= self._log.visible_seq:
             return False
         if not self._missed_deltas and self._log.recent(self.position) is not None:
@@ -72,6 +76,7 @@ class Reader:
             LeftBehind: the journal is closed.
         """
         self._batch = self._next_stored()
+        self._is_amid = len(self._batch) == BATCH
 
     def _read_stored(self) -> Sequence[Event]:
         batch, self._batch = self._batch or self._next_stored(), []
