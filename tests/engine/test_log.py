@@ -10,6 +10,7 @@ from itertools import count
 import pytest
 
 from treadle.engine import log as log_module
+from treadle.engine import log_reader
 from treadle.engine.log import EventLog
 from treadle.engine.log_reader import LeftBehind, Reader
 from treadle.protocol import notifications as n
@@ -90,7 +91,7 @@ def texts(events: Sequence[Event], known: Text | None = None) -> Text:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that keeps few deltas and reads few events at a time."""
     monkeypatch.setattr(log_module, "MAX_RECENT", 4)
-    monkeypatch.setattr(log_module, "BATCH", 2)
+    monkeypatch.setattr(log_reader, "BATCH", 2)
 
 
 def test_a_reader_gets_everything_after_its_position_once_and_in_order() -> None:
