@@ -133,7 +133,8 @@ class ModelView:
 
     def expect(self, turn: Turn, said: Message) -> None:
         """Let a turn take up input when it can; stored first, for the server may die before."""
-        given = InputGiven(uuid7(), said.items, turn.id, said.content, said.client_id, said.output)
+        parts = (said.items, turn.id, said.content, said.client_id, said.output)
+        given = InputGiven(uuid7(), *parts, next_seq=self.log.last_seq + 1)
         self.messages.note(said, turn, [given])
         turn.waiting.append(replace(said, id=given.id))
 

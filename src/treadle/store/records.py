@@ -184,6 +184,9 @@ class InputGiven(Record, tag="input", frozen=True):
     content: list[UserInput] = []
     client_id: str | None = None
     output: FunctionCallOutputThreadItem | None = None
+    # The number of the next event. It is on the disk with the input, the events of the turn are
+    # not: after a power cut their numbers, which clients have seen, must not come again.
+    next_seq: int = 0
 
 
 class InputTaken(Record, tag="inputTaken", frozen=True):

@@ -225,6 +225,7 @@ class Replay:
                 stored.client_messages[mark.client_id] = mark
             case InputGiven():
                 stored.inputs[mark.id] = mark
+                stored.last_seq = max(stored.last_seq, mark.next_seq)
             case InputTaken():
                 stored.inputs.pop(mark.id, None)
             case Granted():
