@@ -17,6 +17,11 @@ from treadle.sandbox.probe import findings
 from treadle.server.configuration.configuration import Configuration
 
 WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}
+NO_TEMPORARY_FOLDERS = """
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+"""
 PLANTED = 'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
 
 
@@ -149,9 +154,8 @@ async def test_link_in_the_place_of_another_threads_folder_opens_nothing(
     top, outside = home.parent / "top", home.parent / "outside"
     (top / "sub").mkdir(parents=True)
     outside.mkdir()
-    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
     async with bench(home) as bench_:
-        bench_.stage.configure(more)
+        bench_.stage.configure(NO_TEMPORARY_FOLDERS)
         victim = await bench_.client.start(cwd=str(top / "sub"), **WRITES)
         bench_.thread_id = victim
         _, output = await bench_.call("exec_command", {"cmd": "echo x > mine && echo ok"})
@@ -224,9 +228,8 @@ async def test_program_found_only_in_the_workspace_runs_in_the_sandbox(
     outside = home.parent / "outside"
     outside.mkdir()
     rule(home, "only-here")
-    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
     async with bench(home) as bench_:
-        bench_.stage.configure(more)
+        bench_.stage.configure(NO_TEMPORARY_FOLDERS)
         ws = bench_.stage.workspace
         program(ws / "bin", "only-here", f"echo ran; echo planted > {outside}/planted")
         monkeypatch.setenv("PATH", f"{ws}/bin:{os.environ['PATH']}")
@@ -244,7 +247,7 @@ async def test_rule_frees_no_shell_whose_startup_files_can_be_written(
         ws = bench_.stage.workspace
         monkeypatch.setenv("HOME", str(ws))
         (ws / ".profile").write_text(f"echo planted > {outside}/planted\n")
-        bench_.stage.configure("[sandbox_workspace_write]\nexclude_slash_tmp = true\n")
+        bench_.stage.configure(NO_TEMPORARY_FOLDERS)
         await run_in(bench_, ws, "git --version")
     assert list(outside.iterdir()) == []
 
@@ -256,9 +259,8 @@ async def test_rule_still_frees_the_program_that_it_means(
     outside.mkdir()
     program(tools, "mine", f"echo x > {outside}/made")
     rule(home, "mine")
-    more = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
     async with bench(home) as bench_:
-        bench_.stage.configure(more)
+        bench_.stage.configure(NO_TEMPORARY_FOLDERS)
         monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
         await run_in(bench_, bench_.stage.workspace, "mine", login=False)
     assert [path.name for path in outside.iterdir()] == ["made"]

@@ -146,7 +146,7 @@ def on_disk(layout: Layout) -> Iterator[Scene]:
         yield Scene(top, layout)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, database=None)
 @given(layouts)
 def test_nothing_that_decides_about_the_sandbox_may_be_written(layout: Layout) -> None:
     with on_disk(layout) as scene:
@@ -165,6 +165,7 @@ def working() -> dict[str, Backend]:
 
 @settings(
     max_examples=12,
+    database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -69,7 +69,8 @@ def look_at(paths: Iterable[str], *, modes: bool = True) -> Look:
     """
     found: Look = {}
     for path in paths:
-        for folder, folders, files in os.walk(path):
+        # What a link leads to is not what decides, unless it is named as well.
+        for folder, folders, files in os.walk(path) if not Path(path).is_symlink() else ():
             for name in ["", *folders, *files]:
                 _look(Path(folder, name), found, modes)
         _look(Path(path), found, modes)
