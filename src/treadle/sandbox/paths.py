@@ -58,10 +58,10 @@ def identity(path: str) -> Identity | None:
 
 
 def parents(path: str) -> Iterator[str]:
-    """The folders above a path, the nearest first."""
-    while (parent := os.path.dirname(path)) != path:
-        yield parent
-        path = parent
+    """The folders above an absolute path without `..`, the nearest first."""
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        yield path
 
 
 def open_place(path: str) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -70,15 +70,11 @@ class Protected:
         return list(found)
 
     def _within(self, roots: Sequence[str]) -> Iterator[str]:
-        known = {identity(root): root for root in roots}
-        known.pop(None, None)
-        for path in (*self.homes, *self.reserved, *self.closed):
-            if any(is_within(path, root) for root in roots):
-                yield path
+        for root in roots:
+            yield from (path for path in self._all if is_within(path, root))
             # The same folder can be mounted twice, or be spelled in another case.
-            for parent in parents(path):
-                root = known.get(identity(parent))
-                if root is not None and root != parent:
+            for parent, path in self._above.get(identity(root), ()):
+                if parent != root:
                     yield os.path.join(root, path[len(parent.rstrip("/")) + 1 :])
 
     def _canonical(self, path: str) -> str:
@@ -90,12 +86,24 @@ class Protected:
         return path
 
     @cached_property
+    def _all(self) -> tuple[str, ...]:
+        return (*self.homes, *self.reserved, *self.closed)
+
+    @cached_property
     def _known(self) -> Mapping[Identity | None, str]:
-        known: dict[Identity | None, str] = {}
-        for path in (*self.homes, *self.reserved, *self.closed):
-            known.setdefault(identity(path), path)
+        known = {identity(path): path for path in reversed(self._all)}
         known.pop(None, None)
         return known
+
+    @cached_property
+    def _above(self) -> Mapping[Identity | None, list[tuple[str, str]]]:
+        """The protected paths by the folders that they are in, and how these are spelled."""
+        found: dict[Identity | None, list[tuple[str, str]]] = {}
+        for path in self._all:
+            for parent in parents(path):
+                found.setdefault(identity(parent), []).append((parent, path))
+        found.pop(None, None)
+        return found
 
 
 class Protection:
@@ -114,29 +122,40 @@ class Protection:
         self._reserved = tuple(dict.fromkeys(reserved))
         self._trusted = trusted
         self._real: dict[str, str] = {}
+        self._last = Protected()
 
     def now(self) -> Protected:
         """Look at the disk: what the paths lead to."""
+        code = self._code
         homes = dict.fromkeys(map(real, self._homes))
-        closed, links_ = self._code
         # Settings are often links to a folder with dotfiles.
         targets = [link for home in homes for link in _links_in(home)]
-        all_links = {*links_, *(link for path in (*self._homes, *targets) for link in links(path))}
-        return Protected(
-            closed=tuple(dict.fromkeys([*closed, *map(real, targets)])),
-            reserved=tuple(dict.fromkeys(map(real, self._reserved))),
+        found = dict.fromkeys(link for path in (*self._homes, *targets) for link in links(path))
+        all_links = tuple({**dict.fromkeys(code.links), **found})
+        current = replace(
+            code,
+            closed=tuple(dict.fromkeys([*code.closed, *map(real, targets)])),
             homes=tuple(homes),
             anchors=tuple(dict.fromkeys(map(os.path.dirname, all_links))),
-            links=tuple(all_links),
+            links=all_links,
             settings=tuple(self._settings()),
         )
+        # The last one knows the identities of its paths.
+        if self._last != current:
+            self._last = current
+        return self._last
 
     @cached_property
-    def _code(self) -> tuple[tuple[str, ...], frozenset[str]]:
+    def _code(self) -> Protected:
         """The code and the links that lead to it, as they were when they were first needed."""
         named = (*self._closed, *self._reserved)
-        found = frozenset(link for path in named for link in links(path))
-        return tuple(map(real, self._closed)), found
+        closed = tuple(dict.fromkeys(map(real, self._closed)))
+        reserved = tuple(dict.fromkeys(map(real, self._reserved)))
+        return Protected(
+            closed=closed,
+            reserved=reserved,
+            links=tuple(dict.fromkeys(link for path in named for link in links(path))),
+        )
 
     def _settings(self) -> Iterator[str]:
         for folder in self._trusted():
@@ -181,7 +200,9 @@ def code_paths() -> tuple[list[str], list[str]]:
         and entry not in prefixes
     ]
     # Closed paths that are missing would be held by placeholders, one for each command.
-    return [path for path in dict.fromkeys(closed) if os.path.lexists(path)], prefixes
+    there = [path for path in dict.fromkeys(closed) if os.path.lexists(path)]
+    outermost = [path for path in there if not any(each in there for each in parents(path))]
+    return outermost, prefixes
 
 
 def _holds_packages(folder: str) -> bool:
