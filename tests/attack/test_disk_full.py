@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.harness.commands import wait_until_gone
 from tests.harness.full_disk import SmallDisk, small_disk
 from tests.harness.model_server import Reply, Step, calls, completed, created, done, message, says
 from tests.harness.peer import Peer
 from tests.harness.processes import spawn_server
-from tests.harness.threads import Client, line_of, params_of, words
+from tests.harness.threads import Client, Stage, line_of, params_of, words
 from treadle.protocol.base import JsonValue
 
 FREE: JsonValue = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 ASKING: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}
 ASK = "item/commandExecution/requestApproval"
-# More than fits into what is left of the last page of a file.
-LONG = "long " * 4000
+# More than the index frees on the full disk when it goes on in memory.
+LONG = "long " * 100_000
 FAILED = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
 
 
@@ -131,7 +135,6 @@ async def test_an_approval_that_cannot_be_stored_is_a_denial(tmp_path: Path) -> 
         turn_id = await client.begin(thread_id)
         question = (await client.until(ASK))[-1]
         disk.fill()
-        # More than one page, so that it fits into no slack of the file.
         decision = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", LONG]}}
         await client.peer.send({"id": question["id"], "result": {"decision": decision}})
         told = await client.end_of(turn_id)
@@ -148,7 +151,8 @@ async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: P
         thread_id = await client.start(cwd=str(disk.workspace))
         disk.fill()
         given = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
-        for method, params in (("thread/start", {}), ("turn/start", given)):
+        start = {"baseInstructions": LONG}
+        for method, params in (("thread/start", start), ("turn/start", given)):
             refusal = await client.refusal(method, params)
             assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC"), method
             assert "No space left on device" in refusal.message
@@ -186,3 +190,27 @@ def _content(path: Path) -> str:
     while not path.exists() or not (text := path.read_text()):
         time.sleep(0.005)
     return text
+
+
+async def test_a_slow_disk_delays_its_own_answers_and_nothing_else(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = await stage.client(), await stage.client()
+    thread_id = await slow.start(cwd=str(stage.workspace))
+    gate, began = threading.Event(), threading.Event()
+    sync = os.fdatasync
+
+    def waits(descriptor: int) -> None:
+        began.set()
+        assert gate.wait(20)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", waits)
+    turn = asyncio.ensure_future(slow.begin(thread_id))  # noqa: TID251  it has to wait meanwhile
+    assert await asyncio.to_thread(began.wait, 20)
+    # The message is written, but not on the disk: it is not acknowledged, and others go on.
+    assert len((await other.ask("thread/list", {}))["data"]) == 1
+    assert (await other.read(thread_id))["id"] == thread_id
+    assert not turn.done()
+    gate.set()
+    await slow.end_of(await turn)

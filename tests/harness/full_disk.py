@@ -18,7 +18,7 @@ from tests.harness.processes import TREADLE, environment
 from tests.harness.threads import Client, configure
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
-_SIZE = "2m"
+_SIZE = "16m"
 _MOUNT = """
 mount -t tmpfs -o "size=$1,mode=700" none "$2"
 cp -r "$3/." "$2"
@@ -68,7 +68,7 @@ def _namespace() -> list[str]:
 
 @asynccontextmanager
 async def small_disk(folder: Path) -> AsyncIterator[SmallDisk]:
-    """Start a server whose home has room for two mebibytes."""
+    """Start a server whose home has room for 16 mebibytes."""
     words = _namespace()
     home, seed, workspace = folder / "small", folder / "seed", folder / "work"
     for each in (home, seed, workspace):
