@@ -52,7 +52,7 @@ class SmallDisk:
 
     def save(self, to: Path) -> None:
         """Copy the home to a disk that outlives the server."""
-        shutil.copytree(self.home, to, ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(self.home, to, ignore=shutil.ignore_patterns("ballast", "treadle.sqlite*"))
 
 
 def _namespace() -> list[str]:
