@@ -149,6 +149,8 @@ async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: P
     async with small_disk(tmp_path) as disk:
         client = disk.client
         thread_id = await client.start(cwd=str(disk.workspace))
+        # The index is written in the background: when it fails, its log makes room.
+        await client.ask("thread/list", {})
         disk.fill()
         given = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
         start = {"baseInstructions": LONG}
