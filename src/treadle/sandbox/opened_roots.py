@@ -57,8 +57,8 @@ class OpenedRoots:
         self._since |= added
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked() as descriptor:
-                if len(self._since) <= MOST:
+            with self._opened() as (descriptor, is_locked):
+                if len(self._since) <= MOST or not is_locked:
                     os.write(descriptor, _lines(added))
                 else:
                     self._compact()
@@ -67,18 +67,21 @@ class OpenedRoots:
             logger.warning("cannot record writable folders", extra={"error": str(error)})
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
-        """The file, open to append, while no other server writes or replaces it."""
+    def _opened(self) -> Iterator[tuple[int, bool]]:
+        """Open the file to append, and lock it against servers that replace it.
+
+        Commands can read the file, so they can lock it as well. Without the lock a line is still
+        appended whole; only if another server compacts the file at that moment is it lost there,
+        and this server keeps it in memory.
+        """
         while True:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                if (found := identity(str(self._path))) is None:
-                    continue
+                is_locked = _is_exclusive(descriptor)
                 about = os.fstat(descriptor)
-                if found == (about.st_dev, about.st_ino):
-                    yield descriptor
+                if identity(str(self._path)) == (about.st_dev, about.st_ino):
+                    yield descriptor, is_locked
                     return
             finally:
                 os.close(descriptor)
@@ -130,6 +133,15 @@ class OpenedRoots:
                 with contextlib.suppress(ValueError, TypeError):
                     root, since = json.loads(line)
                     self._since[root] = min(since, self._since.get(root, since))
+
+
+def _is_exclusive(descriptor: int) -> bool:
+    """Lock a file without waiting."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lines(since: Mapping[str, int]) -> bytes:

@@ -57,11 +57,13 @@ def take(path: str) -> Placeholder | None:
             fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if _is_same(place, fd):
+        if _is_shared(fd) and _is_same(place, fd):
             return Placeholder(place, fd)
-        # Its last user removed it between our look and our lock.
+        # Its last user removes it, or did so between our look and our lock.
         os.close(fd)
+    if is_placeholder(path):
+        # A command locks it to make others wait. It is empty, so any other cover will do.
+        return None
     raise OSError(f"{path} comes and goes")
 
 
@@ -72,6 +74,15 @@ def is_placeholder(path: str) -> bool:
         is_marked = stat.S_IMODE(place.lstat().st_mode) == _MODE
         return is_marked and place.is_dir() and next(place.iterdir(), None) is None
     return False
+
+
+def _is_shared(fd: int) -> bool:
+    """Take a shared lock; never wait, because commands can open and lock the folder too."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_same(place: Path, fd: int) -> bool:

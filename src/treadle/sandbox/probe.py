@@ -169,7 +169,8 @@ def _folders(stack: ExitStack) -> tuple[str, str]:
     # Held until the end: a folder that nobody holds was left by a process that was killed.
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, held)
-    fcntl.flock(held, fcntl.LOCK_SH)
+    with suppress(BlockingIOError):
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
     inside, outside = Path(folder, "inside").resolve(), Path(folder, "outside").resolve()
     inside.mkdir()
     outside.mkdir()
