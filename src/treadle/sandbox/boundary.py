@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from treadle.sandbox.paths import find_program, real
+from treadle.sandbox.paths import find_program, links, real
 from treadle.sandbox.policy import Confinement, confine
 from treadle.sandbox.protection import Protection
 
@@ -58,22 +58,35 @@ class Boundary:
         folders = path.split(os.pathsep)
         return os.pathsep.join(each for each in folders if self._is_trusted(each, confinement))
 
-    def is_trusted_program(self, name: str, path: str, confinement: Confinement) -> bool:
+    def is_trusted_program(
+        self, name: str, path: str, confinement: Confinement, *, cwd: str | None
+    ) -> bool:
         """Whether a name leads to a program that no command can have made or changed.
 
-        A name that leads nowhere is trusted: it is built into the shell, or fails.
+        A plain name that leads nowhere is trusted: it is built into the shell, or fails. A path is
+        resolved against `cwd`; without one, a relative path is not trusted.
         """
-        if "/" in name or find_program(name, cwd="/", path=path) is None:
+        if "/" in name:
+            is_known = cwd is not None or name.startswith("/")
+            found = find_program(name, cwd=cwd or "/", path="") if is_known else None
+        elif find_program(name, cwd="/", path=path) is None:
             return True
-        trusted = self.trusted_path(path, confinement)
-        found = find_program(name, cwd="/", path=trusted) if trusted else None
-        opened = self._opened
-        return found is not None and not (opened and opened.may_have_made(real(found)))
+        else:
+            trusted = self.trusted_path(path, confinement)
+            found = find_program(name, cwd="/", path=trusted) if trusted else None
+        return found is not None and self._is_safe(found, confinement)
 
     def _is_trusted(self, folder: str, confinement: Confinement) -> bool:
-        if not folder.startswith("/"):
+        if not folder.startswith("/") or not self._is_safe(folder, confinement):
             return False
-        place, spelled = real(folder), os.path.normpath(folder)
-        if confinement.is_open(place) or confinement.is_open(spelled):
+        if confinement.is_open(os.path.normpath(folder)):
             return False
-        return self._opened is None or not self._opened.may_have_filled(place)
+        return self._opened is None or not self._opened.may_have_filled(real(folder))
+
+    def _is_safe(self, path: str, confinement: Confinement) -> bool:
+        """Whether no command can have chosen what a path leads to, by a link or in its place."""
+        opened = self._opened
+        return not any(
+            confinement.is_open(place) or (opened is not None and opened.may_have_made(place))
+            for place in (*links(path), real(path))
+        )

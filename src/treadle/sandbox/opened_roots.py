@@ -3,10 +3,13 @@
 A file that changed after that may be the work of a command, even of one that ended long ago. The
 kernel sets the change time of an inode, and no program without privileges can set it back, so that
 comparing the two tells what a command cannot have made.
+
+A file keeps its change time when a folder above it is renamed. Each folder on the way to the file
+is therefore judged too: a rename sets the change time of the folder and of the one that holds it.
 """
 
 # Paths are text here, as everywhere in the sandbox.
-# ruff: noqa: PTH112, PTH116
+# ruff: noqa: PTH112, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -17,11 +20,19 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from treadle.sandbox.paths import identity, is_out_of_reach, parents
+from treadle.sandbox.file_systems import dates_renames
+from treadle.sandbox.paths import (
+    change_time,
+    identity,
+    is_irreplaceable,
+    is_out_of_reach,
+    is_within,
+    parents,
+)
 from treadle.support.files import read_file
 
 FILE_NAME: Final = "opened_roots.jsonl"
@@ -47,6 +58,8 @@ class OpenedRoots:
         self._now_ns = now_ns
         self._since: dict[str, int] = {}
         self._stamp: tuple[int, int] | None = None
+        # By device, because looking it up takes longer than all the rest.
+        self._dating: dict[int, bool] = {}
 
     def add(self, roots: Iterable[str]) -> None:
         """Record that commands may write these folders from now on."""
@@ -100,22 +113,46 @@ class OpenedRoots:
         With `above`, only writable folders above that one count: settings that stand directly in
         a writable folder are read-only for commands.
         """
-        return self._has_changed(path, parents(path) if above is None else parents(above))
+        return self._is_suspect(path, [*parents(path if above is None else above)])
 
     def may_have_filled(self, folder: str) -> bool:
         """Whether a command could have put something into a folder."""
-        return self._has_changed(folder, (folder, *parents(folder)))
+        return self._is_suspect(folder, [folder, *parents(folder)])
 
-    def _has_changed(self, path: str, roots: Iterable[str]) -> bool:
+    def _is_suspect(self, path: str, roots: Sequence[str]) -> bool:
+        """Whether something changed or took its place since the first of the roots was opened."""
         self._read()
-        since = min((self._since[root] for root in roots if root in self._since), default=None)
-        if since is None:
+        since = self._opened_since(roots)
+        changed = None if since is None else change_time(path)
+        if since is None or changed is None:
             return False
-        try:
-            changed = os.lstat(path).st_ctime_ns
-        except OSError:
+        if (changed >= since or not self._dates_renames(path)) and not is_out_of_reach(path):
+            return True
+        return any(self._may_be_moved(folder, roots) for folder in parents(path))
+
+    def _may_be_moved(self, folder: str, roots: Iterable[str]) -> bool:
+        """Whether a command could have put this folder where it is, with all that is in it."""
+        since = self._opened_since(
+            root for root in roots if root != folder and is_within(folder, root)
+        )
+        if since is None or is_irreplaceable(folder):
             return False
-        return changed >= since and not is_out_of_reach(path)
+        # New files change a folder as well; a rename always changes the one that holds it too.
+        changes = change_time(folder), change_time(os.path.dirname(folder))
+        is_new = all(changed is None or changed >= since for changed in changes)
+        return is_new or not self._dates_renames(folder)
+
+    def _dates_renames(self, path: str) -> bool:
+        found = identity(os.path.dirname(path))
+        if found is None:
+            return False
+        device = found[0]
+        if device not in self._dating:
+            self._dating[device] = dates_renames(os.path.dirname(path))
+        return self._dating[device]
+
+    def _opened_since(self, roots: Iterable[str]) -> int | None:
+        return min((self._since[root] for root in roots if root in self._since), default=None)
 
     def _read(self) -> None:
         """Read what this server or another one has added."""

@@ -93,6 +93,27 @@ def is_out_of_reach(path: str) -> bool:
     return bool(parent.st_mode & stat.S_ISVTX) and not is_ours and not is_open
 
 
+def is_irreplaceable(path: str) -> bool:
+    """Whether the user lacks the right to rename or remove what is at a path."""
+    holder = os.path.dirname(path)
+    try:
+        found, parent = os.lstat(path), os.lstat(holder)
+    except OSError:
+        return False
+    if parent.st_uid == os.geteuid():
+        return False
+    is_kept = bool(parent.st_mode & stat.S_ISVTX) and found.st_uid != os.geteuid()
+    return is_kept or not os.access(holder, os.W_OK)
+
+
+def change_time(path: str) -> int | None:
+    """When the inode at a path changed last, links not followed; `None` if nothing is there."""
+    try:
+        return os.lstat(path).st_ctime_ns
+    except OSError:
+        return None
+
+
 def links(path: str) -> list[str]:
     """Where the links are that lead to what a path names."""
     found: list[str] = []
