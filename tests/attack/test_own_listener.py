@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ import pytest
 from tests.harness.peer import Peer
 from tests.harness.processes import ServerProcess, listening
 from tests.harness.threads import Client
-from tests.sandbox.commands import PYTHON
+from tests.sandbox.commands import PYTHON, start
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.backend import SandboxUnavailable, find_backend
 from treadle.sandbox.landlock import LandlockMissing, version
-from treadle.sandbox.peers import REFUSED
+from treadle.sandbox.peers import GONE, REFUSED, UNKNOWN, Owner, OwnerSearch, PeerCheck
+from treadle.sandbox.policy import Confinement
+from treadle.transport.base import Transport
 from treadle.transport.unix import connect_unix
-from treadle.transport.websocket import connect_websocket
+from treadle.transport.websocket import WebSocketListener, connect_websocket
 
 SECONDS = 40
 NETWORK: JsonValue = {"type": "readOnly", "networkAccess": True}
@@ -89,6 +92,26 @@ fds.frombytes(ancillary[0][2])
 line = socket.socket(fileno=fds[0])
 line.settimeout(20)
 print(answer(line))
+"""
+# The descriptors of the thread are its own: those of the process do not include the connection.
+FROM_A_THREAD = """
+import ctypes, threading
+def work():
+    if ctypes.CDLL(None, use_errno=True).unshare(0x400):  # CLONE_FILES
+        raise OSError(ctypes.get_errno(), "unshare")
+    line = connect()
+    line.sendall(UPGRADE)
+    print(answer(line))
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+# Keeps many connections with all their requests until its input ends.
+WAIT_AND_RUN = """
+lines = [connect() for _ in range(9)]
+for line in lines:
+    line.sendall(UPGRADE + bytes([0x81, 0x85, 0, 0, 0, 0]) + b"drive")
+sys.stdin.read()
 """
 # Says all that it has to say at once, and is gone when the server reads it.
 HIT_AND_RUN = """
@@ -200,6 +223,48 @@ async def test_a_connection_that_nobody_seems_to_hold_is_refused(
     assert answered.startswith("HTTP/1.1 403 Forbidden|")
 
 
+async def test_a_command_that_ends_while_its_connections_wait_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its sockets are found while it runs, and the search for their owner starts after its end."""
+    received: list[object] = []
+    waiting: list[int] = []
+    has_ended = asyncio.Event()
+    search = OwnerSearch.owner
+
+    async def search_late(self: OwnerSearch, inode: int) -> Owner:
+        waiting.append(inode)
+        await has_ended.wait()
+        return await search(self, inode)
+
+    async def accept(transport: Transport) -> None:
+        received.append(await transport.receive())
+
+    monkeypatch.setattr(OwnerSearch, "owner", search_late)
+    listener, check, answers = WebSocketListener("127.0.0.1", 0), PeerCheck(), list[str | None]()
+
+    async def admit(line: TransportSocket, *, accepted_at: float) -> str | None:
+        answers.append(await check.refusal(line, accepted_at=accepted_at))
+        return answers[-1]
+
+    await listener.start()
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+        serving = group.create_task(listener.serve(accept, admit=admit))
+        argv = [*PYTHON, PRELUDE + WAIT_AND_RUN, str(listener.address[1])]
+        command, _output = await start(argv, Confinement(network=True), has_stdin=True)
+        while len(waiting) < 9:  # noqa: ASYNC110 - another process's connections
+            await asyncio.sleep(0.01)
+        command.close_stdin()
+        await command.wait()
+        has_ended.set()
+        while len(answers) < 9:  # noqa: ASYNC110 - no event for the last answer
+            await asyncio.sleep(0.01)
+        serving.cancel()
+
+    assert answers == [GONE] * 9
+    assert not received
+
+
 @KINDS
 async def test_a_connection_whose_command_has_ended_is_refused(
     kind: str, home: Path, short_folder: Path
@@ -222,15 +287,23 @@ async def test_a_connection_whose_command_has_ended_is_refused(
     assert not marker.exists()
 
 
-async def test_a_token_does_not_help_a_command(home: Path, short_folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [(DIRECTLY, REFUSED), (FROM_A_THREAD, REFUSED), (IN_FLIGHT, UNKNOWN)],
+    ids=["directly", "thread", "in flight"],
+)
+async def test_a_token_does_not_help_a_command(
+    script: str, reason: str, home: Path, short_folder: Path
+) -> None:
     """A command can read what its user can read, the token's file too."""
     file = short_folder / "token"
     file.write_text(TOKEN)
     flags = ("--ws-auth", "capability-token", "--ws-token-file", str(file))
     async with ground("websocket", home, short_folder, *flags) as on:
-        answered = await on.run(DIRECTLY, f"Authorization: Bearer {TOKEN}\r\n")
+        header = f"Authorization: Bearer {TOKEN}\r\n"
+        answered = await on.run(script, header, str(home / "stderr"))
 
-    assert answered == f"HTTP/1.1 403 Forbidden|{REFUSED.strip()}"
+    assert answered == f"HTTP/1.1 403 Forbidden|{reason.strip()}"
 
 
 @KINDS

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
+import math
 import os
 import socket
 import sys
 import threading
+import time
 from asyncio.trsock import TransportSocket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,12 +19,20 @@ from ipaddress import ip_address
 import pytest
 
 from treadle.sandbox import peers, socket_owner
-from treadle.sandbox.peers import GONE, UNKNOWN, NetworkedCommands, OwnerSearch, PeerCheck
+from treadle.sandbox.peers import (
+    GONE,
+    SETTLE_SECONDS,
+    UNKNOWN,
+    NetworkedCommands,
+    OwnerSearch,
+    PeerCheck,
+)
 from treadle.sandbox.proc import ProcessEntry, processes
 from treadle.sandbox.socket_owner import Endpoint, RemoteSocket, find_socket
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
+CLONE_FILES = 0x400
 FAMILIES = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
 
 
@@ -77,7 +89,7 @@ async def test_nothing_is_looked_up_before_a_command_had_the_network(
     with connection() as (_near, far):
         check = PeerCheck(NetworkedCommands())
 
-        assert await check.refusal(TransportSocket(far), has_token=False) is None
+        assert await check.refusal(TransportSocket(far), accepted_at=0) is None
 
 
 async def test_one_look_at_all_processes_serves_all_who_wait(
@@ -108,20 +120,106 @@ async def test_one_look_at_all_processes_serves_all_who_wait(
 
 
 @pytest.mark.parametrize(
-    ("running", "has_token", "reason"), [(1, False, UNKNOWN), (1, True, None), (0, False, None)]
+    ("running", "ended", "reason"),
+    [
+        (1, -math.inf, UNKNOWN),
+        (0, -math.inf, None),
+        (0, 1.0, UNKNOWN),
+        (0, -SETTLE_SECONDS, UNKNOWN),
+        (0, -SETTLE_SECONDS - 1, None),
+    ],
+    ids=["runs", "ran long ago", "ended since", "ended just before", "ended before"],
 )
 async def test_an_owner_that_cannot_be_seen_is_refused_while_a_command_could_be_it(
-    monkeypatch: pytest.MonkeyPatch, *, running: int, has_token: bool, reason: str | None
+    monkeypatch: pytest.MonkeyPatch, *, running: int, ended: float, reason: str | None
 ) -> None:
+    """`ended` is in seconds after the connection was accepted."""
     monkeypatch.setattr(peers, "processes", lambda: iter(()))
-    check = PeerCheck(NetworkedCommands(have_run=True, running=running))
+    accepted_at = 1_000.0
+    commands = NetworkedCommands(have_run=True, running=running, last_end=accepted_at + ended)
     with connection() as (_near, far):
-        assert await check.refusal(TransportSocket(far), has_token=has_token) == reason
+        line = TransportSocket(far)
+
+        assert await PeerCheck(commands).refusal(line, accepted_at=accepted_at) == reason
 
 
-async def test_a_peer_that_is_gone_is_refused_with_any_token() -> None:
+async def test_a_command_that_runs_during_the_search_alone_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands = NetworkedCommands(have_run=True)
+
+    def run_meanwhile() -> Iterator[ProcessEntry]:
+        commands.on_start(is_in_namespaces=True)
+        commands.on_end()
+        return iter(())
+
+    monkeypatch.setattr(peers, "processes", run_meanwhile)
+    with connection() as (_near, far):
+        line, now = TransportSocket(far), time.monotonic()
+
+        assert await PeerCheck(commands).refusal(line, accepted_at=now) == UNKNOWN
+
+
+async def test_a_peer_that_closes_its_socket_during_the_search_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with connection() as (near, far):
+
+        def close_meanwhile() -> Iterator[ProcessEntry]:
+            near.close()
+            return iter(())
+
+        monkeypatch.setattr(peers, "processes", close_meanwhile)
+        check = PeerCheck(NetworkedCommands(have_run=True))
+
+        assert await check.refusal(TransportSocket(far), accepted_at=time.monotonic()) == GONE
+
+
+async def test_a_peer_is_refused_if_nothing_can_be_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Connections of commands that have ended may be among those that were not looked up."""
+
+    def fail(_theirs: Endpoint, _ours: Endpoint) -> RemoteSocket | None:
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    monkeypatch.setattr(socket_owner, "find_socket", fail)
+    check = PeerCheck(NetworkedCommands(have_run=True))
+    with connection() as (_near, far):
+        assert await check.refusal(TransportSocket(far), accepted_at=time.monotonic()) == UNKNOWN
+
+
+def test_the_sockets_of_a_thread_with_own_descriptors_are_found() -> None:
+    opened: list[int] = []
+    is_open, may_close = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            if ctypes.CDLL(None).unshare(CLONE_FILES) == 0:
+                with socket.socket() as hidden:
+                    opened.append(os.fstat(hidden.fileno()).st_ino)
+                    is_open.set()
+                    may_close.wait(30)
+        finally:
+            is_open.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        is_open.wait(30)
+        with ProcessEntry(os.getpid()) as process:
+            assert process.has_threads()
+            assert opened
+            assert opened[0] not in process.sockets()
+            assert opened[0] in process.thread_sockets()
+    finally:
+        may_close.set()
+        thread.join()
+
+
+async def test_a_peer_that_is_gone_is_refused() -> None:
     check = PeerCheck(NetworkedCommands(have_run=True))
     with connection() as (near, far):
         near.close()
 
-        assert await check.refusal(TransportSocket(far), has_token=True) == GONE
+        assert await check.refusal(TransportSocket(far), accepted_at=0) == GONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,14 +28,15 @@ class Door:
 
     def __init__(self, reason: str | None) -> None:
         self.reason = reason
+        self.opened_at = time.monotonic()
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def __call__(self, line: TransportSocket, *, has_token: bool) -> str | None:
+    async def __call__(self, line: TransportSocket, *, accepted_at: float) -> str | None:
         """Answer as it was told to."""
         assert line.fileno() >= 0
-        assert not has_token
+        assert self.opened_at < accepted_at < time.monotonic()
         self.asked.set()
         await self.may_answer.wait()
         return self.reason

@@ -5,18 +5,21 @@ sockets on which the server listens. What a command starts can hide from its par
 its restrictions: `NoNewPrivs` and the filter of system calls are inherited for good. A process that
 has them and descends from the keeper of commands is one of them.
 
-A connection is let through when its owner is known to be none of these. Nothing is looked up
-before the first command with the network was started.
+A connection is admitted when its owner is known to be none of these. An owner that cannot be seen
+is refused if a command could have opened the connection: one runs, or ran since shortly before the
+connection was accepted. Nothing is looked up before the first command with the network was started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import select
 import socket
 import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
@@ -33,12 +36,18 @@ REFUSED: Final = "a sandboxed command cannot connect to the server that runs it\
 GONE: Final = "the process that opened this connection has ended\n"
 UNKNOWN: Final = (
     "cannot tell this client from a sandboxed command with network access; "
-    "connect with a token or over the unix socket\n"
+    "connect over the unix socket, or after the command has ended\n"
 )
+
+SETTLE_SECONDS: Final = 10.0
+"""For how long the kernel may keep the sockets of a command that has ended.
+
+Sockets in messages that were never received are collected in the background.
+"""
 
 Owner = Literal["client", "command", "gone", "unknown"]
 
-_REASONS: Final[dict[Owner, str]] = {"command": REFUSED, "gone": GONE}
+_REASONS: Final[dict[Owner, str]] = {"command": REFUSED, "gone": GONE, "unknown": UNKNOWN}
 _SO_PEERPIDFD: Final = 77
 _CREDENTIALS: Final = struct.Struct("=iII")
 _MOST_ANCESTORS: Final = 1_000
@@ -52,6 +61,8 @@ class NetworkedCommands:
     keepers: list[int] = field(default_factory=list)
     running: int = 0
     have_run: bool = False
+    # When the last one ended, by the monotonic clock.
+    last_end: float = -math.inf
     # Whether a command could have got away from its guard: only namespaces rule that out.
     may_have_fled: bool = False
 
@@ -64,10 +75,12 @@ class NetworkedCommands:
     def on_end(self) -> None:
         """Note that a command has ended, with everything that it started."""
         self.running -= 1
+        self.last_end = time.monotonic()
 
-    def can_be_running(self) -> bool:
-        """Return whether any process of such a command may be left."""
-        return self.running > 0 or self.may_have_fled
+    def can_have_opened(self, accepted_at: float) -> bool:
+        """Return whether a connection that was accepted then can be one of a command."""
+        has_just_ended = self.last_end >= accepted_at - SETTLE_SECONDS
+        return self.running > 0 or self.may_have_fled or has_just_ended
 
 
 NETWORKED: Final = NetworkedCommands()
@@ -81,19 +94,20 @@ class PeerCheck:
         self._commands = commands
         self._search = OwnerSearch(commands)
 
-    async def refusal(self, line: TransportSocket, *, has_token: bool) -> str | None:
+    async def refusal(self, line: TransportSocket, *, accepted_at: float) -> str | None:
         """Return why a peer is refused, `None` if it is not.
 
-        A peer that has shown a token is let through if its owner cannot be found out.
+        A token makes no difference: commands can read what their user can read.
         """
         if not self._commands.have_run:
             return None
         try:
             owner = await self._owner(line)
         except OSError:
-            owner = "unknown"  # no descriptor is left, or /proc is not what it is elsewhere
-        if owner == "unknown":
-            return None if has_token else UNKNOWN
+            return UNKNOWN  # no descriptor is left, or /proc is not what it is elsewhere
+        # Asked last: commands that ran while the owner was looked up count too.
+        if owner == "unknown" and not self._commands.can_have_opened(accepted_at):
+            return None
         return _REASONS.get(owner)
 
     async def _owner(self, line: TransportSocket) -> Owner:
@@ -113,7 +127,10 @@ class PeerCheck:
             return "client"  # commands are the user's who runs the server
         if found is None or not found.inode:
             return "gone"  # what it has sent is still to be read
-        return await self._search.owner(found.inode)
+        owner = await self._search.owner(found.inode)
+        if owner == "unknown" and await asyncio.to_thread(find_socket, theirs, ours) != found:
+            return "gone"  # its owner ended before it was looked for
+        return owner
 
 
 class OwnerSearch:
@@ -126,7 +143,7 @@ class OwnerSearch:
         self._turn = asyncio.Lock()
 
     async def owner(self, inode: int) -> Owner:
-        """Return whose a socket is.
+        """Return whose a socket is, "unknown" if no process is seen that has it open.
 
         Raises:
             OSError: no descriptor is left.
@@ -143,13 +160,10 @@ class OwnerSearch:
             self._found.pop(inode, None)
 
     async def _look(self) -> None:
-        # A command that ends while it is looked for counts as running.
-        fallback: Owner = "unknown" if self._commands.can_be_running() else "client"
         batch = frozenset(self._wanted)
         found = await asyncio.to_thread(_owners, batch, self._commands)
         # Those who have stopped waiting would never take their answer.
-        answers = {each: found.get(each, fallback) for each in batch & self._wanted}
-        self._found.update(answers)
+        self._found.update({each: found.get(each, "unknown") for each in batch & self._wanted})
 
 
 def _owners(inodes: frozenset[int], commands: NetworkedCommands) -> dict[int, Owner]:
@@ -157,10 +171,13 @@ def _owners(inodes: frozenset[int], commands: NetworkedCommands) -> dict[int, Ow
     found: dict[int, Owner] = {}
     for process in processes():
         with suppress(OSError):
-            held = inodes.intersection(process.sockets())
-            if held:
-                owner: Owner = "command" if _is_command(process, commands) else "client"
-                found.update({each: owner for each in held if found.get(each) != "client"})
+            held = set(inodes.intersection(process.sockets()))
+            # Threads of commands only: looking at those of every process would take long.
+            if (held or process.has_threads()) and _is_command(process, commands):
+                held |= inodes.intersection(process.thread_sockets())
+                found.update({each: "command" for each in held if each not in found})
+            else:
+                found.update(dict.fromkeys(held, "client"))
         if all(found.get(each) == "client" for each in inodes):
             break
     return found

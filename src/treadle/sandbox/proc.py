@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_LINKS_OF_ONE_THREAD = 3
 
 
 class ProcessEntry:
@@ -45,7 +46,36 @@ class ProcessEntry:
         Raises:
             OSError: the process has ended, or may not be looked at.
         """
-        folder = os.open("fd", _FOLDER_FLAGS, dir_fd=self._fd)
+        return self._sockets("fd")
+
+    def has_threads(self) -> bool:
+        """Return whether the process has more than its first thread.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        # Two links, and one for each thread.
+        return os.stat("task", dir_fd=self._fd).st_nlink > _LINKS_OF_ONE_THREAD
+
+    def thread_sockets(self) -> Iterator[int]:
+        """Yield the inodes of the sockets that its threads have open.
+
+        A thread can have descriptors that the other threads of its process do not have.
+
+        Raises:
+            OSError: the process has ended, or may not be looked at.
+        """
+        tasks = os.open("task", _FOLDER_FLAGS, dir_fd=self._fd)
+        try:
+            threads = os.listdir(tasks)  # noqa: PTH208 - pathlib knows no descriptors
+        finally:
+            os.close(tasks)
+        for thread in threads:
+            with suppress(OSError):  # ended meanwhile
+                yield from self._sockets(f"task/{thread}/fd")
+
+    def _sockets(self, path: str) -> Iterator[int]:
+        folder = os.open(path, _FOLDER_FLAGS, dir_fd=self._fd)
         try:
             for name in os.listdir(folder):  # noqa: PTH208 - pathlib knows no descriptors
                 with suppress(OSError):  # closed meanwhile

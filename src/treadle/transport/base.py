@@ -78,8 +78,11 @@ class GuardedTransport(Transport, Protocol):
 class Admit(Protocol):
     """Judges a peer before it becomes a connection."""
 
-    async def __call__(self, line: TransportSocket, *, has_token: bool) -> str | None:
-        """Return why a peer is refused, `None` if it is admitted."""
+    async def __call__(self, line: TransportSocket, *, accepted_at: float) -> str | None:
+        """Return why a peer is refused, `None` if it is admitted.
+
+        `accepted_at` is when the connection was accepted, by the monotonic clock.
+        """
         ...
 
 

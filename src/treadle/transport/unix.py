@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 import stat
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +83,7 @@ class UnixListener:
             # The kernel tells at once when a local peer dies, and a stopped one is no loss.
             keepalive=None,
             limits=self._limits,
-            admit=None if admit is None else partial(admit, has_token=False),
+            admit=admit,
         )
         try:
             await serve_upgrades(self._socket, accept, upgrades)

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from treadle.rpc.http import (
     TOO_MANY,
@@ -27,11 +27,8 @@ from treadle.rpc.http import (
 from treadle.rpc.websocket import GOING_AWAY, NORMAL_CLOSURE, accept_key
 from treadle.transport.accepting import Acceptor
 from treadle.transport.admission import Admission, ConnectionLimits, Stranger, Visitor
-from treadle.transport.base import Transport, TransportError
+from treadle.transport.base import Admit, Transport, TransportError
 from treadle.transport.websocket_line import Keepalive, WebSocketTransport
-
-if TYPE_CHECKING:
-    from asyncio.trsock import TransportSocket
 
 HEAD_TIMEOUT: Final = 10.0
 _LINGER: Final = 1.0
@@ -77,7 +74,7 @@ class Upgrades:
     keepalive: Keepalive | None
     head_timeout: float = HEAD_TIMEOUT
     limits: ConnectionLimits | None = None
-    admit: Callable[["TransportSocket"], Awaitable[str | None]] | None = None
+    admit: Admit | None = None
     refusals: Refusals = field(default_factory=Refusals)
 
 
@@ -85,6 +82,7 @@ class Handshake(asyncio.Protocol):
     """Collects bytes until `is_ready`, then holds the connection still for its successor."""
 
     def __init__(self, is_ready: Callable[[bytes], bool]) -> None:
+        self.accepted_at = 0.0  # by the monotonic clock, at a listener's end
         self._is_ready = is_ready
         self._data = b""
         self._ready = asyncio.Event()
@@ -158,7 +156,7 @@ async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades
                     return
                 work = _refuse_excess(accepted, admission, upgrades)
             else:
-                work = _serve_socket(accepted, accept, upgrades, visitor)
+                work = _serve_socket(accepted, accept, upgrades, visitor, time.monotonic())
 
             def end(_task: asyncio.Task[None]) -> None:
                 accepted.close()
@@ -176,10 +174,15 @@ async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades
 
 
 async def _serve_socket(
-    accepted: socket.socket, accept: Accept, upgrades: Upgrades, visitor: Visitor | None
+    accepted: socket.socket,
+    accept: Accept,
+    upgrades: Upgrades,
+    visitor: Visitor | None,
+    accepted_at: float,
 ) -> None:
     try:
         handshake = await _adopt(accepted)
+        handshake.accepted_at = accepted_at
         transport = await _shake_hands(handshake, upgrades, visitor)
     except (OSError, TransportError) as error:
         logger.debug("connection lost", extra={"reason": str(error)})
@@ -295,7 +298,8 @@ async def _refusal(handshake: Handshake, upgrades: Upgrades) -> Response | None:
     """Ask whether the peer may connect; give the answer that it gets if it may not."""
     reason = None
     if upgrades.admit is not None:
-        reason = await upgrades.admit(handshake.line.get_extra_info("socket"))
+        line = handshake.line.get_extra_info("socket")
+        reason = await upgrades.admit(line, accepted_at=handshake.accepted_at)
     if reason is None:
         return None
     upgrades.refusals.note(upgrades.name_peer(handshake.line), reason)

@@ -90,9 +90,8 @@ class WebSocketListener:
         if self._socket is None:
             await self.start()
         assert self._socket is not None  # noqa: S101 - start() set it
-        judge = None if admit is None else partial(admit, has_token=self._auth is not None)
         try:
-            await serve_upgrades(self._socket, accept, replace(self._upgrades, admit=judge))
+            await serve_upgrades(self._socket, accept, replace(self._upgrades, admit=admit))
         finally:
             self.close()
 
