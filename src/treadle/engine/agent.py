@@ -18,6 +18,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
 from treadle.engine.request import request_of
+from treadle.engine.tools.call_ids import with_own_call_id
 from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
 from treadle.model.base import (
     Completed,
@@ -244,13 +245,15 @@ class Agent:
         failure: ModelError | None = None
         wants_more = False
         items = self._item_stream()
+        call_ids: set[str] = set()
         # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
         stream = self._stream(self._request())
         async with self._carrying_out() as carry_out:
             try:
                 turn.is_listening = True
                 async with aclosing(stream) as events:
-                    async for event in events:
+                    async for heard in events:
+                        event = with_own_call_id(heard, call_ids)
                         items.take(event)
                         if isinstance(event, ItemDone):
                             self._has_item = True

@@ -343,7 +343,9 @@ class Asks:
         self.on_change()
 
     def _forget(self, ask: Ask) -> None:
-        self._open.pop(ask.id, None)
+        # Another question may have taken the id: that one stays open.
+        if self._open.get(ask.id) is ask:
+            del self._open[ask.id]
         self._by_number.pop(ask.request_id, None)
 
     def _tell_resolved(self, ask: Ask) -> None:

@@ -1,0 +1,82 @@
+"""Calls that share an id in one answer of the model: each is asked about and answered by itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.harness.model_server import Reply, completed, created, done, says
+from tests.harness.threads import Client, Stage, params_of
+from treadle.protocol.base import JsonValue
+
+ASK = "item/commandExecution/requestApproval"
+
+
+def twice(call_id: str, *commands: str) -> Reply:
+    """An answer with one call for each command, all of them under one id."""
+    items: list[JsonValue] = [
+        {
+            "type": "function_call",
+            "call_id": call_id,
+            "name": "exec_command",
+            "arguments": json.dumps(
+                {
+                    "cmd": command,
+                    "login": False,
+                    "sandbox_permissions": "require_escalated",
+                    "justification": "it has to be",
+                }
+            ),
+        }
+        for command in commands
+    ]
+    return Reply([created("resp-1"), *map(done, items), completed("resp-1")])
+
+
+async def asking(stage: Stage, call_id: str) -> tuple[Client, str, str, list[JsonValue]]:
+    """Begin a turn with two calls of one id and wait until both are asked about."""
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
+    )
+    stage.model.plays(twice(call_id, "touch one", "touch two"), says("ok"))
+    turn_id = await client.begin(thread_id)
+    questions = [(await client.until(ASK))[-1] for _ in range(2)]
+    return client, thread_id, turn_id, questions
+
+
+async def accept(client: Client, question: JsonValue) -> None:
+    await client.peer.send({"id": question["id"], "result": {"decision": "accept"}})
+
+
+@pytest.mark.parametrize("call_id", ["same", "x" * 64])
+async def test_each_call_has_an_item_and_an_output(stage: Stage, call_id: str) -> None:
+    client, _thread, turn_id, questions = await asking(stage, call_id)
+    for question in questions:
+        await accept(client, question)
+    told = await client.end_of(turn_id)
+
+    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    ids = [question["params"]["itemId"] for question in questions]
+    assert call_id in ids
+    assert len(set(ids)) == 2
+    assert max(map(len, ids)) <= 64  # more is refused by providers
+    assert set(stage.model.requests[-1].outputs()) == set(ids)
+    assert {path.name for path in stage.workspace.iterdir()} >= {"one", "two"}
+
+
+async def test_the_second_question_survives_the_answer_to_the_first(stage: Stage) -> None:
+    client, thread_id, turn_id, questions = await asking(stage, "same")
+    await accept(client, questions[0])
+    await client.until("serverRequest/resolved")
+
+    other = await stage.client()
+    answer = await other.ask("thread/resume", {"threadId": thread_id})
+    assert answer["thread"]["status"]["activeFlags"] == ["waitingOnApproval"]
+    again = (await other.until(ASK))[-1]
+    assert again["params"]["itemId"] == questions[1]["params"]["itemId"]
+
+    await accept(other, again)
+    told = await client.end_of(turn_id)
+    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
