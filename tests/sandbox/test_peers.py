@@ -217,6 +217,21 @@ def test_the_sockets_of_a_thread_with_own_descriptors_are_found() -> None:
         thread.join()
 
 
+async def test_a_closed_socket_is_not_taken_for_one_of_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tables of the kernel name root as the user of every closed socket."""
+    monkeypatch.setattr(socket_owner, "find_socket", socket_owner.read_tables)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    check = PeerCheck(NetworkedCommands(have_run=True))
+    with connection() as (near, far):
+        near.close()
+        theirs, ours = endpoint(far.getpeername()), endpoint(far.getsockname())
+
+        assert socket_owner.read_tables(theirs, ours) == RemoteSocket(user=0, inode=0)
+        assert await check.refusal(TransportSocket(far), accepted_at=0) == GONE
+
+
 async def test_a_peer_that_is_gone_is_refused() -> None:
     check = PeerCheck(NetworkedCommands(have_run=True))
     with connection() as (near, far):

@@ -123,10 +123,11 @@ class PeerCheck:
         if not theirs.address.is_loopback and not is_own(theirs.address):
             return "client"  # on another machine
         found = await asyncio.to_thread(find_socket, theirs, ours)
-        if found is not None and found.user != os.geteuid():
-            return "client"  # commands are the user's who runs the server
+        # First: the user of a closed socket is root in the tables of the kernel.
         if found is None or not found.inode:
             return "gone"  # what it has sent is still to be read
+        if found.user != os.geteuid():
+            return "client"  # commands are the user's who runs the server
         owner = await self._search.owner(found.inode)
         if owner == "unknown" and await asyncio.to_thread(find_socket, theirs, ours) != found:
             return "gone"  # its owner ended before it was looked for
