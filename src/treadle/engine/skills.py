@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -52,7 +52,8 @@ def skill_roots(
 ) -> list[Root]:
     """Where skills lie: in the repository from its root down to the folder, and at home."""
     top = repository_root(cwd) or cwd
-    folders = [folder for folder in (*reversed(cwd.parents), cwd) if folder.is_relative_to(top)]
+    above = takewhile(lambda folder: folder.is_relative_to(top), cwd.parents)
+    folders = [cwd, *above][::-1]
     hidden = (".agents", ".codex")
     roots = [Root(folder / name / "skills", "repo") for folder in folders for name in hidden]
     roots.append(Root(home / "skills", "user"))

@@ -25,6 +25,7 @@ from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.configuration.permissions import mode_of
 from treadle.server.configuration.requirements import refuse_disallowed
+from treadle.server.folders import check_folder
 from treadle.store.records import TurnContext
 from treadle.store.thread import StoredThread
 
@@ -52,7 +53,7 @@ def stored_settings(
     Naming a model or provider gives up the stored ones, effort included.
     """
     meta, last = stored.meta, stored.settings
-    cwd = working_folder(params.cwd or (last.cwd if last else meta.cwd))
+    cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
     effective = configuration.effective(cwd, params.config)
     settings = _configured(effective, cwd, params.config)
     is_other_model = params.model or params.model_provider or _names_model(params.config)
@@ -75,8 +76,17 @@ def stored_settings(
 
 
 def working_folder(cwd: str | None) -> str:
-    """The folder as an absolute path; the server's own if none is given."""
-    return os.path.normpath(Path.cwd() / (cwd or "."))
+    """The folder that a client names as an absolute path; the server's own if none is given.
+
+    Raises:
+        InvalidInput: the path is too long or too deep.
+    """
+    check_folder(cwd)
+    return _absolute(cwd or ".")
+
+
+def _absolute(cwd: str) -> str:
+    return os.path.normpath(Path.cwd() / cwd)
 
 
 def check_turn(
@@ -86,7 +96,9 @@ def check_turn(
 
     Raises:
         ConfigError: it tries to.
+        InvalidInput: the path of its folder is too long or too deep.
     """
+    check_folder(params.cwd)
     refuse_disallowed(
         configuration.requirements(),
         {

@@ -97,11 +97,14 @@ class Configuration:
         ignored = tuple(layer.disabled_reason for layer in inner)
         root = project and project.root
         key = (folder, root, self._stamps(layers), ignored, self._circumstances())
-        if key not in self._kept:
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._build(layers, project, warnings)
+            # Requests in several threads come here: another one may clear it at any moment.
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
-            self._kept[key] = self._build(layers, project, warnings)
-        return self._kept[key]
+            self._kept[key] = kept
+        return kept
 
     def lenient(self) -> EffectiveConfig:
         """The settings in force, or the defaults and a warning if they cannot be used."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -60,8 +60,12 @@ class Project:
 
     def folders(self) -> list[Path]:
         """The folders from the root of the project down to the current one."""
-        between = [self.cwd, *self.cwd.parents]
-        return between[between.index(self.root) :: -1]
+        root, found = str(self.root), []
+        for folder in _upwards(self.cwd):
+            found.append(Path(folder))
+            if folder == root:
+                break
+        return found[::-1]
 
     def layers(
         self,
@@ -134,18 +138,27 @@ def _entries(folder: Path) -> list[Path]:
 def _find_root(cwd: Path, markers: Iterable[str]) -> Path:
     """The nearest folder that holds a marker, or else the current one."""
     markers = list(markers)
-    for folder in (cwd, *cwd.parents):
+    for folder in _upwards(cwd):
         if any(_marks(folder, marker) for marker in markers):
-            return folder
+            return Path(folder)
     return cwd
 
 
-def _marks(folder: Path, marker: str) -> bool:
+def _upwards(folder: Path) -> Iterator[str]:
+    """Give a folder and those above it, as text: pathlib builds each parent part by part."""
+    path = str(folder)
+    yield path
+    while (parent := os.path.dirname(path)) != path:  # noqa: PTH120 - text, as said above
+        yield parent
+        path = parent
+
+
+def _marks(folder: str, marker: str) -> bool:
     """Whether a folder holds a marker; a `.git` without contents, as sandboxes make it, is none."""
+    place = os.path.join(folder, marker)  # noqa: PTH118 - text is faster, see _upwards
     if marker == ".git":
-        git = folder / marker
-        return _is_there(git, stat.S_ISREG) or _is_there(git / "HEAD")
-    return _is_there(folder / marker)
+        return _is_there(place, stat.S_ISREG) or _is_there(f"{place}/HEAD")
+    return _is_there(place)
 
 
 def _main_worktree(root: Path) -> Path:
@@ -168,10 +181,10 @@ def _main_worktree(root: Path) -> Path:
     return folder.parents[2] if is_known else root
 
 
-def _is_there(path: Path, is_kind: Callable[[int], bool] = bool) -> bool:
+def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
     """Whether something is there for us to see; what we may not look at is not."""
     try:
-        return is_kind(path.stat().st_mode)
+        return is_kind(os.stat(path).st_mode)  # noqa: PTH116 - takes text as well
     except OSError:
         return False
 

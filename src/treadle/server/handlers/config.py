@@ -35,7 +35,9 @@ from treadle.protocol.permission import (
 from treadle.protocol.requirements import ConfigRequirementsReadResponse
 from treadle.rpc.errors import InternalError
 from treadle.server.config_file import ConfigError
+from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.effective import EffectiveConfig
+from treadle.server.folders import check_folder, check_folders
 from treadle.server.offset_page import page
 from treadle.server.session import ClientSession
 
@@ -54,6 +56,7 @@ def tell_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
 @router.request(CONFIG_READ)
 def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> ConfigReadResponse:
     """Tell the settings in force, as seen from a folder."""
+    check_folder(params.cwd)
     try:
         effective = ctx.session.server.configuration.effective(params.cwd)
     except ConfigError as error:
@@ -111,6 +114,7 @@ def permission_profile_list(
     ctx: Context[ClientSession], params: PermissionProfileListParams
 ) -> PermissionProfileListResponse:
     """List the built-in profiles and those of the configuration."""
+    check_folder(params.cwd)
     try:
         effective = ctx.session.server.configuration.effective(params.cwd)
     except ConfigError as error:
@@ -131,14 +135,16 @@ def permission_profile_list(
 
 
 @router.request(HOOKS_LIST)
-def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
+async def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
     """List the hooks of each folder: none, since none are run yet, and say so if some are set."""
+    check_folders(params.cwds)
     folders = params.cwds or [str(Path.cwd())]
-    return HooksListResponse(data=[_hooks_of(ctx, folder) for folder in folders])
+    configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
+    found = [await workers.run(_hooks_of, configuration, folder) for folder in folders]
+    return HooksListResponse(data=found)
 
 
-def _hooks_of(ctx: Context[ClientSession], cwd: str) -> HooksListEntry:
-    configuration = ctx.session.server.configuration
+def _hooks_of(configuration: Configuration, cwd: str) -> HooksListEntry:
     try:
         effective = configuration.effective(cwd)
     except ConfigError as error:

@@ -19,6 +19,7 @@ from treadle.protocol.skill import (
 )
 from treadle.rpc.errors import InvalidOptions
 from treadle.server.configuration.configuration import Configuration
+from treadle.server.folders import check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
 from treadle.server.skills import configured_roots, configured_skills, switch_skill
@@ -32,7 +33,8 @@ async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> 
 
     Nothing is kept, so `forceReload` has nothing to do.
     """
-    configuration = ctx.session.server.configuration
+    configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
+    check_folders(params.cwds)
     extra = _extra_roots(params)
     cwds = params.cwds or [str(Path.cwd())]
     for at, cwd in enumerate(cwds):
@@ -40,18 +42,19 @@ async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> 
             raise InvalidInput(f"cwds[{at}]", f"cwd {cwd!r} is not a path")
     # First of all: what changes while we look is told.
     for cwd in cwds:
-        roots = configured_roots(configuration, cwd, extra.get(cwd, []))
+        roots = await workers.run(configured_roots, configuration, cwd, extra.get(cwd, []))
         await ctx.session.server.skills_watch.cover(root.folder for root in roots)
     # Off the loop: a folder of skills can be large, or on a slow disk.
-    found = [
-        await asyncio.to_thread(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds
-    ]
+    found = [await workers.run(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds]
     return SkillsListResponse(data=found)
 
 
 def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
     extra: dict[str, list[Path]] = {}
-    for at, entry in enumerate(params.per_cwd_extra_user_roots or []):
+    entries = params.per_cwd_extra_user_roots or []
+    check_folders([entry.cwd for entry in entries], "perCwdExtraUserRoots")
+    for at, entry in enumerate(entries):
+        check_folders(entry.extra_user_roots, f"perCwdExtraUserRoots[{at}].extraUserRoots")
         for root in entry.extra_user_roots:
             if not Path(root).is_absolute() or "\0" in root:
                 raise InvalidInput(
