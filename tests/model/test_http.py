@@ -19,6 +19,7 @@ from tests.model.double import (
     refusal,
     request,
 )
+from treadle.model import http
 from treadle.model.base import Completed, ModelError, RateLimits, TextDelta
 from treadle.model.errors import delay_of_headers
 from treadle.model.provider import ProviderConfig, build_model
@@ -305,6 +306,23 @@ async def test_the_models_that_a_provider_lists_are_read() -> None:
 async def test_a_provider_without_a_list_says_so() -> None:
     async with provider_double(refusal("404 Not Found", {})) as double, model_of(double) as model:
         assert await model.list_models() is None
+
+
+async def test_a_list_that_is_not_json_is_an_error_of_the_provider() -> None:
+    answer = Answer(pieces=[b"<html>busy</html>"])
+    async with provider_double(answer) as double, model_of(double) as model:
+        with pytest.raises(ModelError, match="/v1/models is not JSON"):
+            await model.list_models()
+
+
+async def test_a_list_that_is_too_large_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "MAX_DOCUMENT_BYTES", 1000)
+    answer = Answer(pieces=[b"[", b" " * 1000], is_silent_after=True)
+    async with provider_double(answer) as double, model_of(double) as model:
+        with pytest.raises(ModelError, match="/v1/models has more than 1000 bytes"):
+            await model.list_models()
 
 
 async def test_closing_the_model_ends_a_body_that_never_ends() -> None:

@@ -30,6 +30,7 @@ from treadle.model.base import (
     Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.sse import decode_json
 from treadle.model.tools import Functions, new_id
 from treadle.protocol.base import JsonValue
@@ -43,7 +44,7 @@ class _Block(Struct):
 
     item: ModelItem
     pieces: list[str]
-    signature: str = ""
+    seal: list[str]
 
 
 class AnthropicReading:
@@ -53,7 +54,7 @@ class AnthropicReading:
         self._functions = functions
         self._now = now
         self._response_id: str | None = None
-        self._blocks: dict[JsonValue, _Block] = {}
+        self._blocks: dict[Index, _Block] = {}
         self._usage: dict[str, JsonValue] = {}
         self._stop_reason: str | None = None
         self._takers: dict[str, Callable[[JsonValue], Sequence[ModelEvent]]] = {
@@ -101,32 +102,33 @@ class AnthropicReading:
             case "text":
                 item = {"type": "message", "id": new_id("msg"), "role": "assistant"}
                 started = {**item, "status": "in_progress", "content": []}
-                opened = _Block(item, [])
+                opened = _Block(item, [], [])
             case "thinking" | "redacted_thinking":
                 item = started = {"type": "reasoning", "id": new_id("rs"), "summary": []}
                 data = block.get("data")
-                opened = _Block(item, [], REDACTED_SEAL + data if isinstance(data, str) else "")
+                opened = _Block(item, [], [REDACTED_SEAL, data] if isinstance(data, str) else [])
             case "tool_use":
                 call_id = str(block.get("id") or new_id("call"))
                 item = started = self._functions.begin_call(str(block.get("name")), call_id)
-                opened = _Block(item, [])
+                opened = _Block(item, [], [])
                 given = block.get("input")
                 if given:
                     # Compatible servers give the whole input at once.
                     opened.pieces.append(msgspec.json.encode(given).decode())
             case _:
                 return ()
-        self._blocks[event.get("index")] = opened
+        require_room(len(self._blocks))
+        self._blocks[index_of(event.get("index"))] = opened
         first = str(block.get("text") or block.get("thinking") or "")
         return (ItemStarted(started), *(self._add(opened, first) if first else ()))
 
     def _take_delta(self, event: JsonValue) -> Sequence[ModelEvent]:
-        block = self._blocks.get(event.get("index"))
+        block = self._blocks.get(index_of(event.get("index")))
         delta = _table(event.get("delta"))
         if block is None:
             return ()
         if delta.get("type") == "signature_delta":
-            block.signature += str(delta.get("signature") or "")
+            block.seal.append(str(delta.get("signature") or ""))
             return ()
         text = delta.get("text") or delta.get("thinking") or delta.get("partial_json")
         return self._add(block, text) if isinstance(text, str) and text else ()
@@ -145,7 +147,7 @@ class AnthropicReading:
                 return (ToolInputDelta(id_, str(block.item["call_id"]), text),)
 
     def _end_block(self, event: JsonValue) -> Sequence[ModelEvent]:
-        block = self._blocks.pop(event.get("index"), None)
+        block = self._blocks.pop(index_of(event.get("index")), None)
         return () if block is None else (ItemDone(self._whole(block)),)
 
     def _whole(self, block: _Block) -> ModelItem:
@@ -156,7 +158,7 @@ class AnthropicReading:
                 return {**item, "status": "completed", "content": content}
             case "reasoning":
                 summary = [{"type": "summary_text", "text": text}] if text else []
-                seal = block.signature
+                seal = "".join(block.seal)
                 if not seal.startswith(REDACTED_SEAL):
                     seal = THINKING_SEAL + seal
                 return {**item, "summary": summary, "encrypted_content": seal}

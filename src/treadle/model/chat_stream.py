@@ -29,6 +29,7 @@ from treadle.model.base import (
     Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.tools import Functions, new_id
 from treadle.protocol.base import JsonValue
 from treadle.support.json_text import repair_json
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 CHAT_SEAL: Final = f"{FOREIGN_SEAL}chat:"
 """Before the name of the field in which a server gave its thoughts, and wants them back."""
+
+MAX_CHECKS: Final = 16
+"""How often the arguments of one call are checked for being whole."""
 
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
@@ -71,11 +75,19 @@ class _Call(Struct):
 
     item: ModelItem
     pieces: list[str]
-    index: JsonValue
+    index: Index
     server_id: str | None
+    checks: int = 0
 
-    @property
     def is_whole(self) -> bool:
+        """Whether the arguments are whole, so that a name begins another call.
+
+        A server that repeats the name in each of many pieces does not give whole calls; a check
+        of all the arguments for each piece would take quadratic time.
+        """
+        self.checks += 1
+        if self.checks > MAX_CHECKS:
+            return False
         try:
             msgspec.json.decode("".join(self.pieces))
         except msgspec.DecodeError:
@@ -94,6 +106,7 @@ class ChatReading:
         self._message: _Text | None = None
         self._reasoning: _Text | None = None
         self._calls: list[_Call] = []
+        self._newest_at: dict[Index, _Call] = {}
         self._usage: Usage | None = None
         self._is_finished = False
         self._has_answer = False
@@ -180,14 +193,7 @@ class ChatReading:
         if opened is None:
             if not isinstance(name, str) or not name:
                 return
-            self._end_reasoning(events)
-            self._end_message(events)
-            self._has_answer = True
-            server_id = call.get("id") if isinstance(call.get("id"), str) else None
-            item = self._functions.begin_call(name, server_id or new_id("call"))
-            opened = _Call(item, [], call.get("index"), server_id or None)
-            self._calls.append(opened)
-            events.append(ItemStarted(item))
+            opened = self._start_call(call, name, events)
         if isinstance(arguments, dict):
             arguments = msgspec.json.encode(arguments).decode()
         if isinstance(arguments, str) and arguments:
@@ -195,17 +201,30 @@ class ChatReading:
             item_id, call_id = str(opened.item["id"]), str(opened.item["call_id"])
             events.append(ToolInputDelta(item_id, call_id, arguments))
 
+    def _start_call(self, call: dict[str, JsonValue], name: str, events: list[ModelEvent]) -> _Call:
+        require_room(len(self._calls))
+        self._end_reasoning(events)
+        self._end_message(events)
+        self._has_answer = True
+        server_id = call.get("id") if isinstance(call.get("id"), str) else None
+        item = self._functions.begin_call(name, server_id or new_id("call"))
+        opened = _Call(item, [], index_of(call.get("index")), server_id or None)
+        self._calls.append(opened)
+        self._newest_at[opened.index] = opened
+        events.append(ItemStarted(item))
+        return opened
+
     def _call_for(self, call: dict[str, JsonValue], name: JsonValue) -> _Call | None:
         """The call that a piece continues, or None if it begins another one."""
-        index, id_ = call.get("index"), call.get("id")
+        index, id_ = index_of(call.get("index")), call.get("id")
         if index is None:
-            same = self._calls[-1:]
+            same = self._calls[-1] if self._calls else None
         else:
-            same = [known for known in self._calls if known.index == index][-1:]
-        if not same or (id_ and same[0].server_id and id_ != same[0].server_id):
+            same = self._newest_at.get(index)
+        if same is None or (id_ and same.server_id and id_ != same.server_id):
             return None
-        is_another = bool(name) and not id_ and same[0].is_whole
-        return None if is_another or (index is None and name) else same[0]
+        is_another = bool(name) and not id_ and same.is_whole()
+        return None if is_another or (index is None and name) else same
 
     def _finish(self, reason: str, events: list[ModelEvent]) -> None:
         self._is_finished = True
@@ -240,7 +259,7 @@ class ChatReading:
             events.append(ItemDone({**message.item, "status": "completed", "content": content}))
 
     def _end_calls(self, events: list[ModelEvent]) -> None:
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._newest_at = self._calls, [], {}
         for call in calls:
             done = self._functions.end_call(call.item, "".join(call.pieces))
             events.append(ItemDone(done))

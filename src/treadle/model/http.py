@@ -11,10 +11,12 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlencode, urlsplit
+
+import msgspec
 
 from treadle.model.answer import Answer, lower_headers
 from treadle.model.base import Completed, ModelError, ModelEvent
@@ -48,6 +50,10 @@ MAX_REDIRECTS: Final = 5
 # These keep the method and the body; the others turn a POST into a GET.
 _KEEPS_METHOD: Final = frozenset({307, 308})
 _SECRET_PARAMETER: Final = re.compile(r"key|token|secret|auth|pass|sig", re.IGNORECASE)
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+# One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
+# many events, the other tasks of the event loop get a turn.
+STEPS_PER_TURN: Final = 64
 _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -100,14 +106,19 @@ class Endpoint:
         try:
             for event in reading.begin(answer.headers):
                 yield event
+            steps = 0
             while payloads := await answer.next_payloads():
-                for payload in payloads:
-                    for event in reading.feed(payload):
-                        emitted = True
-                        is_whole = isinstance(event, Completed)
-                        yield event
-                        if is_whole:
-                            return
+                for read in _read(reading, payloads):
+                    steps += 1
+                    if not steps % STEPS_PER_TURN:
+                        await asyncio.sleep(0)
+                    if read is None:
+                        continue
+                    emitted = True
+                    is_whole = isinstance(read, Completed)
+                    yield read
+                    if is_whole:
+                        return
             for event in reading.finish():
                 yield event
         except ModelError as error:
@@ -124,11 +135,36 @@ class Endpoint:
         """Fetch a small document.
 
         Raises:
-            ModelError: the provider does not have it, or does not answer.
+            ModelError: the provider does not have it or does not answer, or the document is
+                too large or not JSON.
         """
         response = await self._request("GET", path, None, headers or {})
+        url = without_secrets(str(response.url))
         async with response:
-            return decode_json(await response.read())
+            document = await self._document(response, url)
+        try:
+            return decode_json(document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ModelError(f"the answer from {url} is not JSON: {error}") from error
+
+    async def _document(self, response: aiohttp.ClientResponse, url: str) -> bytes:
+        import aiohttp
+
+        document = bytearray()
+        patience = self.config.stream_idle_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(patience):
+                while chunk := await response.content.readany():
+                    document += chunk
+                    if len(document) > MAX_DOCUMENT_BYTES:
+                        raise ModelError(
+                            f"the answer from {url} has more than {MAX_DOCUMENT_BYTES} bytes"
+                        )
+        except TimeoutError as error:
+            raise no_answer(url, patience) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise connection_failed(error, url) from error
+        return bytes(document)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -289,6 +325,12 @@ class Endpoint:
             read_bufsize=_READ_BUFFER,
         )
         return self._session
+
+
+def _read(reading: Reading, payloads: Sequence[bytes]) -> Iterator[ModelEvent | None]:
+    """Read payloads one by one; None stands for a payload that has no event."""
+    for payload in payloads:
+        yield from reading.feed(payload) or (None,)
 
 
 def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:

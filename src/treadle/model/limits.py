@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import get_args
 
+from treadle.protocol.account import PlanType
 from treadle.protocol.base import JsonValue
 
 
@@ -21,14 +23,15 @@ def limits_of_headers(headers: Mapping[str, str]) -> JsonValue:
 
 def limits_of_event(event: JsonValue) -> JsonValue:
     """The same from a `codex.rate_limits` event."""
-    limits = event.get("rate_limits")
-    limits = limits if isinstance(limits, dict) else {}
+    event = _table(event)
+    limits = _table(event.get("rate_limits"))
+    named = _text(event.get("metered_limit_name")) or _text(event.get("limit_name"))
     return _snapshot(
-        limit_id=event.get("metered_limit_name") or event.get("limit_name") or "codex",
+        limit_id=named or "codex",
         limit_name=None,
-        primary=_window((limits.get("primary") or {}).get),
-        secondary=_window((limits.get("secondary") or {}).get),
-        credits=_credits((event.get("credits") or {}).get),
+        primary=_window(_table(limits.get("primary")).get),
+        secondary=_window(_table(limits.get("secondary")).get),
+        credits=_credits(_table(event.get("credits")).get),
         plan_type=event.get("plan_type"),
     )
 
@@ -51,14 +54,14 @@ def _snapshot(
         "credits": credits,
         "individualLimit": None,
         "spendControlReached": None,
-        "planType": plan_type,
+        "planType": _plan(plan_type),
         "rateLimitReachedType": None,
     }
 
 
 def _window(get: Callable[[str], JsonValue]) -> JsonValue:
     used = _whole(get("used_percent"))
-    if used is None:
+    if used is None or not -(2**31) <= used < 2**31:
         return None
     return {
         "usedPercent": used,
@@ -71,14 +74,28 @@ def _credits(get: Callable[[str], JsonValue]) -> JsonValue:
     has_credits, unlimited = _truth(get("has_credits")), _truth(get("unlimited"))
     if has_credits is None or unlimited is None:
         return None
-    return {"hasCredits": has_credits, "unlimited": unlimited, "balance": get("balance") or None}
+    return {"hasCredits": has_credits, "unlimited": unlimited, "balance": _text(get("balance"))}
 
 
 def _whole(value: JsonValue) -> int | None:
     try:
-        return None if value is None else round(float(value))
+        whole = None if value is None else round(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
+    return whole if whole is None or -(2**63) <= whole < 2**63 else None
+
+
+def _plan(value: JsonValue) -> str | None:
+    plan = _text(value)
+    return plan if plan is None or plan in get_args(PlanType) else "unknown"
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _table(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
 
 
 def _truth(value: JsonValue) -> bool | None:

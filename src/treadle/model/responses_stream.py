@@ -35,6 +35,7 @@ from treadle.model.base import (
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.limits import limits_of_event, limits_of_headers
+from treadle.model.open_items import OpenItem, OpenItems, index_of
 from treadle.model.sse import decode_json
 from treadle.protocol.base import JsonValue
 from treadle.support.json_text import repair_json
@@ -70,25 +71,15 @@ class _Event(Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
-class _Open(Struct):
-    """An item under way: the id that the caller knows, and how the server calls it."""
-
-    id: str
-    kind: str
-    server_id: str | None
-    output_index: JsonValue
-    call_id: str | None = None
-
-
 class ResponsesReading:
     """One response on its way in."""
 
     def __init__(self, model: str, *, now: Now = time.time) -> None:
         self._model = model
         self._now = now
-        self._open: list[_Open] = []
-        # The server's ids of the items under way: the path that nearly every delta takes.
-        self._by_id: dict[str | None, _Open] = {}
+        self._open = OpenItems()
+        # Nearly every delta takes this path: one lookup less is measurable.
+        self._by_id = self._open.by_id
         self._done = 0
 
     def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
@@ -147,8 +138,9 @@ class ResponsesReading:
         if event.type == "response.failed":
             raise in_stream(read_fault(response.get("error") or {}), now=self._now)
         if event.type in ("response.incomplete", "response.cancelled"):
-            details = response.get("incomplete_details") or {}
-            raise incomplete(str(details.get("reason") or event.type.removeprefix("response.")))
+            details = response.get("incomplete_details")
+            reason = details.get("reason") if isinstance(details, dict) else None
+            raise incomplete(str(reason or event.type.removeprefix("response.")))
         if event.type == "error" or (not event.type and event.error is not None):
             raise in_stream(read_fault(decode_json(payload)), now=self._now)
 
@@ -166,7 +158,7 @@ class ResponsesReading:
                 index = _index(event.content_index)
                 return [*started, ReasoningTextDelta(item.id, index, delta)]
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
-                call = self._find(event.item_id, event.output_index, _CALLS)
+                call = self._open.find(event.item_id, event.output_index, _CALLS)
                 # A call that never started has no name to be shown under.
                 return () if call is None else (ToolInputDelta(call.id, call.call_id, delta),)
             case _:
@@ -183,14 +175,13 @@ class ResponsesReading:
     def _end(self, item: ModelItem, output_index: JsonValue) -> Sequence[ModelEvent]:
         self._done += 1
         kind = str(item.get("type"))
-        opened = self._find(item.get("id"), output_index, (kind,))
+        opened = self._open.find(item.get("id"), output_index, (kind,))
         if kind == "message":
             item = _with_refusals_as_text(item)
         if opened is None:
             whole = {**item, "id": _text_or_none(item.get("id")) or _new_id(kind)}
             return (ItemStarted(whole), ItemDone(whole))
         self._open.remove(opened)
-        self._by_id = {id_: known for id_, known in self._by_id.items() if known is not opened}
         return (ItemDone({**item, "id": opened.id}),)
 
     def _complete(self, event: _Event) -> Sequence[ModelEvent]:
@@ -208,8 +199,8 @@ class ResponsesReading:
         events.append(Completed(_response_id(event), usage, end_turn if is_said else None))
         return events
 
-    def _find_or_start(self, event: _Event, kind: str) -> tuple[_Open, Sequence[ModelEvent]]:
-        found = self._find(event.item_id, event.output_index, (kind,))
+    def _find_or_start(self, event: _Event, kind: str) -> tuple[OpenItem, Sequence[ModelEvent]]:
+        found = self._open.find(event.item_id, event.output_index, (kind,))
         if found is not None:
             return found, ()
         opened = self._open_item(kind, _text_or_none(event.item_id), event.output_index)
@@ -217,29 +208,10 @@ class ResponsesReading:
         item |= {"role": "assistant", "content": []} if kind == "message" else {"summary": []}
         return opened, (ItemStarted(item),)
 
-    def _find(
-        self, server_id: JsonValue, output_index: JsonValue, kinds: Sequence[str]
-    ) -> _Open | None:
-        known = self._by_id.get(server_id) if isinstance(server_id, str) else None
-        if known is not None:
-            return known
-        likely = [opened for opened in reversed(self._open) if opened.kind in kinds]
-        if output_index is not None:
-            placed = [opened for opened in likely if opened.output_index == output_index]
-            likely = placed or [opened for opened in likely if opened.output_index is None]
-        elif isinstance(server_id, str):
-            likely = [opened for opened in likely if opened.server_id is None]
-        if not likely:
-            return None
-        if isinstance(server_id, str):
-            self._by_id[server_id] = likely[0]
-        return likely[0]
-
-    def _open_item(self, kind: str, server_id: str | None, output_index: JsonValue) -> _Open:
-        opened = _Open(server_id or _new_id(kind), kind, server_id, output_index)
-        self._open.append(opened)
-        if server_id is not None:
-            self._by_id[server_id] = opened
+    def _open_item(self, kind: str, server_id: str | None, output_index: JsonValue) -> OpenItem:
+        id_ = server_id or _new_id(kind)
+        opened = OpenItem(id_, kind, server_id, index_of(output_index))
+        self._open.add(opened)
         return opened
 
 
