@@ -75,10 +75,12 @@ class FileSync:
     def _start(self, descriptor: int) -> None:
         path, size = self._wanted
         again = self._synced if self._has_failed else size
-        work = _threads().submit(_sync, path, descriptor, again, size, self._folders)
+        # By the loop rather than directly: a loop with virtual time waits for its executors.
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(_threads(), _sync, path, descriptor, again, size, self._folders)
         # The waiting ones are served by this sync; those that come later by the next one.
         on_done = partial(self._on_done, self._take(), path, size, descriptor)
-        asyncio.wrap_future(work).add_done_callback(on_done)
+        work.add_done_callback(on_done)
 
     def _take(self) -> list[asyncio.Future[None]]:
         waiting, self._waiting = self._waiting, []

@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+
+ABANDONED_SECONDS: Final = 10.0
+"""How long a cancelled caller waits for what its function opened to be closed."""
 
 OnAbandoned: TypeAlias = Callable[[R], object]
 
@@ -43,12 +46,17 @@ class Workers:
         return await asyncio.shield(await self.start(work, *args, **kwargs))
 
     async def run_owned(self, work: Callable[[], R], on_abandoned: OnAbandoned[R]) -> R:
-        """Do as `run`, and pass on what the function returns after its caller was cancelled."""
+        """Do as `run`, and pass on what the function returns after its caller was cancelled.
+
+        A cancelled caller stays for a moment: whoever comes next must not find that the function
+        still holds what it opened.
+        """
         outcome = await self.start(work)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             outcome.add_done_callback(partial(_hand_over, on_abandoned))
+            await asyncio.wait([outcome], timeout=ABANDONED_SECONDS)
             raise
 
     async def start(
