@@ -19,6 +19,7 @@ from tests.attack.test_planted_settings import (
     trust,
 )
 from tests.harness.commands import bench
+from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
 from treadle.sandbox import opened_roots
 from treadle.sandbox.file_systems import dates_renames
@@ -31,16 +32,6 @@ def outside(home: Path) -> Path:
     folder = home.parent / "outside"
     folder.mkdir()
     return folder
-
-
-def wait_for_tick(folder: Path) -> None:
-    """Wait until the clock of the file system is ahead of all that is in a folder."""
-    probe = folder / "probe"
-    probe.touch()
-    start = probe.lstat().st_ctime_ns
-    while probe.lstat().st_ctime_ns <= start:
-        probe.touch()
-    probe.unlink()
 
 
 # -- folders above what a record judges

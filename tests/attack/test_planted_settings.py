@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import Bench, bench
+from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import PYTHON, run, workspace
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.backend import find_backend, using
@@ -83,6 +84,7 @@ async def test_settings_planted_below_a_trusted_root_are_ignored(home: Path) -> 
 async def test_settings_that_were_there_before_count_until_they_change(home: Path) -> None:
     project = repository(home.parent / "project")
     plant(project / "sub")
+    wait_for_tick(home.parent)
     async with bench(home) as bench_:
         bench_.stage.configure(trust(project))
         await run_in(bench_, project, "true")
@@ -178,18 +180,12 @@ async def test_link_in_the_place_of_another_threads_folder_opens_nothing(
 def test_links_from_before_are_followed(tmp_path: Path) -> None:
     record = OpenedRoots(tmp_path / "home")
     (tmp_path / "old").symlink_to("target")
-    while not (tmp_path / "probe").exists() or record_is_behind(tmp_path, record):
-        (tmp_path / "probe").touch()
+    wait_for_tick(tmp_path)
     record.add([str(tmp_path)])
     (tmp_path / "new").symlink_to("target")
     again = OpenedRoots(tmp_path / "home")
     found = {name: again.may_have_made(str(tmp_path / name)) for name in ("old", "new", "missing")}
     assert found == {"old": False, "new": True, "missing": False}
-
-
-def record_is_behind(folder: Path, record: OpenedRoots) -> bool:
-    """Whether the clock of the file system has not ticked since the link was made."""
-    return (folder / "probe").lstat().st_ctime_ns <= (folder / "old").lstat().st_ctime_ns
 
 
 # -- programs that a rule lets run outside the sandbox

@@ -69,9 +69,22 @@ async def test_what_the_user_says_ends_a_wait(client: Client, team: Team) -> Non
 
 async def test_input_can_interrupt_a_child(client: Client, team: Team) -> None:
     thread_id = await client.start()
-    team.children = [[waits_for(asyncio.Event())], "redirected"]
+    began = asyncio.Event()
+
+    def play(_request: ModelRequest) -> Response:
+        if began.is_set():
+            return "redirected"
+        began.set()
+        return [waits_for(asyncio.Event())]
+
+    team.child = play
     stop = {"message": "stop that", "interrupt": True}
-    team.plays(spawn(), lambda id_: calls("send_input", {"target": id_, **stop}), wait)
+
+    def send(child_id: str) -> Response:
+        call = calls("send_input", {"target": child_id, **stop})
+        return [waits_for(began), call]
+
+    team.plays(spawn(), send, wait)
     told = await client.run(thread_id)
     ends = [
         params["turn"]["status"] for params in params_of(of(told, team.child_id), "turn/completed")

@@ -203,7 +203,7 @@ SCENARIOS: dict[str, Scenario] = {
     # An answer goes out before what follows from it.
     "resumed": Scenario(resumed, ["- thread/status/changed idle", "+ thread/status/changed idle"]),
     "forked": Scenario(forked),
-    "archived": Scenario(archived, ["+ thread/archive -> ok", "- thread/archive -> ok"]),
+    "archived": Scenario(archived),
     "listed": Scenario(listed),
     "joined": Scenario(joined, ["+ item/completed agentMessage"]),
     # 0.118 tells it, and clients of that age wait for it.

@@ -6,10 +6,11 @@ files or start programs. So the command itself is judged, as the server judges i
 
 from __future__ import annotations
 
-from treadle.shell.safe import is_known_safe
-
 
 def only_reads(command: str | None) -> bool:
     """Whether a command, or the script that it gives to a shell, only reads, lists or searches."""
+    # Few clients need it, and it takes longer to import than the client itself.
+    from treadle.shell.safe import is_known_safe
+
     # A server sends the words of a command as a line for a shell, whichever shell is in it.
     return command is not None and is_known_safe(("sh", "-c", command))

@@ -33,6 +33,7 @@ from treadle.sandbox.paths import (
     is_within,
     parents,
 )
+from treadle.support.code_guard import FILE_CLOCK
 from treadle.support.files import read_file
 
 FILE_NAME: Final = "opened_roots.jsonl"
@@ -46,8 +47,7 @@ logger = logging.getLogger(__name__)
 
 def _file_time_ns() -> int:
     """The clock that change times are taken from; the usual one is some milliseconds ahead."""
-    clock = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
-    return time.clock_gettime_ns(clock)
+    return time.clock_gettime_ns(FILE_CLOCK)
 
 
 class OpenedRoots:

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 _HOOK_NAME = "path_hook_for_FileFinder"
 _SECOND = 1_000_000_000
-# Change times are taken from this clock; the usual one is some milliseconds ahead.
-_FILE_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
+# Linux takes change times from CLOCK_REALTIME_COARSE, which `time` has no name for: it advances
+# once per tick, and the usual clock is some milliseconds ahead of it.
+FILE_CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME
+_TICK = round(time.clock_getres(FILE_CLOCK) * _SECOND)
 
 
 class CodeChanged(ImportError):
@@ -112,8 +114,10 @@ class CodeGuard:
         A machine without a battery learns the time late. A change that lies in the future was made
         before the clock was set back.
         """
-        now = time.clock_gettime_ns(_FILE_CLOCK)
-        return now - (_uptime_ns() - self._started) <= about.st_ctime_ns <= now + _SECOND
+        now = time.clock_gettime_ns(FILE_CLOCK)
+        # A change time is that of the last tick, which may lie before the start.
+        started = now - (_uptime_ns() - self._started) - _TICK
+        return started <= about.st_ctime_ns <= now + _SECOND
 
     def _is_recorded(self, path: str, data: bytes) -> bool:
         """Whether the file is what an installer wrote: a new hard link changes the time as well.
