@@ -216,4 +216,4 @@ async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out
 
         score, core, files, nice = map(int, item["aggregatedOutput"].split())
         assert (score, core, nice) == (500, 0, 5)
-        assert files <= 65_536
+        assert files <= 32_768

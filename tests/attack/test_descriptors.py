@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -156,6 +157,28 @@ async def test_server_works_within_128_descriptors(home: Path) -> None:
             (command,) = completed_commands(published)
             assert (command["exitCode"], command["aggregatedOutput"]) == (0, f"{number}\n")
         assert len(open_descriptors(transport.pid)) < 40
+
+
+async def test_command_waits_while_others_have_too_many_descriptors_on_their_way(
+    home: Path,
+) -> None:
+    """The kernel counts the descriptors in messages of all processes of an ordinary user."""
+    near, far = socket.socketpair()
+    responses = [[runs("echo first")], "done", [runs("echo ran")], "done"]
+    async with server(home, responses, soft=128, hard=128) as (_, client):
+        thread = await client.start(approvalPolicy="never")
+        await client.run(thread)
+        for _ in range(2):
+            socket.send_fds(near, [b"!"], [near.fileno()] * 100)
+        turn = await client.begin(thread)
+        # Long enough for the server to try it once.
+        for _ in range(50):
+            await client.ask("thread/loaded/list", {})
+        near.close()
+        far.close()
+        published = await client.end_of(turn)
+        (command,) = completed_commands(published)
+        assert (command["exitCode"], command["aggregatedOutput"]) == (0, "ran\n")
 
 
 async def test_threads_beyond_the_limit_are_refused_and_the_others_live(home: Path) -> None:

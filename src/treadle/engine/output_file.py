@@ -81,7 +81,8 @@ class OutputFile:
     async def written(self) -> None:
         """Wait until everything that was taken so far is in the file."""
         while self._work is not None:
-            await asyncio.shield(self._work)
+            # This lets the loop run even if the work has ended: only then is `_work` set anew.
+            await asyncio.wait([self._work])
 
     def close(self) -> None:
         """Close the file when all is written."""

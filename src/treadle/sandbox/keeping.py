@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -25,6 +26,7 @@ _BESIDE: Final = ("keeper_cgroup.py", "keeper_limits.py")
 MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"
 _LOST: Final = 137
+_PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Keeper:
         entries = [f"{name}={value}" for name, value in env.items()]
         taken = [holder.fd for holder in placeholders]
         extra = [*inherited, *([confined.ruleset] if confined else [])]
-        line = self._send(
+        line = await self._send_when_possible(
             _joined([*head, *counts, *argv, *names, *folders, *entries]),
             [fds.stdin, fds.stdout, fds.stderr, *taken, *extra],
             {"cwd": cwd, "exec": argv[0]},
@@ -111,6 +113,22 @@ class Keeper:
             line.hang_up()
             raise
         return Child(pid, line.exited, line.hang_up, line.limit_hit)
+
+    async def _send_when_possible(
+        self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
+    ) -> _Line:
+        """Send an order, and again if too many descriptors are on their way.
+
+        The kernel counts those of all processes of the user, so others may be the cause.
+        """
+        for pause in _PAUSES:
+            try:
+                return self._send(order, fds, places, bounds)
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS:
+                    raise
+            await asyncio.sleep(pause)
+        return self._send(order, fds, places, bounds)
 
     def _send(
         self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None

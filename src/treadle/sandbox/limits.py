@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from treadle.support.descriptors import descriptor_limit
+
 Setting: TypeAlias = int | str
 """A limit as `[sandbox.limits]` states it: a number, a size, a share, or "none"."""
 
@@ -144,7 +146,7 @@ def read_limits(table: Mapping[str, Setting]) -> Limits:
         processes=_count(table, "processes", _default_processes()),
         memory=_size(table, "memory", memory_of_machine() * 3 // 4, whole=memory_of_machine()),
         cpu_seconds=_count(table, "cpu_seconds", None),
-        open_files=_count(table, "open_files", 65_536, least=16),
+        open_files=_count(table, "open_files", descriptor_limit() // 2, least=16),
         file_size=_size(table, "file_size", None),
         disk_reserve=_reserve(table),
         nice=_nice(table),

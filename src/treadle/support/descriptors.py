@@ -6,7 +6,9 @@ import errno
 import resource
 from typing import Final
 
-SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SHORTAGES: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS}
+)
 """Errors that say nothing about the request: the same one succeeds once resources are free."""
 
 MAX_DESCRIPTORS: Final = 65536
