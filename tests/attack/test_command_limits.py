@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from tests.harness.commands import commands, session_of
 from tests.harness.model_server import calls
 from tests.harness.threads import Client, Stage, params_of, staged
 from treadle.protocol.base import JsonValue
+from treadle.sandbox.backend import find_backend
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,6 +63,17 @@ for _ in range(40):
         kept = [os.dup(0) for _ in range(20)]
         time.sleep(30)
 time.sleep(30)'"""
+NAMELESS_FILES = f"""{PYTHON} '
+import os, time
+files = [os.memfd_create("hidden") for _ in range(8)]
+for file in files:
+    os.write(file, bytes(64 * 1024**2))
+time.sleep(30)'"""
+LARGE_SEGMENT = f"""{PYTHON} '
+import ctypes
+get = ctypes.CDLL(None, use_errno=True).shmget
+for size in (4096, 1024**2, 2**32 + 1):
+    print(get(0, ctypes.c_size_t(size), 0o600) >= 0, ctypes.get_errno())'"""
 SPINNING = f"{PYTHON} 'while True: pass'"
 SPINNING_TOGETHER = f"""{PYTHON} '
 import os
@@ -126,6 +139,7 @@ async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attack
         (FREE, 'memory = "256MiB"', ONE_LARGE_PROCESS, "more than 256 MiB of memory"),
         (SANDBOXED, 'memory = "256MiB"', LARGE_TOGETHER, "more than 256 MiB of memory"),
         (SANDBOXED, 'memory = "256MiB"', FILES_IN_SANDBOX_MEMORY, "more than 256 MiB of memory"),
+        (SANDBOXED, 'memory = "256MiB"', NAMELESS_FILES, "more than 256 MiB of memory"),
         (SANDBOXED, "cpu_seconds = 1", SPINNING, "more than 1 seconds of CPU time"),
         (FREE, "cpu_seconds = 1", SPINNING_TOGETHER, "more than 1 seconds of CPU time"),
         (SANDBOXED, 'disk_reserve = "100%"', MANY_FILES, "too little space left on the file sys"),
@@ -133,7 +147,8 @@ async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attack
     ],
     ids=[
         *("fork bomb", "fork bomb outside", "fork bomb of daemons", "threads", "memory of one"),
-        *("memory of many", "memory of files", "CPU of one", "CPU of many", "disk", "file"),
+        *("memory of many", "memory of files", "memory of files without a name"),
+        *("CPU of one", "CPU of many", "disk", "file"),
     ],
 )
 async def test_greedy_command_ends_alone_and_says_why(
@@ -212,8 +227,19 @@ async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out
     home: Path,
 ) -> None:
     async with attacked(home, "", SANDBOXED) as scene:
-        item = await scene.run("cat /proc/self/oom_score_adj; ulimit -c; ulimit -n; nice")
+        lower = "{ echo 0 > /proc/self/oom_score_adj; } 2>/dev/null"
+        item = await scene.run(f"{lower}; cat /proc/self/oom_score_adj; ulimit -c; ulimit -n; nice")
 
         score, core, files, nice = map(int, item["aggregatedOutput"].split())
         assert (score, core, nice) == (500, 0, 5)
         assert files <= 32_768
+
+
+async def test_shared_memory_that_no_process_has_attached_is_small(home: Path) -> None:
+    async with attacked(home, "", SANDBOXED) as scene:
+        if (await find_backend()).name == "landlock":
+            pytest.skip("Landlock refuses segments of any size")
+        item = await scene.run(LARGE_SEGMENT)
+
+        lines = item["aggregatedOutput"].splitlines()
+        assert lines == ["True 0", f"False {errno.EINVAL}", f"False {errno.EINVAL}"]

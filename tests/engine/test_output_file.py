@@ -19,6 +19,7 @@ async def test_waiting_for_what_has_just_been_written_does_not_hold_the_loop(
         file.add(b"output")
         # The only thread has written it, and the loop has not learned of that yet.
         executor.submit(lambda: None).result()
-        await asyncio.create_task(file.written())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(file.written())
     assert file.path.read_bytes() == b"output"
     file.close()

@@ -245,6 +245,20 @@ async def test_only_the_given_roots_can_be_read_where_a_policy_names_them(
     assert done.stdout == "mine\n"
 
 
+async def test_nothing_can_be_stored_around_roots_that_a_policy_names(
+    backend: Backend, ws: Path
+) -> None:
+    """What holds their mount points is memory, which no limit would count."""
+    access = RestrictedReadOnlyAccess(readable_roots=[str(ws)])
+    policy = WorkspaceWriteSandboxPolicy(
+        exclude_slash_tmp=True, exclude_tmpdir_env_var=True, read_only_access=access
+    )
+    confinement = confine(policy, str(ws))
+    script = f"echo x > /planted; echo x > {ws.parent}/planted; echo x > mine; ls"
+    done = await run(["/bin/sh", "-c", script], confinement, cwd=ws)
+    assert (done.stdout, done.stderr.count("planted")) == ("mine\n", 2)
+
+
 async def test_a_workspace_that_is_a_link_is_its_target(
     backend: Backend, ws: Path, tmp_path: Path
 ) -> None:

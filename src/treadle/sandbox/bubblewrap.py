@@ -120,6 +120,8 @@ def wrap(
         *_namespaces(flavour, network=confinement.network),
         *_system(confinement, flavour),
         *words,
+        # Files in this root would be memory that is not counted. Mount points are there by now.
+        *(("--remount-ro", "/") if confinement.readable is not None else ()),
         *(
             word
             for name in env
@@ -179,6 +181,8 @@ def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
         # To the kernel a root without any privilege is still the owner of its settings.
         for path in ("/proc/sys", "/proc/sysrq-trigger"):
             yield from ("--ro-bind-try", path, path)
+        # A command could lower its OOM score, and the kernel would kill the server instead.
+        yield from ("--remount-ro", "/proc")
     elif any(root.path == "/" for root in confinement.writable):
         yield from ("--ro-bind", "/proc", "/proc")
 

@@ -6,7 +6,7 @@ otherwise, so that a command that does nothing costs nothing.
 """
 
 # Part of the keeper's program: as little of Python as possible, and nothing of this package.
-# ruff: noqa: PTH110, PTH116, PTH123, PTH208
+# ruff: noqa: PTH110, PTH115, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -211,6 +211,8 @@ class _Use:
         self.threads = self.memory = self.files = 0
         self.cpu_seconds = 0.0
         self._found: list[int] = []
+        # What files without a name hold, by device and number: many may have one open.
+        self._nameless: dict[tuple[int, int], int] = {}
 
     def add_up(self) -> None:
         limits = self._limits
@@ -228,13 +230,14 @@ class _Use:
             with contextlib.suppress(*_UNREADABLE):
                 if "memory" in limits:
                     self.memory += int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
+                    self._add_nameless(pid)
                 if "cpu_seconds" in limits:
                     times = _read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[11:15]
                     self.cpu_seconds += sum(map(int, times)) / _TICKS
                 if "open_files" in limits:
                     self.files += os.stat(f"/proc/{pid}/fd").st_size
         if "memory" in limits:
-            self.memory += self._devices()
+            self.memory += self._unmapped()
 
     def is_over(self, key: str, limit: int) -> bool:
         if key == "processes":
@@ -247,16 +250,33 @@ class _Use:
         return key == "memory" and self.memory > limit and self._memory_shared_out() > limit
 
     def _memory_shared_out(self) -> int:
-        total = self._devices()
+        """Add up what each process takes, with a page that several share divided among them.
+
+        What is mapped of a file in memory is part of that file, and counts once.
+        """
+        total = shared = 0
         for pid in self._found:
             with contextlib.suppress(*_UNREADABLE):
                 try:
                     rollup = _read(f"/proc/{pid}/smaps_rollup")
                     total += int(rollup.partition(b"\nPss:")[2].split()[0]) * 1024
+                    shared += int(rollup.partition(b"\nPss_Shmem:")[2].split()[0]) * 1024
                 except OSError:
                     sizes = _read(f"/proc/{pid}/statm").split()
                     total += (int(sizes[1]) - int(sizes[2])) * _PAGE
-        return total
+        return total + max(0, self._unmapped() - shared)
+
+    def _unmapped(self) -> int:
+        """Memory that may not be mapped by any process: files that are stored in it."""
+        return self._devices() + sum(self._nameless.values())
+
+    def _add_nameless(self, pid: int) -> None:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                path = f"/proc/{pid}/fd/{name}"
+                if os.readlink(path).startswith("/memfd:"):
+                    about = os.stat(path)
+                    self._nameless[about.st_dev, about.st_ino] = about.st_blocks * 512
 
     def _devices(self) -> int:
         """What is stored in the /dev of a sandbox, which is memory that no process has mapped."""

@@ -26,6 +26,9 @@ _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Set-user-id and set-group-id; and the flags with which `open` looks at its mode at all.
 _SET_ID, _CREATES = 0o6000, 0o20000100
+# The largest segment of shared memory: one that nobody has attached counts as no process's memory.
+# There can be 4,096 of them.
+_SEGMENT_BYTES: Final = 64 * 1024
 
 # Name, number on x86_64, number on machines with the common table; -1: not there.
 _CALLS: Final = """
@@ -154,6 +157,14 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
         # A limit that is set for somebody else ends him as well as a signal would.
         "prlimit64": [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow],
         **_set_ids(),
+        "shmget": [
+            _upper_half(1),
+            _Step(_EQUAL, 0, if_false=2),
+            _argument(1),
+            _Step(_AT_LEAST, _SEGMENT_BYTES + 1, if_false=1),
+            _refuse(errno.EINVAL),
+            allow,
+        ],
         # Typing into a terminal from inside would let a command speak for its user.
         "ioctl": [
             _argument(1),
@@ -235,6 +246,10 @@ def _of_the_internet() -> list[_Step]:
 
 def _argument(index: int) -> _Step:
     return _Step(_LOAD, _ARGUMENTS + 8 * index)
+
+
+def _upper_half(index: int) -> _Step:
+    return _Step(_LOAD, _ARGUMENTS + 8 * index + 4)
 
 
 def _refuse(number: int = errno.EPERM) -> _Step:
