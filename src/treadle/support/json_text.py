@@ -16,9 +16,8 @@ _ESCAPES: Final = re.compile(
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half a pair
     rb"|\\[^u]"  # so that an escaped backslash begins nothing
 )
-_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
+_NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'{}[]"')
 
 
 def repair_json(document: bytes) -> bytes:
@@ -35,7 +34,7 @@ def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
     """
     if len(document) <= 2 * limit or document.count(b"[") + document.count(b"{") <= limit:
         return False
-    brackets = _STRINGS.sub(b"", document).translate(_TO_SQUARE, _NO_BRACKETS)
+    brackets = _brackets(document)
     for _ in range(limit):
         # Removes exactly one level: what becomes empty now goes in the next round.
         outer = brackets.replace(b"[]", b"")
@@ -43,6 +42,19 @@ def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
             return len(outer) > limit
         brackets = outer
     return bool(brackets)
+
+
+def _brackets(document: bytes) -> bytes:
+    """Return the brackets that are outside of strings, all of them as square ones.
+
+    Only methods of `bytes`: a regular expression takes 10 to 30 times as long, and these documents
+    are read on the event loop.
+    """
+    if b"\\" in document:
+        document = document.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Two quotes side by side begin or end nothing that holds a bracket.
+    marks = document.translate(_TO_SQUARE, _NO_MARKS).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2])
 
 
 def encode_json(value: object) -> bytes:
