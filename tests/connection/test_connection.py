@@ -186,6 +186,39 @@ async def test_a_notification_handler_that_fails_does_not_end_the_conversation(
     assert [record.message for record in caplog.records] == ["handler failed"]
 
 
+@pytest.mark.parametrize(
+    ("id_", "method", "answered"),
+    [("x" * 100_000, 5, "x" * 100_000), (7, None, 7), (1.5, "test/echo", None)],
+)
+async def test_a_request_that_cannot_be_read_is_answered_with_an_error(
+    id_: JsonValue, method: JsonValue, answered: JsonValue
+) -> None:
+    far = router()
+    far.request(ECHO)(echo)
+    one, two = memory_pair()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(Connection(two, far, "far").run())
+        bad = {"id": id_, "method": method}
+        good = {"id": 1, "method": "test/echo"}
+        [error, echoed] = await answers_of(one, bad, good, count=2)
+        await one.close()
+    assert (error["id"], error["error"]["code"]) == (answered, -32600)
+    assert "expected" in error["error"]["message"].lower()
+    assert echoed == {"id": 1, "result": {"text": ""}}
+
+
+async def test_an_error_without_an_id_is_not_answered() -> None:
+    far = router()
+    far.request(ECHO)(echo)
+    one, two = memory_pair()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(Connection(two, far, "far").run())
+        error = {"id": None, "error": {"code": -32600, "message": "no"}}
+        good = {"id": 1, "method": "test/echo"}
+        assert await answers_of(one, error, good, count=1) == [{"id": 1, "result": {"text": ""}}]
+        await one.close()
+
+
 async def test_a_notification_that_cannot_be_read_is_dropped() -> None:
     far = router()
     far.request(ECHO)(echo)

@@ -82,8 +82,6 @@ def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
         b'{"id":null,"method":"m"}',
         b'{"id":1.5,"method":"m"}',
         b'{"id":true,"method":"m"}',
-        b'{"id":1,"method":null}',
-        b'{"id":1,"method":"\xff"}',
         b'\xef\xbb\xbf{"id":1,"method":"m"}',
     ],
 )
@@ -116,9 +114,7 @@ def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":-1,"method":"m","params":"', -1, "m"),
         (b'{"method":"m","params":{"id":7', None, None),
         (b'{"params":{"x":"', None, None),
-        (b'{"id":true,"method":"m","params":"', None, None),
-        (b'{"id":1.5,"method":"m","params":"', None, None),
-        (b'{"id":7,"method":"m', None, None),
+        (b'{"id":7,"method":"m', 7, None),
         (b"\xff" * 100, None, None),
         (b"", None, None),
         (b"[[[[", None, None),
@@ -129,6 +125,55 @@ def test_an_oversized_request_is_named_when_its_head_shows_it(
 ) -> None:
     reason = "a message of 99 bytes is too large"
     assert envelope.decode(Oversized(99, head)) == Malformed(reason, id_, method)
+
+
+@pytest.mark.parametrize("method", [b"5", b"null", b"[]", b'"\xff"', b'"\\ud800"'])
+@pytest.mark.parametrize("id_", [7, "7"])
+def test_a_request_whose_method_is_not_a_string_keeps_its_id(id_: int | str, method: bytes) -> None:
+    frame = b'{"id":%b,"method":%b}' % (json.dumps(id_).encode(), method)
+    message = envelope.decode(frame)
+    assert isinstance(message, Malformed)
+    assert (message.id, message.method) == (id_, None)
+
+
+def test_a_request_with_a_long_id_and_a_wrong_method_keeps_its_id() -> None:
+    id_ = "x" * 100_000
+    message = envelope.decode(json.dumps({"id": id_, "method": 5}).encode())
+    assert isinstance(message, Malformed)
+    assert message.id == id_
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"id":1.5,"method":"m"}',
+        b'{"method":"m","id":true}',
+        b'{"id":["a"],"method":"m"}',
+        b'{"id":"\\ud800","method":"m"}',
+        Oversized(99, b'{"id":true,"method":"m","params":"'),
+        Oversized(99, b'{"id":"' + b"x" * 4000),
+    ],
+)
+def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> None:
+    message = envelope.decode(frame)
+    assert isinstance(message, Malformed)
+    assert (message.id, message.is_unnamed) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"id":null,"method":"m"}',  # how JSON-RPC 1.0 writes a notification
+        b'{"id":null,"error":{"code":-32600,"message":"no"}}',
+        b'{"id":1.5,"result":{}}',
+        b'{"method":5}',
+        b"[]",
+    ],
+)
+def test_what_may_be_no_request_is_not_answered(frame: bytes) -> None:
+    message = envelope.decode(frame)
+    assert isinstance(message, Malformed)
+    assert (message.id, message.is_unnamed) == (None, False)
 
 
 @pytest.mark.parametrize(

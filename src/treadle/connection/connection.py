@@ -322,8 +322,10 @@ class Connection(Generic[S]):
         is_loud = self._guarded is None and self._dropped <= MAX_TOLD_DROPS
         level = logging.WARNING if is_loud else logging.DEBUG
         logger.log(level, "dropped a frame", extra={"peer": self.peer, "reason": message.reason})
-        if message.id is not None:
-            reason = f"Invalid request: {message.reason}"
+        # Safe between two symmetric peers: an error with the id null is never answered.
+        if message.id is not None or message.is_unnamed:
+            unnamed = "; its id cannot be repeated: expected a string or an integer"
+            reason = f"Invalid request: {message.reason}{unnamed if message.is_unnamed else ''}"
             self._dispatcher.fail(message.id, InvalidRequest(reason, method=message.method))
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:

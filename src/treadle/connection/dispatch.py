@@ -79,7 +79,7 @@ class Dispatcher(Generic[S]):
         else:
             self._lanes.enter(key, start)
 
-    def fail(self, id_: Id, error: RpcError) -> None:
+    def fail(self, id_: Id | None, error: RpcError) -> None:
         """Answer with an error."""
         self._put(envelope.encode_failure(id_, error.to_object()))
 

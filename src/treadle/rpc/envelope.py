@@ -7,7 +7,7 @@ answered becomes `Malformed`, never an exception.
 from __future__ import annotations
 
 import json
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -51,11 +51,15 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """Something that cannot be read; `id` is set only when it still shows which request it was."""
+    """A frame that cannot be read; `id` is set only when it still shows which request it was.
+
+    A request whose id cannot be repeated has `is_unnamed` set: it is answered with the id null.
+    """
 
     reason: str
     id: Id | None = None
     method: str | None = None
+    is_unnamed: bool = False
 
 
 Message: TypeAlias = Call | Notice | Answer | Failure | Malformed
@@ -68,6 +72,15 @@ class _Envelope(msgspec.Struct):
     result: Raw | UnsetType = UNSET
     error: JsonValue = UNSET  # any shape counts: a refusal that we cannot read is still one
     seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
+
+
+class _Members(msgspec.Struct):
+    """The members that show what a frame was meant to be, of any shape."""
+
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
 
 
 class _CallOut(msgspec.Struct, omit_defaults=True):
@@ -90,11 +103,14 @@ class _AnswerOut(msgspec.Struct):
 
 class _FailureOut(msgspec.Struct):
     error: ErrorObject
-    id: Id
+    id: Id | None
 
 
 _decoder: Final = msgspec.json.Decoder(_Envelope)
+_member_decoder: Final = msgspec.json.Decoder(_Members)
 _NULL: Final = Raw(b"null")
+_UNREADABLE: Final = object()
+"""Stands for a member that is there, but is cut off or neither a string nor an integer."""
 
 
 def decode(frame: Frame) -> Message:
@@ -103,11 +119,11 @@ def decode(frame: Frame) -> Message:
         bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
         return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
     if is_nested_deeper(frame):
-        return _malformed(f"nested deeper than {MAX_NESTING} levels", frame[:HEAD_BYTES])
+        return _malformed(f"nested deeper than {MAX_NESTING} levels", frame)
     try:
         envelope = _decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError) as cause:
-        return _malformed(str(cause) or "out of memory", frame[:HEAD_BYTES])
+        return _malformed(str(cause) or "out of memory", frame)
     id_, method, params = envelope.id, envelope.method, envelope.params
     if method is not UNSET:
         raw = None if params is UNSET or params == _NULL else params
@@ -150,26 +166,54 @@ def encode_answer(id_: Id, result: JsonValue) -> bytes:
     return encode_json(_AnswerOut(id_, result))
 
 
-def encode_failure(id_: Id, error: ErrorObject) -> bytes:
-    """Write an error answer."""
+def encode_failure(id_: Id | None, error: ErrorObject) -> bytes:
+    """Write an error answer; the id is null where that of the request cannot be repeated."""
     return encode_json(_FailureOut(error, id_))
 
 
-def _malformed(reason: str, head: bytes) -> Failure | Malformed:
-    """Find the request in what can be read, so that nobody is left waiting.
+def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
+    """Find the request in what can be read, so that its sender does not wait for ever.
 
-    The sender of a broken request is told, and so is whoever waits for a broken answer.
+    The sender of a broken request gets an error, and so does the one who waits for a broken answer.
     """
-    members = _leading_members(head)
+    members = _members(frame)
     id_, method = members.get("id"), members.get("method")
-    is_number = isinstance(id_, int) and not isinstance(id_, bool)
-    if id_ is None or not (is_number or _is_text(id_)):
-        return Malformed(reason)
-    if _is_text(method):
-        return Malformed(reason, id_, method)
-    if "method" not in members and ("result" in members or "error" in members):
+    is_answer = "result" in members or "error" in members
+    if not _is_id(id_):
+        is_request = "method" in members or id_ is _UNREADABLE
+        return Malformed(reason, is_unnamed=id_ is not None and is_request and not is_answer)
+    if "method" in members:
+        return Malformed(reason, id_, method if _is_text(method) else None)
+    if is_answer:
         return Failure(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
     return Malformed(reason)
+
+
+def _members(frame: bytes) -> dict[str, JsonValue]:
+    """Read what names a request: in the whole frame, else in its first bytes."""
+    try:
+        found = msgspec.structs.asdict(_member_decoder.decode(frame))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError):
+        return _leading_members(frame[:HEAD_BYTES])
+    return {name: _scalar(raw) for name, raw in found.items() if raw is not UNSET}
+
+
+def _scalar(raw: Raw) -> JsonValue:
+    """Decode a string or a number; anything else can name nothing and may be large."""
+    text = bytes(raw)
+    if text == b"null":
+        return None
+    if text[:1] not in b'"-0123456789':
+        return _UNREADABLE
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _UNREADABLE
+
+
+def _is_id(value: JsonValue) -> TypeGuard[Id]:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number or _is_text(value)
 
 
 def _is_text(value: JsonValue) -> bool:
@@ -178,7 +222,7 @@ def _is_text(value: JsonValue) -> bool:
 
 
 def _leading_members(head: bytes) -> dict[str, JsonValue]:
-    """The members of a JSON object up to where the text was cut off; null for the one cut there."""
+    """Read the members of a JSON object up to where the text was cut off."""
     text = head.decode("utf-8", "surrogateescape").lstrip()
     members: dict[str, JsonValue] = {}
     read = json.JSONDecoder().raw_decode
@@ -187,7 +231,7 @@ def _leading_members(head: bytes) -> dict[str, JsonValue]:
         while text[position - 1] in "{,":
             key, position = read(text, _skip_space(text, position))
             position = _skip_space(text, position) + 1  # the colon
-            members[key] = None
+            members[key] = _UNREADABLE  # unless the text goes on to its end
             value, position = read(text, _skip_space(text, position))
             members[key] = value
             position = _skip_space(text, position) + 1
