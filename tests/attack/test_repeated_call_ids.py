@@ -1,4 +1,4 @@
-"""Calls that share an id in one answer of the model: each is asked about and answered by itself."""
+"""Calls and messages of one turn that share an id: each has its own item and output."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.harness.model_server import Reply, completed, created, done, says
-from tests.harness.threads import Client, Stage, params_of
+from tests.harness.model_server import Reply, completed, created, done, message, says
+from tests.harness.threads import Client, Stage, params_of, words
 from treadle.protocol.base import JsonValue
 
 ASK = "item/commandExecution/requestApproval"
@@ -80,3 +80,59 @@ async def test_the_second_question_survives_the_answer_to_the_first(stage: Stage
     await accept(other, again)
     told = await client.end_of(turn_id)
     assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+
+
+async def test_calls_of_two_answers_that_share_an_id_have_two_items(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
+    )
+    stage.model.plays(twice("same", "touch one"), twice("same", "touch two"), says("ok"))
+    turn_id = await client.begin(thread_id)
+    ids = []
+    for _ in range(2):
+        question = (await client.until(ASK))[-1]
+        ids.append(question["params"]["itemId"])
+        await accept(client, question)
+    told = await client.end_of(turn_id)
+
+    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    assert ids[0] == "same"
+    assert len(set(ids)) == 2
+    assert list(stage.model.requests[-1].outputs()) == ids
+    items = (await client.read(thread_id))["turns"][0]["items"]
+    assert [item["id"] for item in items if item["type"] == "commandExecution"] == ids
+
+
+async def test_a_call_after_a_restart_does_not_get_the_id_of_an_earlier_one(stage: Stage) -> None:
+    _client, thread_id, _turn_id, _questions = await asking(stage, "same")
+    await stage.restart()
+    stage.model.replies.clear()
+    stage.model.plays(twice("same", "touch three"), says("ok"))
+    again = await stage.client()
+    await again.ask("thread/resume", {"threadId": thread_id})
+    ids = []
+    for _ in range(3):
+        question = (await again.until(ASK))[-1]
+        ids.append(question["params"]["itemId"])
+        await accept(again, question)
+    await again.until("turn/completed")
+
+    assert len(set(ids)) == 3
+    assert set(stage.model.requests[-1].outputs()) == set(ids)
+
+
+async def test_messages_that_share_an_id_are_all_kept(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    call: JsonValue = {"type": "function_call", "call_id": "c", "name": "x", "arguments": "{}"}
+    first = Reply([created("r1"), *message("one", "m", ["o", "ne"]), done(call), completed("r1")])
+    stage.model.plays(first, says("two", "m", ["t", "wo"]))
+    told = await client.run(thread_id)
+
+    deltas = params_of(told, "item/agentMessage/delta")
+    by_item: dict[str, str] = {}
+    for delta in deltas:
+        by_item[delta["itemId"]] = by_item.get(delta["itemId"], "") + delta["delta"]
+    assert list(by_item.values()) == ["one", "two"]
+    assert words(await client.read(thread_id)) == [["hi", "one", "two"]]

@@ -18,8 +18,8 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
 from treadle.engine.request import request_of
-from treadle.engine.tools.call_ids import with_own_call_id
 from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
+from treadle.engine.turn_ids import TurnIds
 from treadle.model.base import (
     Completed,
     ItemDone,
@@ -68,6 +68,7 @@ class Agent:
         self._turn = turn
         # Calls that an earlier server put to the clients and did not live to carry out.
         self._left_calls = left_calls
+        self._ids = TurnIds(thread.used_ids(turn) if left_calls else ())
         self._repairs = 0
         self._has_item = False
 
@@ -245,7 +246,7 @@ class Agent:
         failure: ModelError | None = None
         wants_more = False
         items = self._item_stream()
-        call_ids: set[str] = set()
+        self._ids.begin_answer()
         # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
         stream = self._stream(self._request())
         async with self._carrying_out() as carry_out:
@@ -253,7 +254,7 @@ class Agent:
                 turn.is_listening = True
                 async with aclosing(stream) as events:
                     async for heard in events:
-                        event = with_own_call_id(heard, call_ids)
+                        event = self._ids.apply(heard)
                         items.take(event)
                         if isinstance(event, ItemDone):
                             self._has_item = True

@@ -142,6 +142,12 @@ class ModelView:
         """What the model sees in a turn: the thread's history, unless the turn has its own."""
         return self.history if turn.aside is None else turn.aside.history
 
+    def used_ids(self, turn: Turn) -> list[str]:
+        """Return the ids of the model's items and calls that a turn may have."""
+        names = ("id", "call_id")
+        found = [item.get(name) for item in self.history_of(turn).items for name in names]
+        return [id_ for id_ in found if isinstance(id_, str)]
+
     def remember(self, turn: Turn, *items: ModelItem) -> None:
         """Add to the model's view; clients that asked for it are shown the raw items."""
         self.history_of(turn).add(*items)
