@@ -12,6 +12,7 @@ import ssl
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -54,6 +55,7 @@ MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 # One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
 # many events, the other tasks of the event loop get a turn.
 STEPS_PER_TURN: Final = 64
+MAX_WHOLE_BODY: Final = 256 * 1024
 _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -225,7 +227,7 @@ class Endpoint:
                     return await session.request(
                         method,
                         target,
-                        data=body,
+                        data=_in_parts(body),
                         headers=headers,
                         # aiohttp would send every header but Authorization to any host.
                         allow_redirects=False,
@@ -325,6 +327,11 @@ class Endpoint:
             read_bufsize=_READ_BUFFER,
         )
         return self._session
+
+
+def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
+    """Let aiohttp send a large body part by part; it writes bytes as one, without a pause."""
+    return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
 
 
 def _read(reading: Reading, payloads: Sequence[bytes]) -> Iterator[ModelEvent | None]:
