@@ -7,12 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from tests.harness.model_server import Reply, completed, created, says
+from tests.harness.model_server import Reply, calls, completed, created, patches, says
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
 from treadle.engine.items import ItemStream
+from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
+from treadle.engine.tools.plan import MAX_STEPS
 from treadle.model.base import ModelEvent
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.protocol.base import JsonValue
+from treadle.shell.syntax import MAX_SCRIPT
 
 EVENTS = 10_000
 # A chunk from the socket holds thousands of events; an answer takes a few passes of the loop.
@@ -76,3 +79,67 @@ async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_go
     assert turn["status"] == "failed"
     assert f"more than {MAX_OPEN_ITEMS} unfinished items" in turn["error"]["message"]
     assert outline(told)[-2:] == EPILOGUE
+
+
+async def output_of(stage: Stage, reply: Reply) -> tuple[str, list[JsonValue]]:
+    """Let the model make one call; returns the output it gets and what the client was sent."""
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace), sandbox="read-only")
+    stage.model.plays(reply, says("ok"))
+    sent = await client.run(thread_id)
+    assert outline(sent)[-2:] == EPILOGUE
+    output: str = stage.model.requests[-1].outputs()["call-1"]
+    return output, sent
+
+
+@pytest.mark.parametrize(
+    ("reply", "name", "left"),
+    [
+        (calls("exec_command", {"cmd": "x" * MAX_CALL_CHARACTERS}), "arguments", "{}"),
+        (calls("nothing", "x" * (MAX_CALL_CHARACTERS + 1)), "arguments", "{}"),
+        (patches("x" * (MAX_CALL_CHARACTERS + 1)), "input", ""),
+    ],
+)
+async def test_the_input_of_a_call_that_is_too_large_is_neither_read_nor_kept(
+    stage: Stage, reply: Reply, name: str, left: str
+) -> None:
+    output, sent = await output_of(stage, reply)
+
+    assert f"characters of {name}, expected at most {MAX_CALL_CHARACTERS}" in output
+    [kept] = [item for item in stage.model.requests[-1].body["input"] if name in item]
+    assert kept[name] == left
+    assert {line for line in outline(sent) if line.startswith("item/")} == {
+        "item/started userMessage",
+        "item/completed userMessage",
+        "item/started agentMessage",
+        "item/completed agentMessage",
+    }
+
+
+async def test_the_input_of_a_call_may_be_as_large_as_the_limit(stage: Stage) -> None:
+    output, _sent = await output_of(stage, calls("nothing", "x" * MAX_CALL_CHARACTERS))
+    assert output == "unsupported call: nothing"
+
+
+async def test_a_plan_with_too_many_steps_is_refused(stage: Stage) -> None:
+    steps = [{"step": "x", "status": "pending"}] * (MAX_STEPS + 1)
+    output, sent = await output_of(stage, calls("update_plan", {"plan": steps}))
+    assert output == f"the plan has {MAX_STEPS + 1} steps: expected at most {MAX_STEPS}"
+    assert not params_of(sent, "turn/plan/updated")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("exec_command", {"cmd": "x" * MAX_SCRIPT}),
+        ("shell_command", {"command": "x" * MAX_SCRIPT}),
+        ("shell", {"command": ["echo", "x" * MAX_SCRIPT]}),
+    ],
+)
+async def test_a_command_that_no_program_can_be_started_with_is_refused_before_it_is_judged(
+    stage: Stage, name: str, arguments: JsonValue
+) -> None:
+    output, sent = await output_of(stage, calls(name, arguments))
+    expected = f"the command has {MAX_SCRIPT} characters: expected less than {MAX_SCRIPT}"
+    assert output.startswith(f"{name} failed: {expected}")
+    assert "item/started commandExecution" not in outline(sent)

@@ -18,6 +18,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.input import message
 from treadle.engine.items import ItemStream, text_of
 from treadle.engine.request import request_of
+from treadle.engine.tools.call_limits import limit_call
 from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
 from treadle.model.base import (
@@ -132,7 +133,7 @@ class Agent:
             end_orphans(self._turn, self._left_calls, self._tools)
             async with self._carrying_out() as carry_out:
                 for call in self._left_calls:
-                    carry_out(call)
+                    carry_out(call, None)
         else:
             await self._thread.look_around()
             self._thread.tell_context(self._turn)
@@ -254,7 +255,7 @@ class Agent:
                 turn.is_listening = True
                 async with aclosing(stream) as events:
                     async for heard in events:
-                        event = self._ids.apply(heard)
+                        event, refusal = limit_call(self._ids.apply(heard))
                         items.take(event)
                         if isinstance(event, ItemDone):
                             self._has_item = True
@@ -262,7 +263,7 @@ class Agent:
                             call = read_call(event.item)
                             if call is not None:
                                 has_calls = True
-                                carry_out(call)
+                                carry_out(call, refusal)
                         elif isinstance(event, Completed):
                             wants_more = event.end_turn is False
                             thread.count(turn, event)
@@ -286,7 +287,7 @@ class Agent:
         return self._thread.tools if self._turn.aside is None else self._turn.aside.tools
 
     @asynccontextmanager
-    async def _carrying_out(self) -> AsyncIterator[Callable[[ToolCall], object]]:
+    async def _carrying_out(self) -> AsyncIterator[Callable[[ToolCall, str | None], object]]:
         """Carry out calls at the same time; the model's view gets their outputs as they come.
 
         Not before the model has finished speaking: an answer stays in one piece.
@@ -295,18 +296,22 @@ class Agent:
         is_cancelled = False
         try:
             async with asyncio.TaskGroup() as tools:
-                yield lambda call: tools.create_task(self._carry_out(call, has_heard))
+                yield lambda call, refusal: tools.create_task(
+                    self._carry_out(call, refusal, has_heard)
+                )
                 has_heard.set()
         except* TurnCancelled:
             is_cancelled = True
         if is_cancelled:
             raise TurnCancelled
 
-    async def _carry_out(self, call: ToolCall, has_heard: asyncio.Event) -> None:
+    async def _carry_out(
+        self, call: ToolCall, refusal: str | None, has_heard: asyncio.Event
+    ) -> None:
         turn = self._turn
         turn.running_calls.add(call.id)
         try:
-            output = output_item(call, await self._tools.run(call, turn))
+            output = output_item(call, refusal or await self._tools.run(call, turn))
             try:
                 if not has_heard.is_set():
                     self._thread.note_output(turn, output)

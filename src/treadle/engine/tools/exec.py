@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -32,6 +33,7 @@ from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import TerminalInteractionNotification
+from treadle.shell.syntax import MAX_SCRIPT
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -113,6 +115,7 @@ class ExecCommand:
         patched = await hand_over_patch(thread, turn, request)
         if patched is not None:
             return f"Wall time: {time.monotonic() - began:.4f} seconds\nOutput:\n{patched}"
+        require_short(self.name, argv)
         attempt = Attempt(thread, turn, request, is_terminal=wanted.tty)
         attempt.fault = "Failed to create unified exec process"
         attempt.session = thread.terminals.reserve(attempt.run)
@@ -239,6 +242,20 @@ async def hand_over_patch(thread: Thread, turn: Turn, request: CommandRequest) -
         return None
     cwd = str(Path(request.cwd) / (found.folder or ""))
     return await apply_patch(thread, turn, request.call_id, found.text, cwd)
+
+
+def require_short(name: str, argv: Sequence[str]) -> None:
+    """Check that a program can be started with these words.
+
+    Raises:
+        ToolRefused: one of them is too long.
+    """
+    longest = max(map(len, argv))
+    if longest >= MAX_SCRIPT:
+        raise ToolRefused(
+            f"{name} failed: the command has {longest} characters: expected less than "
+            f"{MAX_SCRIPT}; write a longer script to a file and run that"
+        )
 
 
 def _clamp(value: float | None, default: int, least: int, most: int = _MAX_WAIT_MS) -> float:

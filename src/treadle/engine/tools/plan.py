@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from treadle.engine.tools.registry import Output, ToolCall, read_arguments
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
@@ -17,6 +17,10 @@ _STATUS: Final[dict[str, TurnPlanStepStatus]] = {
     "in_progress": "inProgress",
     "completed": "completed",
 }
+
+
+MAX_STEPS: Final = 1_000
+"""The most steps of one plan: each update sends and stores all of them."""
 
 
 class _Step(msgspec.Struct):
@@ -65,6 +69,10 @@ class UpdatePlan:
     async def run(self, call: ToolCall, turn: Turn) -> Output:
         """Tell the clients the plan."""
         arguments = read_arguments(call, _Arguments)
+        if len(arguments.plan) > MAX_STEPS:
+            raise ToolRefused(
+                f"the plan has {len(arguments.plan)} steps: expected at most {MAX_STEPS}"
+            )
         plan = [TurnPlanStep(_STATUS[step.status], step.step) for step in arguments.plan]
         turn.log.tell(
             n.TURN_PLAN_UPDATED,

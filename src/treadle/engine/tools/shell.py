@@ -13,6 +13,7 @@ from treadle.engine.tools.exec import (
     ExecCommand,
     WriteStdin,
     hand_over_patch,
+    require_short,
 )
 from treadle.engine.tools.output import truncate
 from treadle.engine.tools.registry import (
@@ -148,6 +149,7 @@ async def _run(
     patched = await hand_over_patch(thread, turn, request)
     if patched is not None:
         return patched
+    require_short(call.name, argv)
     attempt = Attempt(thread, turn, request)
     given = wanted.timeout_ms
     limit = _DEFAULT_TIMEOUT_MS if given is None else max(0.0, given)
