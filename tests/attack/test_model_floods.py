@@ -12,8 +12,9 @@ from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
 from treadle.engine.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
-from treadle.model.base import ModelEvent
+from treadle.model.base import ModelEvent, TextDelta
 from treadle.model.open_items import MAX_OPEN_ITEMS
+from treadle.model.pacing import MAX_DELTA
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 
@@ -79,6 +80,40 @@ async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_go
     assert turn["status"] == "failed"
     assert f"more than {MAX_OPEN_ITEMS} unfinished items" in turn["error"]["message"]
     assert outline(told)[-2:] == EPILOGUE
+
+
+async def test_others_are_answered_between_the_parts_of_a_long_delta(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[int] = []
+    take = ItemStream.take
+
+    def measured(items: ItemStream, event: ModelEvent) -> None:
+        if isinstance(event, TextDelta):
+            parts.append(len(event.delta))
+        take(items, event)
+
+    monkeypatch.setattr(ItemStream, "take", measured)
+    text = "0123456789" * 300_000
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says(text, "m", [text]))
+    answered_at: set[int] = set()
+
+    async def keep_asking() -> None:
+        while True:
+            await other.ask("thread/loaded/list", {})
+            answered_at.add(len(parts))
+
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(keep_asking())
+        sent = await client.run(thread_id)
+        asking.cancel()
+
+    assert max(parts) <= MAX_DELTA
+    assert len(answered_at) > len(parts) // 10
+    assert "".join(each["delta"] for each in params_of(sent, "item/agentMessage/delta")) == text
+    assert params_of(sent, "item/completed")[-1]["item"]["text"] == text
 
 
 async def output_of(stage: Stage, reply: Reply) -> tuple[str, list[JsonValue]]:

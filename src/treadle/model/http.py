@@ -11,10 +11,10 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from io import BytesIO
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -29,6 +29,7 @@ from treadle.model.errors import (
     no_answer,
     refused_redirect,
 )
+from treadle.model.pacing import STEPS_PER_TURN, Pause, Reading, read_payloads
 from treadle.model.provider import Credentials, ProviderConfig, nobody
 from treadle.model.sse import decode_json, encode_json
 from treadle.protocol.base import JsonValue
@@ -52,25 +53,9 @@ MAX_REDIRECTS: Final = 5
 _KEEPS_METHOD: Final = frozenset({307, 308})
 _SECRET_PARAMETER: Final = re.compile(r"key|token|secret|auth|pass|sig", re.IGNORECASE)
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
-# One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
-# many events, the other tasks of the event loop get a turn.
-STEPS_PER_TURN: Final = 64
 MAX_WHOLE_BODY: Final = 256 * 1024
 _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class Reading(Protocol):
-    """How one API's stream becomes events."""
-
-    def begin(self, headers: Mapping[str, str], /) -> Sequence[ModelEvent]:
-        """The provider answers; the names of the headers are in lower case."""
-
-    def feed(self, payload: bytes) -> Sequence[ModelEvent]:
-        """Take the data of one event of the stream; `Completed` ends it."""
-
-    def finish(self) -> Sequence[ModelEvent]:
-        """The stream has ended without `Completed`: give it now, or raise."""
 
 
 class Endpoint:
@@ -110,11 +95,11 @@ class Endpoint:
                 yield event
             steps = 0
             while payloads := await answer.next_payloads():
-                for read in _read(reading, payloads):
+                for read in read_payloads(reading, payloads):
                     steps += 1
-                    if not steps % STEPS_PER_TURN:
+                    if isinstance(read, Pause) or not steps % STEPS_PER_TURN:
                         await asyncio.sleep(0)
-                    if read is None:
+                    if read is None or isinstance(read, Pause):
                         continue
                     emitted = True
                     is_whole = isinstance(read, Completed)
@@ -332,12 +317,6 @@ class Endpoint:
 def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
     """Let aiohttp send a large body part by part; it writes bytes as one, without a pause."""
     return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
-
-
-def _read(reading: Reading, payloads: Sequence[bytes]) -> Iterator[ModelEvent | None]:
-    """Read payloads one by one; None stands for a payload that has no event."""
-    for payload in payloads:
-        yield from reading.feed(payload) or (None,)
 
 
 def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:

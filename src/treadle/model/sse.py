@@ -48,13 +48,16 @@ class SseParser:
         if held:
             del pending[-1:]
         pending += _with_plain_newlines(held + chunk)
-        end = pending.rfind(b"\n\n", max(0, self._searched - 1))
+        start = max(0, self._searched - 1)
+        end = pending.rfind(b"\n\n", start)
         if end < 0:
             self._searched = max(0, len(pending) - 1)
             if len(pending) > self._limit:
                 raise EventTooLarge(self._limit)
             return []
-        blocks = bytes(pending[:end]).split(b"\n\n")
+        # One copy, and no third look at a long event: nothing ends before `start`.
+        whole = bytes(memoryview(pending)[:end])
+        blocks = [whole] if pending.find(b"\n\n", start) == end else whole.split(b"\n\n")
         del pending[: end + 2]
         self._searched = 0
         return _shallow(_data_of(blocks))

@@ -1,0 +1,61 @@
+"""From the payloads of a stream to events, in steps that are short enough for the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from treadle.model.base import ModelEvent, ReasoningSummaryDelta, ReasoningTextDelta, TextDelta
+
+# One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
+# many events, the other tasks of the event loop get a turn.
+STEPS_PER_TURN: Final = 64
+MAX_DELTA: Final = 64 * 1024
+"""The longest text of one delta, and the longest payload that is not followed by such a turn."""
+
+
+class Pause:
+    """Stands between the parts of a large payload: the other tasks get a turn."""
+
+
+_PAUSE: Final = Pause()
+
+
+class Reading(Protocol):
+    """How one API's stream becomes events."""
+
+    def begin(self, headers: Mapping[str, str], /) -> Sequence[ModelEvent]:
+        """The provider answers; the names of the headers are in lower case."""
+
+    def feed(self, payload: bytes) -> Sequence[ModelEvent]:
+        """Take the data of one event of the stream; `Completed` ends it."""
+
+    def finish(self) -> Sequence[ModelEvent]:
+        """The stream has ended without `Completed`: give it now, or raise."""
+
+
+def read_payloads(
+    reading: Reading, payloads: Sequence[bytes]
+) -> Iterator[ModelEvent | Pause | None]:
+    """Read payloads one by one; None stands for a payload that has no event."""
+    for payload in payloads:
+        if len(payload) <= MAX_DELTA:
+            yield from reading.feed(payload) or (None,)
+            continue
+        for event in reading.feed(payload):
+            for part in _parts(event):
+                yield _PAUSE
+                yield part
+        yield _PAUSE
+
+
+def _parts(event: ModelEvent) -> Iterator[ModelEvent]:
+    """Split the text of a long delta: it is published and sent to every client."""
+    if not isinstance(event, TextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
+        yield event
+        return
+    text = event.delta
+    for start in range(0, len(text), MAX_DELTA) or (0,):
+        yield msgspec.structs.replace(event, delta=text[start : start + MAX_DELTA])
