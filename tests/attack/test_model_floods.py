@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
 from treadle.engine.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
+from treadle.model import sse
 from treadle.model.base import ModelEvent, TextDelta
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.model.pacing import MAX_DELTA
@@ -113,6 +115,28 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
     assert max(parts) <= MAX_DELTA
     assert len(answered_at) > len(parts) // 10
     assert "".join(each["delta"] for each in params_of(sent, "item/agentMessage/delta")) == text
+    assert params_of(sent, "item/completed")[-1]["item"]["text"] == text
+
+
+async def test_an_event_of_several_megabytes_is_cut_out_of_the_stream_off_the_event_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[bool] = []
+    shallow = sse._shallow  # noqa: SLF001 - the step that looks at every byte of an event
+
+    def noted(events: list[bytes]) -> list[bytes]:
+        if sum(map(len, events)) > 2 * 1024 * 1024:
+            on_loop.append(threading.current_thread() is threading.main_thread())
+        return shallow(events)
+
+    monkeypatch.setattr(sse, "_shallow", noted)
+    text = "[{" * 1_500_000
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says(text))
+    sent = await client.run(thread_id)
+
+    assert on_loop == [False]
     assert params_of(sent, "item/completed")[-1]["item"]["text"] == text
 
 

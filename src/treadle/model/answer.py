@@ -50,7 +50,11 @@ class Answer:
             while not self._is_over:
                 chunk = await self._next_chunk()
                 self._is_over = not chunk
-                payloads = self._parser.feed(chunk) if chunk else self._parser.finish()
+                if self._parser.ends_long_event(chunk):
+                    # Several passes over all of it, between which the event loop gets its turn.
+                    payloads = await asyncio.to_thread(self._parser.feed, chunk)
+                else:
+                    payloads = self._parser.feed(chunk) if chunk else self._parser.finish()
                 if payloads:
                     return payloads
         except EventTooLarge as error:

@@ -14,6 +14,7 @@ from treadle.support.json_text import MAX_NESTING, is_nested_deeper, repair_json
 logger = logging.getLogger(__name__)
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+_LONG_EVENT_BYTES: Final = 1024 * 1024
 
 
 class EventTooLarge(Exception):
@@ -55,12 +56,18 @@ class SseParser:
             if len(pending) > self._limit:
                 raise EventTooLarge(self._limit)
             return []
-        # One copy, and no third look at a long event: nothing ends before `start`.
-        whole = bytes(memoryview(pending)[:end])
-        blocks = [whole] if pending.find(b"\n\n", start) == end else whole.split(b"\n\n")
+        # A long event is copied once and not searched again: none ends before `start`.
+        first = pending.find(b"\n\n", start)
+        blocks = [bytes(memoryview(pending)[:first])]
+        if first < end:
+            blocks += bytes(memoryview(pending)[first + 2 : end]).split(b"\n\n")
         del pending[: end + 2]
         self._searched = 0
         return _shallow(_data_of(blocks))
+
+    def ends_long_event(self, chunk: bytes) -> bool:
+        """Tell whether `feed` may take long: an event of more than 1 MiB ends in the chunk."""
+        return len(self._pending) > _LONG_EVENT_BYTES and (b"\n" in chunk or b"\r" in chunk)
 
     def finish(self) -> list[bytes]:
         """The stream is over: some servers leave out the last blank line."""
