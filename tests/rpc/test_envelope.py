@@ -114,6 +114,8 @@ def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":-1,"method":"m","params":"', -1, "m"),
         (b'{"method":"m","params":{"id":7', None, None),
         (b'{"params":{"x":"', None, None),
+        (b'{"id":true,"method":"m","params":"', None, None),
+        (b'{"id":1.5,"method":"m","params":"', None, None),
         (b'{"id":7,"method":"m', 7, None),
         (b"\xff" * 100, None, None),
         (b"", None, None),
@@ -146,11 +148,8 @@ def test_a_request_with_a_long_id_and_a_wrong_method_keeps_its_id() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        b'{"id":1.5,"method":"m"}',
-        b'{"method":"m","id":true}',
-        b'{"id":["a"],"method":"m"}',
         b'{"id":"\\ud800","method":"m"}',
-        Oversized(99, b'{"id":true,"method":"m","params":"'),
+        b'{"method":5,"id":"\\ud800"}',
         Oversized(99, b'{"id":"' + b"x" * 4000),
     ],
 )
@@ -165,7 +164,11 @@ def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> No
     [
         b'{"id":null,"method":"m"}',  # how JSON-RPC 1.0 writes a notification
         b'{"id":null,"error":{"code":-32600,"message":"no"}}',
+        b'{"id":1.5,"method":"m"}',  # the reference reads these as notifications, too
+        b'{"method":"m","id":true}',
+        b'{"id":["a"],"method":"m"}',
         b'{"id":1.5,"result":{}}',
+        b'{"id":"\\ud800","result":{}}',
         b'{"method":5}',
         b"[]",
     ],

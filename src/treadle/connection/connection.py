@@ -324,7 +324,7 @@ class Connection(Generic[S]):
         logger.log(level, "dropped a frame", extra={"peer": self.peer, "reason": message.reason})
         # Safe between two symmetric peers: an error with the id null is never answered.
         if message.id is not None or message.is_unnamed:
-            unnamed = "; its id cannot be repeated: expected a string or an integer"
+            unnamed = "; its id cannot be repeated: expected at most 4096 bytes of text"
             reason = f"Invalid request: {message.reason}{unnamed if message.is_unnamed else ''}"
             self._dispatcher.fail(message.id, InvalidRequest(reason, method=message.method))
 

@@ -110,7 +110,7 @@ _decoder: Final = msgspec.json.Decoder(_Envelope)
 _member_decoder: Final = msgspec.json.Decoder(_Members)
 _NULL: Final = Raw(b"null")
 _UNREADABLE: Final = object()
-"""Stands for a member that is there, but is cut off or neither a string nor an integer."""
+"""Stands for a member that is cut off, or for a text that cannot be written."""
 
 
 def decode(frame: Frame) -> Message:
@@ -180,8 +180,8 @@ def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
     id_, method = members.get("id"), members.get("method")
     is_answer = "result" in members or "error" in members
     if not _is_id(id_):
-        is_request = "method" in members or id_ is _UNREADABLE
-        return Malformed(reason, is_unnamed=id_ is not None and is_request and not is_answer)
+        is_text = id_ is _UNREADABLE or isinstance(id_, str)
+        return Malformed(reason, is_unnamed=is_text and not is_answer)
     if "method" in members:
         return Malformed(reason, id_, method if _is_text(method) else None)
     if is_answer:
@@ -201,14 +201,12 @@ def _members(frame: bytes) -> dict[str, JsonValue]:
 def _scalar(raw: Raw) -> JsonValue:
     """Decode a string or a number; anything else can name nothing and may be large."""
     text = bytes(raw)
-    if text == b"null":
-        return None
     if text[:1] not in b'"-0123456789':
-        return _UNREADABLE
+        return None
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _UNREADABLE
+        return _UNREADABLE if text[:1] == b'"' else None
 
 
 def _is_id(value: JsonValue) -> TypeGuard[Id]:
