@@ -6,7 +6,9 @@ BIN := .venv/bin
 STAMP := .venv/.treadle-ready
 # Tests start servers: more workers than this only make them wait for each other.
 WORKERS ?= auto
-PYTEST := $(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
+# Compiled files are shared by some thousand processes that the tests start.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 \
+	--dist worksteal
 
 # A clone that was moved or copied, or whose interpreter is gone, needs a new .venv: the stamp
 # holds the folder that it was made for.

@@ -48,7 +48,9 @@ def run_as_ordinary_user(test_file: str, tmp_path: Path) -> None:
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("root may not create a mount namespace here")
     with _folder() as folder:
-        options = ["-q", "-p", "no:cacheprovider", f"--basetemp={folder}/run"]
+        # Its plugin for pytest, which reports at the end, takes a second to import.
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+        options.append(f"--basetemp={folder}/run")
         done = subprocess.run(
             [*prefix, sys.executable, "-B", "-m", "pytest", *options, test_file],
             cwd=REPOSITORY,
