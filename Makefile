@@ -4,8 +4,8 @@
 
 BIN := .venv/bin
 STAMP := .venv/.treadle-ready
-# Tests start servers: more workers than this only make them wait for each other.
-WORKERS ?= auto
+# Tests wait for servers a third of their time, and more workers make them wait for each other.
+WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 # Compiled files are shared by some thousand processes that the tests start.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 \
 	--dist worksteal
