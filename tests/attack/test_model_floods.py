@@ -16,7 +16,7 @@ from treadle.engine.tools.plan import MAX_STEPS
 from treadle.model import sse
 from treadle.model.base import ModelEvent, TextDelta
 from treadle.model.open_items import MAX_OPEN_ITEMS
-from treadle.model.pacing import MAX_DELTA
+from treadle.model.pacing import MAX_DELTA, MAX_TEXT
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 
@@ -84,6 +84,24 @@ async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_go
     assert outline(told)[-2:] == EPILOGUE
 
 
+@pytest.mark.parametrize("has_deltas", [True, False])
+async def test_a_response_with_too_much_text_fails_and_the_thread_goes_on(
+    stage: Stage, has_deltas: bool
+) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    text = "x" * (MAX_TEXT + 1)
+    stage.model.plays(says(text, "m", [text] if has_deltas else []))
+    failed = await client.run(thread_id)
+    stage.model.plays(says("ok"))
+    told = await client.run(thread_id)
+
+    turn = params_of(failed, "turn/completed")[-1]["turn"]
+    assert turn["status"] == "failed"
+    assert turn["error"]["message"] == f"the answer has more than {MAX_TEXT} characters of text"
+    assert outline(told)[-2:] == EPILOGUE
+
+
 async def test_others_are_answered_between_the_parts_of_a_long_delta(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +114,7 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
         take(items, event)
 
     monkeypatch.setattr(ItemStream, "take", measured)
-    text = "0123456789" * 300_000
+    text = "0123456789" * 200_000
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says(text, "m", [text]))
@@ -125,12 +143,12 @@ async def test_an_event_of_several_megabytes_is_cut_out_of_the_stream_off_the_ev
     shallow = sse._shallow  # noqa: SLF001 - the step that looks at every byte of an event
 
     def noted(events: list[bytes]) -> list[bytes]:
-        if sum(map(len, events)) > 2 * 1024 * 1024:
+        if sum(map(len, events)) > 1024 * 1024:
             on_loop.append(threading.current_thread() is threading.main_thread())
         return shallow(events)
 
     monkeypatch.setattr(sse, "_shallow", noted)
-    text = "[{" * 1_500_000
+    text = "[{" * 1_000_000
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says(text))

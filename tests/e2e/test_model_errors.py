@@ -194,3 +194,30 @@ async def test_an_answer_of_another_model_is_told(stage: Stage) -> None:
     assert [(each["fromModel"], each["toModel"]) for each in rerouted] == [
         ("mock-model", "mock-other")
     ]
+
+
+ODD_ITEMS: list[JsonValue] = [
+    5,
+    {"type": []},
+    {"type": "function_call"},
+    {"type": "function_call", "name": 5, "call_id": [], "arguments": {}},
+    {"type": "custom_tool_call", "name": "apply_patch", "input": [1], "call_id": "z"},
+    {"type": "message", "role": 5, "id": [1], "content": [{"type": "output_text", "text": None}]},
+    {"type": "message", "content": [5, None]},
+    {"type": "reasoning", "summary": 7, "content": {}},
+    {"type": "web_search_call", "action": [1]},
+]
+
+
+@pytest.mark.parametrize("item", ODD_ITEMS, ids=str)
+@pytest.mark.parametrize("step", ["added", "done"])
+async def test_an_item_of_an_unexpected_shape_fails_no_turn(
+    stage: Stage, step: str, item: JsonValue
+) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    event = {"type": f"response.output_item.{step}", "output_index": 0, "item": item}
+    stage.model.plays(Reply([created(), event, completed()]), says("ok"))
+    told = await client.run(thread_id)
+
+    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"

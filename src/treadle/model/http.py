@@ -29,7 +29,7 @@ from treadle.model.errors import (
     no_answer,
     refused_redirect,
 )
-from treadle.model.pacing import STEPS_PER_TURN, Pause, Reading, read_payloads
+from treadle.model.pacing import STEPS_PER_TURN, Pause, Reading, TextMeter, read_payloads
 from treadle.model.provider import Credentials, ProviderConfig, nobody
 from treadle.model.sse import decode_json, encode_json
 from treadle.protocol.base import JsonValue
@@ -94,6 +94,7 @@ class Endpoint:
             for event in reading.begin(answer.headers):
                 yield event
             steps = 0
+            meter = TextMeter()
             while payloads := await answer.next_payloads():
                 for read in read_payloads(reading, payloads):
                     steps += 1
@@ -101,6 +102,7 @@ class Endpoint:
                         await asyncio.sleep(0)
                     if read is None or isinstance(read, Pause):
                         continue
+                    meter.count(read)
                     emitted = True
                     is_whole = isinstance(read, Completed)
                     yield read

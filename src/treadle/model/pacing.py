@@ -7,13 +7,62 @@ from typing import Final, Protocol
 
 import msgspec
 
-from treadle.model.base import ModelEvent, ReasoningSummaryDelta, ReasoningTextDelta, TextDelta
+from treadle.model.base import (
+    ItemDone,
+    ModelError,
+    ModelEvent,
+    ReasoningSummaryDelta,
+    ReasoningTextDelta,
+    TextDelta,
+)
+from treadle.protocol.base import JsonValue
 
 # One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
 # many events, the other tasks of the event loop get a turn.
 STEPS_PER_TURN: Final = 64
 MAX_DELTA: Final = 64 * 1024
 """The longest text of one delta, and the longest payload that is not followed by such a turn."""
+
+MAX_TEXT: Final = 2 * 1024 * 1024
+"""The most characters of text in one answer: some times what the largest models can produce.
+
+All of it is stored, sent to every client, and repeated in later requests.
+"""
+
+_PARTS: Final = ("content", "summary")
+
+
+class TextMeter:
+    """Counts the text of one answer: that of its deltas, and that of its finished items."""
+
+    def __init__(self, *, limit: int = MAX_TEXT) -> None:
+        self._limit = limit
+        self._streamed = 0
+        self._finished = 0
+
+    def count(self, event: ModelEvent) -> None:
+        """Take an event into account.
+
+        Raises:
+            ModelError: the answer has too much text.
+        """
+        if isinstance(event, TextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
+            self._streamed += len(event.delta)
+        elif isinstance(event, ItemDone):
+            self._finished += sum(_text_length(event.item.get(name)) for name in _PARTS)
+        else:
+            return
+        if max(self._streamed, self._finished) > self._limit:
+            raise ModelError(
+                f"the answer has more than {self._limit} characters of text", phase="stream"
+            )
+
+
+def _text_length(parts: JsonValue) -> int:
+    # An item is what the provider sent: its parts may have any shape.
+    found = parts if isinstance(parts, list) else []
+    texts = [part.get("text") for part in found if isinstance(part, dict)]
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 class Pause:

@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 from msgspec import Struct
@@ -116,9 +116,9 @@ class ResponsesReading:
         if isinstance(event.delta, str) and kind.endswith(".delta"):
             return self._take_delta(event, event.delta)
         match kind:
-            case "response.output_item.added" if isinstance(event.item, dict):
+            case "response.output_item.added" if _is_item(event.item):
                 return self._start(event.item, event.output_index)
-            case "response.output_item.done" if isinstance(event.item, dict):
+            case "response.output_item.done" if _is_item(event.item):
                 return self._end(event.item, event.output_index)
             case "response.reasoning_summary_part.added":
                 item, started = self._find_or_start(event, "reasoning")
@@ -178,6 +178,9 @@ class ResponsesReading:
         opened = self._open.find(item.get("id"), output_index, (kind,))
         if kind == "message":
             item = _with_refusals_as_text(item)
+        elif kind in _CALLS and not _text_or_none(item.get("call_id")):
+            # Without an id it could not be answered.
+            item = {**item, "call_id": _new_id(kind)}
         if opened is None:
             whole = {**item, "id": _text_or_none(item.get("id")) or _new_id(kind)}
             return (ItemStarted(whole), ItemDone(whole))
@@ -191,7 +194,7 @@ class ResponsesReading:
         if not self._done and isinstance(output, list):
             # Some servers give the items at the very end only.
             for index, item in enumerate(output):
-                if isinstance(item, dict):
+                if _is_item(item):
                     events += self._end(item, index)
         end_turn = response.get("end_turn")
         usage = usage_of(response.get("usage"))
@@ -240,6 +243,10 @@ def _mended(payload: bytes) -> _Event | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         logger.warning("skipped an event that is no JSON", extra={"size": len(payload)})
         return None
+
+
+def _is_item(value: JsonValue) -> TypeGuard[ModelItem]:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
 def _with_refusals_as_text(item: ModelItem) -> ModelItem:

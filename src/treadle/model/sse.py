@@ -13,7 +13,7 @@ from treadle.support.json_text import MAX_NESTING, is_nested_deeper, repair_json
 
 logger = logging.getLogger(__name__)
 
-MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 _LONG_EVENT_BYTES: Final = 1024 * 1024
 
 
