@@ -69,11 +69,23 @@ files = [os.memfd_create("hidden") for _ in range(8)]
 for file in files:
     os.write(file, bytes(64 * 1024**2))
 time.sleep(30)'"""
-LARGE_SEGMENT = f"""{PYTHON} '
+# One page is read in each 2 MiB of 100 GiB: zeros that all share, and a table for each.
+PAGE_TABLES = f"""{PYTHON} '
+import mmap, time
+length, step = 100 * 1024**3, 2 * 1024**2
+memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_NORESERVE, prot=mmap.PROT_READ)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+for place in range(0, length, step):
+    memory[place]
+time.sleep(30)'"""
+LARGE_SEGMENTS = f"""{PYTHON} '
 import ctypes
 get = ctypes.CDLL(None, use_errno=True).shmget
 for size in (4096, 1024**2, 2**32 + 1):
-    print(get(0, ctypes.c_size_t(size), 0o600) >= 0, ctypes.get_errno())'"""
+    print(get(0, ctypes.c_size_t(size), 0o600) >= 0, ctypes.get_errno())
+get = ctypes.CDLL(None, use_errno=True).semget
+for size in (16, 32000):
+    print(get(0, size, 0o600) >= 0, ctypes.get_errno())'"""
 SPINNING = f"{PYTHON} 'while True: pass'"
 SPINNING_TOGETHER = f"""{PYTHON} '
 import os
@@ -140,6 +152,7 @@ async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attack
         (SANDBOXED, 'memory = "256MiB"', LARGE_TOGETHER, "more than 256 MiB of memory"),
         (SANDBOXED, 'memory = "256MiB"', FILES_IN_SANDBOX_MEMORY, "more than 256 MiB of memory"),
         (SANDBOXED, 'memory = "256MiB"', NAMELESS_FILES, "more than 256 MiB of memory"),
+        (SANDBOXED, 'memory = "96MiB"', PAGE_TABLES, "more than 96 MiB of memory"),
         (SANDBOXED, "cpu_seconds = 1", SPINNING, "more than 1 seconds of CPU time"),
         (FREE, "cpu_seconds = 1", SPINNING_TOGETHER, "more than 1 seconds of CPU time"),
         (SANDBOXED, 'disk_reserve = "100%"', MANY_FILES, "too little space left on the file sys"),
@@ -147,7 +160,7 @@ async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attack
     ],
     ids=[
         *("fork bomb", "fork bomb outside", "fork bomb of daemons", "threads", "memory of one"),
-        *("memory of many", "memory of files", "memory of files without a name"),
+        *("memory of many", "memory of files", "memory of files without a name", "page tables"),
         *("CPU of one", "CPU of many", "disk", "file"),
     ],
 )
@@ -235,11 +248,12 @@ async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out
         assert files <= 32_768
 
 
-async def test_shared_memory_that_no_process_has_attached_is_small(home: Path) -> None:
+async def test_shared_memory_and_semaphores_that_no_process_holds_are_small(home: Path) -> None:
     async with attacked(home, "", SANDBOXED) as scene:
         if (await find_backend()).name == "landlock":
             pytest.skip("Landlock refuses segments of any size")
-        item = await scene.run(LARGE_SEGMENT)
+        item = await scene.run(LARGE_SEGMENTS)
 
         lines = item["aggregatedOutput"].splitlines()
-        assert lines == ["True 0", f"False {errno.EINVAL}", f"False {errno.EINVAL}"]
+        refused = f"False {errno.EINVAL}"
+        assert lines == ["True 0", refused, refused, f"True {errno.EINVAL}", refused]

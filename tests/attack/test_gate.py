@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 from tests.harness.commands import bench
 from tests.sandbox.commands import PYTHON, SECONDS, start
 from tests.sandbox.network.commands import FETCH, GATED
+from treadle.engine import network
 from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules
 from treadle.engine.network import closed_gate
@@ -30,7 +32,7 @@ from treadle.sandbox.backend import find_backend
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.gate import PORT
 from treadle.sandbox.network.policy import NetworkPolicy
-from treadle.sandbox.network.tunnel import Resolve, resolve
+from treadle.sandbox.network.tunnel import MAX_LOOKUPS, Resolve, Resolver
 from treadle.support.tasks import Nursery
 from treadle.transport.websocket import WebSocketListener
 
@@ -145,7 +147,7 @@ async def attempt(
     policy: NetworkPolicy,
     *,
     rules: str = "",
-    resolve: Resolve = resolve,
+    resolve: Resolve | None = None,
 ) -> dict[Attempt, str]:
     """Have a sandboxed command make the attempts, one after the other."""
     if (await find_backend()).name != "bubblewrap":
@@ -291,3 +293,48 @@ enabled = true
 
     assert reached == []
     assert output.count("local and private addresses are not allowed") >= len(urls)
+
+
+async def test_hosts_of_one_command_are_recorded_up_to_a_limit(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (await find_backend()).name != "bubblewrap":
+        pytest.skip("the gate takes bubblewrap")
+    monkeypatch.setattr(network, "MAX_NOTED", 3)
+    config = """
+[sandbox_workspace_write]
+network_access = true
+[features.network_proxy]
+enabled = true
+"""
+    params: dict[str, JsonValue] = {"approvalPolicy": "never", "sandbox": "workspace-write"}
+    async with bench(home, config, **params) as on:
+        urls = [f"http://host{number}.test/" for number in range(6)]
+        script = shlex.join(["python3", "-c", FETCH, *urls])
+        _told, output = await on.call("exec_command", {"cmd": script, "login": False})
+
+    assert output.count("403 blocked-by-allowlist") == len(urls)
+    assert output.count("was blocked: ") == 3
+    assert output.endswith("\nNetwork access to further hosts was blocked.\n")
+
+
+async def test_slow_look_ups_of_a_command_delay_no_other_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, waiting = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_arguments: object, **_more: object) -> list[JsonValue]:
+        waiting.release()
+        go_on.wait(SECONDS)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolver = Resolver()
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        for _ in range(100):
+            tasks.create_task(resolver("slow.test", 443))
+        for _ in range(MAX_LOOKUPS):
+            await asyncio.to_thread(waiting.acquire)
+        assert await asyncio.to_thread(lambda: "done") == "done"
+        assert not waiting.acquire(blocking=False)
+        go_on.set()

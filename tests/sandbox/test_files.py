@@ -245,6 +245,20 @@ async def test_only_the_given_roots_can_be_read_where_a_policy_names_them(
     assert done.stdout == "mine\n"
 
 
+async def test_flags_of_files_cannot_be_set(backend: Backend, ws: Path, outside: Path) -> None:
+    script = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'rb') as file:\n"
+        "    for number in (0x40086602, 0x401C5820):\n"
+        "        try:\n"
+        "            print(fcntl.ioctl(file, number, bytes(64)))\n"
+        "        except PermissionError:\n"
+        "            print('refused')\n"
+    )
+    done = await run([*PYTHON, script, str(outside / "file")], workspace(ws))
+    assert done.stdout == "refused\nrefused\n"
+
+
 async def test_nothing_can_be_stored_around_roots_that_a_policy_names(
     backend: Backend, ws: Path
 ) -> None:

@@ -30,7 +30,7 @@ from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.gate import Gate
 from treadle.sandbox.network.hosts import Address, is_local_host, meanings, normal
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
-from treadle.sandbox.network.tunnel import Resolve, resolve
+from treadle.sandbox.network.tunnel import Resolve
 from treadle.store.records import Decided
 from treadle.support.ids import uuid7
 from treadle.support.tasks import Nursery
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _Decision: TypeAlias = CommandExecutionApprovalDecision | None
 _Key: TypeAlias = tuple[str, Destination]
 
+MAX_NOTED: Final = 100
+"""How many hosts are recorded for one command; it chooses their names and their number."""
 _SHOWN: Final = {"socks5Tcp": "socks5-tcp"}
 # The protocols as rules spell them.
 _RULED: Final[dict[str, Protocol]] = {"http": "http", "https": "https", "socks5Tcp": "socks5_tcp"}
@@ -68,7 +70,7 @@ def open_gate(thread: Thread, run: Run) -> tuple[Gate, dict[str, str]]:
 
 
 def closed_gate(
-    policy: NetworkPolicy, rules: Rules, tasks: Nursery, *, resolve: Resolve = resolve
+    policy: NetworkPolicy, rules: Rules, tasks: Nursery, *, resolve: Resolve | None = None
 ) -> Gate:
     """The way out for a command about which nobody is asked."""
 
@@ -130,15 +132,19 @@ class Hosts:
 
         async def judge(destination: Destination) -> None:
             by = await self._judge(run, policy, destination)
-            if destination not in noted:
+            if destination not in noted and len(noted) < MAX_NOTED:
                 noted.add(destination)
                 self._note(run, destination, "allowed", by)
 
         def on_blocked(destination: Destination, blocked: Blocked) -> None:
-            if destination not in noted:
-                noted.add(destination)
-                self._note(run, destination, "forbidden", blocked.reason)
-                run.note(f'Network access to "{destination.host}" was blocked: {blocked}.')
+            if destination in noted:
+                return
+            if len(noted) == MAX_NOTED:
+                run.note("Network access to further hosts was blocked.")
+                return
+            noted.add(destination)
+            self._note(run, destination, "forbidden", blocked.reason)
+            run.note(f'Network access to "{destination.host}" was blocked: {blocked}.')
 
         def judge_address(address: Address) -> None:
             _check_address(self._thread.approvals.rules(run.turn), address)

@@ -213,6 +213,7 @@ class _Use:
         self._found: list[int] = []
         # What files without a name hold, by device and number: many may have one open.
         self._nameless: dict[tuple[int, int], int] = {}
+        self._tables = 0
 
     def add_up(self) -> None:
         limits = self._limits
@@ -230,6 +231,7 @@ class _Use:
             with contextlib.suppress(*_UNREADABLE):
                 if "memory" in limits:
                     self.memory += int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
+                    self._tables += _page_tables(pid)
                     self._add_nameless(pid)
                 if "cpu_seconds" in limits:
                     times = _read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[11:15]
@@ -237,7 +239,7 @@ class _Use:
                 if "open_files" in limits:
                     self.files += os.stat(f"/proc/{pid}/fd").st_size
         if "memory" in limits:
-            self.memory += self._unmapped()
+            self.memory += self._tables + self._unmapped()
 
     def is_over(self, key: str, limit: int) -> bool:
         if key == "processes":
@@ -264,7 +266,7 @@ class _Use:
                 except OSError:
                     sizes = _read(f"/proc/{pid}/statm").split()
                     total += (int(sizes[1]) - int(sizes[2])) * _PAGE
-        return total + max(0, self._unmapped() - shared)
+        return total + self._tables + max(0, self._unmapped() - shared)
 
     def _unmapped(self) -> int:
         """Memory that may not be mapped by any process: files that are stored in it."""
@@ -286,6 +288,11 @@ class _Use:
                 disk = os.statvfs(folder)
                 return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
         return 0
+
+
+def _page_tables(pid: int) -> int:
+    """What the kernel keeps of where the memory of a process is: much, if that is sparse."""
+    return int(_read(f"/proc/{pid}/status").partition(b"\nVmPTE:")[2].split()[0]) * 1024
 
 
 def _written(folder: bytes) -> int:

@@ -27,8 +27,10 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Set-user-id and set-group-id; and the flags with which `open` looks at its mode at all.
 _SET_ID, _CREATES = 0o6000, 0o20000100
 # The largest segment of shared memory: one that nobody has attached counts as no process's memory.
-# There can be 4,096 of them.
-_SEGMENT_BYTES: Final = 64 * 1024
+# There can be 4,096 of them, and 32,000 sets of semaphores with 64 bytes for each.
+_SEGMENT_BYTES, _SET_SIZE = 64 * 1024, 64
+# Flags of files that Landlock does not look at, such as "append only".
+_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x401C5820
 
 # Name, number on x86_64, number on machines with the common table; -1: not there.
 _CALLS: Final = """
@@ -165,11 +167,19 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
             _refuse(errno.EINVAL),
             allow,
         ],
+        "semget": [
+            _argument(1),
+            _Step(_AT_LEAST, _SET_SIZE + 1, if_false=1),
+            _refuse(errno.EINVAL),
+            allow,
+        ],
         # Typing into a terminal from inside would let a command speak for its user.
         "ioctl": [
             _argument(1),
-            _Step(_EQUAL, _TIOCSTI, if_true=1),
-            _Step(_EQUAL, _TIOCLINUX, if_false=1),
+            _Step(_EQUAL, _TIOCSTI, if_true=3),
+            _Step(_EQUAL, _TIOCLINUX, if_true=2),
+            _Step(_EQUAL, _FS_IOC_SETFLAGS, if_true=1),
+            _Step(_EQUAL, _FS_IOC_FSSETXATTR, if_false=1),
             _refuse(),
             allow,
         ],

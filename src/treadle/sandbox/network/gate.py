@@ -17,7 +17,7 @@ from typing import Final
 from treadle.sandbox.network import http, socks
 from treadle.sandbox.network.hosts import Address
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
-from treadle.sandbox.network.tunnel import Resolve, Streams, connect, resolve, splice
+from treadle.sandbox.network.tunnel import Resolve, Resolver, Streams, connect, splice
 from treadle.support.tasks import Nursery
 
 PORT: Final = 3128
@@ -43,14 +43,14 @@ class Gate:
         judge: Callable[[Destination], Awaitable[None]],
         judge_address: Callable[[Address], None] = lambda _address: None,
         on_blocked: Callable[[Destination, Blocked], None] = lambda _destination, _blocked: None,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
     ) -> None:
         self._policy = policy
         self._nursery = tasks
         self._judge = judge
         self._judge_address = judge_address
         self._on_blocked = on_blocked
-        self._resolve = resolve
+        self._resolve = resolve or Resolver()
         self._line, self._theirs = socket.socketpair()
         self._line.setblocking(False)
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)

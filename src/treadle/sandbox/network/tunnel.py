@@ -10,9 +10,12 @@ from typing import Final, TypeAlias
 
 from treadle.sandbox.network.hosts import Address, literal
 from treadle.sandbox.network.policy import Destination
+from treadle.support.workers import Workers
 
 CHUNK: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
+MAX_LOOKUPS: Final = 8
+"""How many names are looked up at a time for one command; each takes a thread while it waits."""
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """Gives the addresses of a host."""
@@ -20,14 +23,23 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses that the system knows for a host.
+class Resolver:
+    """Looks names up for one command: slow name servers delay that command alone."""
 
-    Raises:
-        OSError: it knows none.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    def __init__(self) -> None:
+        self._workers = Workers("name look-up", MAX_LOOKUPS)
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        """Return the addresses that the system knows for a host.
+
+        Raises:
+            OSError: it knows none.
+        """
+        return await self._workers.run(_addresses, host, port)
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
