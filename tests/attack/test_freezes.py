@@ -30,6 +30,8 @@ from treadle.engine.patch.files import MAX_FOLDERS
 from treadle.protocol.base import JsonValue
 from treadle.server import files as server_files
 from treadle.server import skills as server_skills
+from treadle.server.config_file import MAX_DEPTH
+from treadle.server.configuration.writing import MAX_EDITS
 from treadle.server.session import MAX_FILE_REQUESTS
 
 MEBIBYTE = 1024 * 1024
@@ -401,3 +403,20 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
 
     assert outline(told)[-2:] == EPILOGUE
     assert len(stage.model.requests) == 2
+
+
+async def test_settings_nested_too_deep_or_too_many_are_refused(stage: Stage) -> None:
+    client = await stage.client()
+    deep = ".".join(["a"] * 2000)
+    edit: JsonValue = {"keyPath": deep, "value": 1, "mergeStrategy": "replace"}
+    edits = [{**edit, "keyPath": f"a.b{number}"} for number in range(MAX_EDITS + 1)]
+    refusals = [
+        await client.refusal("thread/start", {"config": {deep: 1}}),
+        await client.refusal("config/value/write", edit),
+        await client.refusal("config/batchWrite", {"edits": edits}),
+    ]
+    found = [str(refusal) for refusal in refusals]
+
+    assert f"has 2000 parts: expected at most {MAX_DEPTH}" in found[0]
+    assert f"keyPath has 2000 segments: expected at most {MAX_DEPTH}" in found[1]
+    assert f"edits has {MAX_EDITS + 1} entries: expected at most {MAX_EDITS}" in found[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import Clock, Writer, meta
+from treadle.engine.log import EventLog
 from treadle.protocol import notifications as n
 from treadle.protocol.error import WarningNotification
 from treadle.protocol.item import AgentMessageThreadItem
@@ -150,6 +151,17 @@ def test_a_closed_journal_refuses_entries_and_may_be_closed_again(
 
     with pytest.raises(ValueError, match="is closed"):
         journal.append([warning(1)])
+
+
+def test_what_is_said_of_a_thread_after_it_was_closed_is_dropped(
+    store: Store, clock: Clock
+) -> None:
+    """Another client archives a thread while an answer about it is on its way."""
+    journal = store.create(meta(clock))
+    log = EventLog(journal, clock, open_items=list)
+    journal.close()
+    event = log.tell(n.WARNING, WarningNotification("late"))
+    assert event.seq == 1
 
 
 def test_an_id_is_given_once(store: Store, clock: Clock) -> None:

@@ -127,7 +127,8 @@ class Archive:
         from treadle.engine.recovery import calls_to_repeat, show_promised
 
         if not calls_to_repeat(stored, await self.who_waits(stored)):
-            if stored.running_turn is not None:
+            # A rollback may have removed the turn.
+            if stored.running_turn is not None and stored.turns:
                 stored.turns[-1] = msgspec.structs.replace(
                     stored.turns[-1], status="interrupted", error=SERVER_ENDED
                 )

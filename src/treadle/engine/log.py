@@ -11,6 +11,7 @@ published all the same, and `on_failure` ends the turn. Only `store` and `requir
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from treadle.engine.log_reader import LeftBehind, Reader
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.method import Notification
-from treadle.store.journal import Entry, Event, Journal, StorageFailed
+from treadle.store.journal import Entry, Event, Journal, JournalClosed, StorageFailed
 from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
+
+logger = logging.getLogger(__name__)
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -263,7 +266,12 @@ class EventLog:
         return self._unsynced[0] - 1 if self._unsynced else self.last_seq
 
     def _keep(self, entries: Sequence[Entry]) -> None:
-        failure = self._journal.keep(entries) if self._journal is not None else None
+        try:
+            failure = self._journal.keep(entries) if self._journal is not None else None
+        except JournalClosed as error:
+            # Another client archived or deleted the thread: nobody reads this any more.
+            logger.debug("not stored", extra={"reason": str(error)})
+            return
         if failure is not None:
             self.on_failure(failure)
 

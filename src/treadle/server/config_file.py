@@ -12,6 +12,8 @@ from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 64
+"""The most names of a dotted key: tables are joined by recursion."""
 """The largest configuration file: it is parsed when a request first needs it."""
 
 
@@ -76,10 +78,18 @@ def read_toml(path: Path) -> dict[str, JsonValue]:
 
 
 def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Make a table of values that are given by dotted key."""
+    """Make a table of values that are given by dotted key.
+
+    Raises:
+        ConfigError: a key has too many parts.
+    """
     table: dict[str, JsonValue] = {}
     for key, value in values.items():
-        _set(table, key.split("."), value)
+        path = key.split(".")
+        if len(path) > MAX_DEPTH:
+            message = f"`{key[:60]}...` has {len(path)} parts: expected at most {MAX_DEPTH}"
+            raise ConfigError(message, key=key[:60])
+        _set(table, path, value)
     return table
 
 

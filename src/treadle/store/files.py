@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS, TURN_COMPLETED, TURN_STARTED
-from treadle.store.journal import Entry, Event, StorageFailed
+from treadle.store.journal import Entry, Event, JournalClosed, StorageFailed
 from treadle.store.lease import Lease
 from treadle.store.lines import LineWriter
 from treadle.store.reading import RolloutFile
@@ -308,7 +308,7 @@ class FileJournal:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ValueError(f"journal of thread {self.thread_id!r} is closed")
+            raise JournalClosed(self.thread_id)
 
     def _reopen(self) -> int:
         self._check_open()

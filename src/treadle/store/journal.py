@@ -80,6 +80,13 @@ class StoreError(Exception):
     """The store cannot do what it was asked."""
 
 
+class JournalClosed(StoreError, ValueError):
+    """The thread is not in memory any more."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(f"journal of thread {thread_id!r} is closed")
+
+
 class StorageFailed(StoreError, OSError):
     """The disk does not take what has to be stored."""
 

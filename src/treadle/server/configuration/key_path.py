@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from treadle.server.config_file import MAX_DEPTH
+
 KeyPath: TypeAlias = tuple[str, ...]
 
 
@@ -16,7 +18,7 @@ def parse_key_path(text: str) -> KeyPath:
     r"""Take a path apart; between quotes a backslash takes what follows it as it is.
 
     Raises:
-        BadKeyPath: it names nothing, or a quote is not where it belongs.
+        BadKeyPath: it names nothing, has too many names, or a quote is not where it belongs.
     """
     if not text.strip():
         raise BadKeyPath("keyPath must not be empty")
@@ -31,6 +33,8 @@ def parse_key_path(text: str) -> KeyPath:
             raise BadKeyPath("invalid quoted keyPath segment")
         else:
             names[-1] = _quoted(letters)
+    if len(names) > MAX_DEPTH:
+        raise BadKeyPath(f"keyPath has {len(names)} segments: expected at most {MAX_DEPTH}")
     if "" in names:
         raise BadKeyPath("keyPath segments must not be empty")
     return tuple(names)

@@ -30,6 +30,8 @@ ConfigWriteErrorCode: TypeAlias = Literal[
     "configLayerReadonly", "configValidationError", "configVersionConflict"
 ]
 _MISSING: Final = object()
+MAX_EDITS: Final = 500
+"""The most changes of one write: the home is locked until all of them are made."""
 
 
 class WriteRefused(Exception):
@@ -54,6 +56,9 @@ def write_config(
         WriteRefused: another file is meant, it has another version, or a value does not fit.
         ConfigError: the file is not TOML now.
     """
+    if len(edits) > MAX_EDITS:
+        message = f"edits has {len(edits)} entries: expected at most {MAX_EDITS}"
+        raise WriteRefused("configValidationError", message, "edits")
     path = _file_to_write(configuration, file_path)
     parsed: list[Edit] = []
 
