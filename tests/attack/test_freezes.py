@@ -33,6 +33,7 @@ from treadle.server import skills as server_skills
 from treadle.server.config_file import MAX_DEPTH
 from treadle.server.configuration.writing import MAX_EDITS
 from treadle.server.session import MAX_FILE_REQUESTS
+from treadle.support.json_text import MAX_CONTAINERS
 
 MEBIBYTE = 1024 * 1024
 REFUSED = "apply_patch verification failed: "
@@ -403,6 +404,31 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
 
     assert outline(told)[-2:] == EPILOGUE
     assert len(stage.model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "reason"),
+    [
+        (
+            "turn/start",
+            {"input": [{"type": "text", "text": "x"}] * 1001},
+            "input must have at most",
+        ),
+        ("thread/inject_items", {"items": [{"type": "x"}] * 2001}, "items must have at most 2000"),
+        ("command/exec", {"command": ["x"] * 32_769}, "command must have at most 32768 entries"),
+        ("thread/start", {"config": {f"a{n}": {"b": 1} for n in range(2000)}}, "more than 2000 "),
+        ("model/list", {"x": [[]] * MAX_CONTAINERS}, f"more than {MAX_CONTAINERS} arrays"),
+    ],
+    ids=["input", "items", "command", "settings", "message"],
+)
+async def test_request_with_too_many_parts_is_refused(
+    stage: Stage, method: str, params: dict[str, JsonValue], reason: str
+) -> None:
+    client, thread_id = await writer(stage)
+    named = {"threadId": thread_id} if method in ("turn/start", "thread/inject_items") else {}
+    refusal = await client.refusal(method, {**named, **params})
+    assert reason in str(refusal)
+    await client.ask("model/list", {})
 
 
 async def test_settings_nested_too_deep_or_too_many_are_refused(stage: Stage) -> None:

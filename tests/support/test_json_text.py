@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.protocol.base import JsonValue
-from treadle.support.json_text import is_nested_deeper
+from treadle.support.json_text import (
+    MAX_CONTAINERS,
+    MAX_REPAIRED,
+    MAX_STRINGS,
+    is_crowded,
+    is_nested_deeper,
+    repair_json,
+)
 
 TEXT = st.text(alphabet='[]{}"\\\\,:a\u00e9', max_size=6)
 VALUES = st.recursive(
@@ -46,3 +53,39 @@ def test_brackets_inside_of_strings_do_not_count(inside: str) -> None:
 @pytest.mark.parametrize("document", [b"[" * 1000, b'{"a":' * 1000, b'["' + b"[" * 1000])
 def test_a_document_that_is_cut_off_counts_what_is_open(document: bytes) -> None:
     assert is_nested_deeper(document) == (b'["' not in document)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (b"[%b]" % b",".join([b"[]"] * MAX_CONTAINERS), True),
+        (b"[%b]" % b",".join([b"{}"] * (MAX_CONTAINERS - 1)), False),
+        (b"[%b]" % b",".join([b'"a"'] * (MAX_STRINGS + 1)), True),
+        (b'["%b"]' % (b"[" * 2 * MAX_CONTAINERS), False),
+        (b'["%b"]' % (b'\\"' * 3 * MAX_STRINGS), False),
+    ],
+    ids=["arrays", "as many as may be", "strings", "brackets in a text", "quotes in a text"],
+)
+def test_a_message_of_too_many_parts_is_found_before_it_is_decoded(
+    document: bytes, expected: bool
+) -> None:
+    assert is_crowded(document) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (rb"\ud800", rb"\ufffd"),
+        (rb"\uDC00\ud800", rb"\ufffd\ufffd"),
+        (rb"\ud83d\ude00", rb"\ud83d\ude00"),
+        (rb"\ud83d\ude00\ude00", rb"\ud83d\ude00\ufffd"),
+        (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
+        (rb"\\ud800", rb"\\ud800"),
+        (rb"\\\ud800", rb"\\\ufffd"),
+        (b"\xff", "\N{REPLACEMENT CHARACTER}".encode()),
+        (rb"\ud800" * MAX_REPAIRED, rb"\ud800" * MAX_REPAIRED),
+    ],
+    ids=lambda value: str(value[:24]),
+)
+def test_half_a_surrogate_pair_is_replaced(document: bytes, expected: bytes) -> None:
+    assert repair_json(document) == expected

@@ -259,7 +259,7 @@ class Connection(Generic[S]):
 
     def _take_all(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
-            self._take(envelope.decode(frame))
+            self._take(envelope.decode(frame, is_bounded=not self._is_alone))
 
     async def _next_frames(self) -> list[Frame]:
         """What the peer sent next; nothing at the end.

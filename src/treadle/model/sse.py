@@ -9,7 +9,13 @@ from typing import Final
 import msgspec
 
 from treadle.protocol.base import JsonValue
-from treadle.support.json_text import MAX_NESTING, is_nested_deeper, repair_json
+from treadle.support.json_text import (
+    MAX_CONTAINERS,
+    MAX_NESTING,
+    is_crowded,
+    is_nested_deeper,
+    repair_json,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +82,17 @@ class SseParser:
 
 
 def _shallow(events: list[bytes]) -> list[bytes]:
-    """Leave out events that are nested too deeply to be stored and read again."""
-    if not any(map(is_nested_deeper, events)):
+    """Leave out events that are nested too deeply to be stored, or have too many parts."""
+    if not any(map(_is_odd, events)):
         return events
-    kept = [event for event in events if not is_nested_deeper(event)]
-    about = {"skipped": len(events) - len(kept), "limit": MAX_NESTING}
-    logger.warning("skipped events that are nested too deeply", extra=about)
+    kept = [event for event in events if not _is_odd(event)]
+    about = {"skipped": len(events) - len(kept), "limits": (MAX_NESTING, MAX_CONTAINERS)}
+    logger.warning("skipped events that are nested too deeply or have too many parts", extra=about)
     return kept
+
+
+def _is_odd(event: bytes) -> bool:
+    return is_crowded(event) or is_nested_deeper(event)
 
 
 def _with_plain_newlines(chunk: bytes) -> bytes:

@@ -15,7 +15,14 @@ from msgspec import UNSET, Raw, UnsetType
 from treadle.protocol.base import JsonValue
 from treadle.rpc.errors import ErrorObject
 from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
-from treadle.support.json_text import MAX_NESTING, encode_json, is_nested_deeper
+from treadle.support.json_text import (
+    MAX_CONTAINERS,
+    MAX_NESTING,
+    MAX_STRINGS,
+    encode_json,
+    is_crowded,
+    is_nested_deeper,
+)
 
 Id: TypeAlias = str | int
 
@@ -113,11 +120,14 @@ _UNREADABLE: Final = object()
 """Stands for a member that is cut off, or for a text that cannot be written."""
 
 
-def decode(frame: Frame) -> Message:
-    """Classify one frame."""
+def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
+    """Classify one frame; a server bounds what clients send, a client reads what it asked for."""
     if isinstance(frame, Oversized):
         bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
         return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
+    if is_bounded and is_crowded(frame):
+        bound = f"{MAX_CONTAINERS} arrays and objects, or {MAX_STRINGS} strings"
+        return _malformed(f"a message has more than {bound}", frame)
     if is_nested_deeper(frame):
         return _malformed(f"nested deeper than {MAX_NESTING} levels", frame)
     try:

@@ -12,6 +12,8 @@ from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
+MAX_SETTINGS: Final = 2000
+"""The most settings, tables and elements of lists that one request may give."""
 MAX_DEPTH: Final = 64
 """The most names of a dotted key: tables are joined by recursion."""
 """The largest configuration file: it is parsed when a request first needs it."""
@@ -81,8 +83,10 @@ def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Make a table of values that are given by dotted key.
 
     Raises:
-        ConfigError: a key has too many parts.
+        ConfigError: there are too many, or a key has too many parts.
     """
+    if _count(values) > MAX_SETTINGS:
+        raise ConfigError(f"more than {MAX_SETTINGS} settings are given")
     table: dict[str, JsonValue] = {}
     for key, value in values.items():
         path = key.split(".")
@@ -91,6 +95,13 @@ def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
             raise ConfigError(message, key=key[:60])
         _set(table, path, value)
     return table
+
+
+def _count(value: JsonValue | Mapping[str, JsonValue]) -> int:
+    if not isinstance(value, Mapping | list):
+        return 1
+    parts = value.values() if isinstance(value, Mapping) else value
+    return 1 + sum(map(_count, parts))
 
 
 def load_config(

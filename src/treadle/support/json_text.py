@@ -10,20 +10,37 @@ import msgspec
 MAX_NESTING: Final = 128
 """How deep JSON from outside may be nested: the limit of the reference's own parser."""
 
+MAX_CONTAINERS: Final = 100_000
+MAX_STRINGS: Final = 500_000
+"""How many arrays and objects, and how many strings, one message may have: each is an object in
+memory, and all of them are made in one step."""
+MAX_REPAIRED: Final = 1024 * 1024
+"""How long a document may be that is repaired, which takes longer than all other steps."""
+
 _encode: Final = msgspec.json.Encoder().encode
-_ESCAPES: Final = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, which stays
-    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half a pair
-    rb"|\\[^u]"  # so that an escaped backslash begins nothing
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+# Each half without the other. Both begin alike, so that the search for them is fast.
+_HALVES: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!%b)|[c-fC-F][0-9a-fA-F]{2}(?<!%b%b))"
+    % (_LOW, _HIGH, _LOW)
 )
+# Stands for an escaped backslash; no JSON has this byte outside of an escape.
+_BACKSLASH: Final = b"\x00"
 _TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'{}[]"')
 
 
 def repair_json(document: bytes) -> bytes:
-    """Replace lone surrogates and invalid UTF-8 by replacement characters."""
+    """Replace lone surrogates and invalid UTF-8 by replacement characters.
+
+    A document that is longer than `MAX_REPAIRED` stays as it is.
+    """
+    if len(document) > MAX_REPAIRED or _BACKSLASH in document:
+        return document
     valid = document.decode("utf-8", "replace").encode()
-    return _ESCAPES.sub(lambda found: b"\\ufffd" if len(found[0]) == 6 else found[0], valid)
+    # An escaped backslash begins nothing.
+    halved = _HALVES.sub(rb"\\ufffd", valid.replace(rb"\\", _BACKSLASH))
+    return halved.replace(_BACKSLASH, rb"\\")
 
 
 def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
@@ -42,6 +59,18 @@ def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
             return len(outer) > limit
         brackets = outer
     return bool(brackets)
+
+
+def is_crowded(document: bytes) -> bool:
+    """Tell whether a message has too many parts to be decoded in one step."""
+    if len(document) <= 2 * MAX_CONTAINERS:
+        return False
+    quotes = document.count(b'"')
+    if quotes > 2 * MAX_STRINGS and quotes - document.count(b'\\"') > 2 * MAX_STRINGS:
+        return True
+    if document.count(b"[") + document.count(b"{") <= MAX_CONTAINERS:
+        return False
+    return _brackets(document).count(b"[") > MAX_CONTAINERS
 
 
 def _brackets(document: bytes) -> bytes:

@@ -119,19 +119,25 @@ def _lay_over(
         path = f"{at}{key}"
         if isinstance(value, dict):
             if not isinstance(below.get(key), dict):
-                _forget(origins, path)
+                _forget(origins, path, below.get(key))
                 below[key] = {}
             _lay_over(below[key], value, origins, layer, f"{path}.")
         else:
-            if key in below:
-                _forget(origins, path)
+            _forget(origins, path, below.get(key))
             below[key] = value
             _record(origins, path, value, layer)
 
 
-def _forget(origins: dict[str, Layer], path: str) -> None:
-    for key in [key for key in origins if key == path or key.startswith(f"{path}.")]:
-        del origins[key]
+def _forget(origins: dict[str, Layer], path: str, value: JsonValue) -> None:
+    """Forget where a value came from that is replaced, in the way it was recorded."""
+    if isinstance(value, list):
+        for index, element in enumerate(value):
+            _forget(origins, f"{path}.{index}", element)
+    elif isinstance(value, dict):
+        for key, element in value.items():
+            _forget(origins, f"{path}.{key}", element)
+    else:
+        origins.pop(path, None)
 
 
 def _record(origins: dict[str, Layer], path: str, value: JsonValue, layer: Layer) -> None:

@@ -44,6 +44,7 @@ from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.rpc.errors import InternalError, InvalidOptions, InvalidRequest
 from treadle.sandbox.backend import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
+from treadle.server.query_limits import MAX_WORDS, check_count
 from treadle.server.session import ClientSession
 from treadle.server.settings import check_turn, working_folder
 
@@ -229,6 +230,7 @@ def command_exec_terminate(
 
 
 def _check(params: CommandExecParams) -> None:
+    check_count(params.command, "command", MAX_WORDS)
     if not params.command:
         raise InvalidRequest("command must not be empty", kind="invalidParams", path="command")
     if params.size is not None and not params.tty:

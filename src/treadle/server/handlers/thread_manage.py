@@ -59,7 +59,7 @@ from treadle.protocol.thread_manage import (
 from treadle.rpc.errors import InvalidRequest
 from treadle.server.errors import unknown_thread
 from treadle.server.keyset import page_of
-from treadle.server.query_limits import check_alternatives, check_term
+from treadle.server.query_limits import MAX_ITEMS, check_alternatives, check_count, check_term
 from treadle.server.session import ClientSession
 from treadle.store.journal import ThreadNotFound
 from treadle.store.records import MetadataChanged
@@ -277,6 +277,7 @@ def thread_inject_items(
     thread = ctx.session.server.threads.get(params.thread_id)
     if not params.items:
         raise InvalidInput("items", "items must not be empty")
+    check_count(params.items, "items", MAX_ITEMS)
     for position, item in enumerate(params.items):
         if not isinstance(item, dict) or not isinstance(item.get("type"), str):
             raise InvalidInput(f"items[{position}]", f"items[{position}] is not a response item")

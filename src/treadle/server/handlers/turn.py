@@ -23,6 +23,7 @@ from treadle.protocol.turn import (
     TurnSteerParams,
     TurnSteerResponse,
 )
+from treadle.server.query_limits import MAX_PARTS, check_count
 from treadle.server.session import ClientSession
 from treadle.server.settings import check_turn, turn_profile
 
@@ -32,6 +33,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 @router.request(TURN_START)
 async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
     """Accept input; the turn runs once the client knows its id."""
+    check_count(params.input, "input", MAX_PARTS)
     thread = ctx.session.server.threads.get(params.thread_id)
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
@@ -47,6 +49,7 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
 @router.request(TURN_STEER)
 async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
     """Give more input to the turn that runs."""
+    check_count(params.input, "input", MAX_PARTS)
     thread = ctx.session.server.threads.get(params.thread_id)
     files = await read_files(params.input, ctx.session.server.threads.file_workers)
     turn_id = thread.steer(params, files=files)
