@@ -114,7 +114,7 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
         take(items, event)
 
     monkeypatch.setattr(ItemStream, "take", measured)
-    text = "0123456789" * 200_000
+    text = "0123456789" * 100_000
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says(text, "m", [text]))
@@ -143,12 +143,12 @@ async def test_an_event_of_several_megabytes_is_cut_out_of_the_stream_off_the_ev
     shallow = sse._shallow  # noqa: SLF001 - the step that looks at every byte of an event
 
     def noted(events: list[bytes]) -> list[bytes]:
-        if sum(map(len, events)) > 1024 * 1024:
+        if sum(map(len, events)) > 900_000:
             on_loop.append(threading.current_thread() is threading.main_thread())
         return shallow(events)
 
     monkeypatch.setattr(sse, "_shallow", noted)
-    text = "[{" * 1_000_000
+    text = "[{\u4e2d" * 300_000
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says(text))

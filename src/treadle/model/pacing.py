@@ -23,8 +23,8 @@ STEPS_PER_TURN: Final = 64
 MAX_DELTA: Final = 64 * 1024
 """The longest text of one delta, and the longest payload that is not followed by such a turn."""
 
-MAX_TEXT: Final = 2 * 1024 * 1024
-"""The most characters of text in one answer: some times what the largest models can produce.
+MAX_TEXT: Final = 1024 * 1024
+"""The most characters of text in one answer: twice what the largest models can produce.
 
 All of it is stored, sent to every client, and repeated in later requests.
 """
