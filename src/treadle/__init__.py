@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         FileChangeApproval,
         approve_all,
         approve_safe,
-        ask_in_terminal,
         deny_all,
         fail_on_ask,
     )
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     )
     from treadle.client.lenient import UnknownItem
     from treadle.client.result import ReviewResult, TurnResult
+    from treadle.client.terminal import ask_in_terminal
     from treadle.client.thread import AsyncThread
     from treadle.client.tools import Image, Tool, ToolContext, ToolError, tool
     from treadle.client.turn import AsyncTurn
@@ -94,7 +94,7 @@ __all__ = [
 
 _HOMES = {
     "client.approvals": "ApprovalPolicy CannotDecide CommandApproval FileChangeApproval "
-    "approve_all approve_safe ask_in_terminal deny_all fail_on_ask",
+    "approve_all approve_safe deny_all fail_on_ask",
     "client.async_client": "AsyncClient",
     "client.client": "Client",
     "client.connectors": "Connector",
@@ -103,6 +103,7 @@ _HOMES = {
     "ServerUnavailable TurnFailed TurnInterrupted TurnTimeout TurnUnsuccessful",
     "client.lenient": "UnknownItem",
     "client.result": "ReviewResult TurnResult",
+    "client.terminal": "ask_in_terminal",
     "client.thread": "AsyncThread",
     "client.tools": "Image Tool ToolContext ToolError tool",
     "client.turn": "AsyncTurn",

@@ -27,7 +27,7 @@ from treadle import (
     deny_all,
     fail_on_ask,
 )
-from treadle.client.approvals import Terminal, terminal_policy
+from treadle.client.terminal import Terminal, terminal_policy
 from treadle.protocol.account import ChatgptAuthTokensRefreshResponse
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from treadle.cli.run_output import Output
-from treadle.client.approvals import Terminal, terminal_policy
 from treadle.client.connectors import Where, connector_of
 from treadle.client.find import find_command
 from treadle.client.reconnect import Backoff
+from treadle.client.terminal import Terminal, terminal_policy
 from treadle.client.unattended import Plan, SessionError, SessionOptions, TurnReport, run_unattended
+from treadle.support.terminal_text import prose
 
 NOT_DONE: Final = 3
 """The exit code when there are no turns left and the check still says no."""
@@ -36,7 +37,7 @@ def run(given: Namespace) -> int:
     if prompt is not None and not prompt.strip():
         fault = "the prompt is empty"
     if prompt is None or fault is not None:
-        print(f"Error: {fault}", file=sys.stderr)
+        print(f"Error: {prose(str(fault))}", file=sys.stderr)
         return 2
     return asyncio.run(_run(given, prompt))
 

@@ -6,13 +6,11 @@ protocol's own words, or the protocol's response. `CannotDecide` ends the turn i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
 from treadle.client.safety import only_reads
-from treadle.client.worker import in_thread
 from treadle.protocol.approval import (
     ApplyPatchApprovalParams,
     CommandExecutionApprovalDecision,
@@ -142,78 +140,6 @@ def is_safe(ask: CommandApproval) -> bool:
     )
 
 
-class Terminal:
-    """Puts each question to whoever sits at the terminal."""
-
-    def __init__(
-        self,
-        read: Callable[[], str] | None = None,
-        write: Callable[[str], object] | None = None,
-    ) -> None:
-        self._read = read or _read_line
-        self._write = write or _write
-
-    async def command(self, ask: CommandApproval) -> CommandDecision:
-        """Show the command and wait for a word."""
-        reason = f"\n  reason: {ask.reason}" if ask.reason else ""
-        shown = f"\nRun this command in {ask.cwd}?\n  {ask.command}{reason}"
-        return _COMMAND_WORDS.get(await self._ask(f"{shown}\n[y]es, [a]lways, [N]o, [s]top: "))
-
-    async def file_change(self, ask: FileChangeApproval) -> FileChangeDecision:
-        """Show the edits and wait for a word."""
-        edits = "\n".join(f"  {change.path}\n{change.diff}" for change in ask.changes)
-        shown = f"\nMake these changes?\n{edits}\n[y]es, [a]lways, [N]o, [s]top: "
-        return _FILE_WORDS.get(await self._ask(shown))
-
-    async def permissions(self, ask: PermissionsRequestApprovalParams) -> bool:
-        """Show what is wanted and wait for a word."""
-        shown = f"\nAllow this? {ask.reason or ''}\n  {ask.permissions}\n[y]es, [N]o: "
-        return await self._ask(shown) in ("y", "yes")
-
-    async def user_input(self, ask: ToolRequestUserInputParams) -> UserAnswers:
-        """Put each question, and take the number of an option or free text."""
-        answers: dict[str, str] = {}
-        for question in ask.questions:
-            labels = [option.label for option in question.options or ()]
-            listed = "".join(f"\n  {n}. {label}" for n, label in enumerate(labels, 1))
-            said = await self._ask(f"\n{question.question}{listed}\n> ", keep_case=True)
-            chosen = int(said) if said.isdecimal() else 0
-            answers[question.id] = labels[chosen - 1] if 0 < chosen <= len(labels) else said
-        return answers
-
-    async def _ask(self, text: str, *, keep_case: bool = False) -> str:
-        self._write(text)
-        said = (await in_thread(self._read)).strip()
-        return said if keep_case else said.lower()
-
-
-def _read_line() -> str:
-    return sys.stdin.readline()
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-_FILE_WORDS: Final[dict[str, FileChangeApprovalDecision]] = {
-    "y": "accept",
-    "yes": "accept",
-    "a": "acceptForSession",
-    "always": "acceptForSession",
-    "s": "cancel",
-    "stop": "cancel",
-}
-_COMMAND_WORDS: Final[dict[str, CommandExecutionApprovalDecision]] = {**_FILE_WORDS}
-
-
-def terminal_policy(terminal: Terminal) -> ApprovalPolicy:
-    """A policy that asks at this terminal."""
-    return ApprovalPolicy(
-        terminal.command, terminal.file_change, terminal.permissions, terminal.user_input
-    )
-
-
 deny_all: Final = ApprovalPolicy(_no, _no, _no, None, _no)
 """Nothing that has to be asked for is done; the turn goes on without it."""
 
@@ -227,6 +153,3 @@ fail_on_ask: Final = ApprovalPolicy(
     _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide
 )
 """The first question ends the turn with `ApprovalRequired` or `InputRequired`."""
-
-ask_in_terminal: Final = terminal_policy(Terminal())
-"""Whoever sits at the terminal decides."""
