@@ -84,3 +84,10 @@ def test_a_configuration_that_cannot_be_used_is_exit_code_1(home: Path, flags: l
 def test_values_of_the_command_line_count(home: Path) -> None:
     report = json.loads(run(home, "-c", "model=gpt-5", "doctor", "--json").stdout)
     assert (report["model"], report["modelProvider"]) == ("gpt-5", "openai")
+
+
+def test_values_from_files_do_not_act_on_the_terminal(home: Path) -> None:
+    (home / "config.toml").write_text('model = "odd\\u001b[2J\\u202e"\n')
+    done = run(home, "doctor")
+    assert "model       odd\\x1b[2J\\u202e (provider" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr

@@ -41,6 +41,24 @@ def answer(text: str, number: int = 0) -> JsonValue:
 # -- what is printed
 
 
+async def test_nothing_from_elsewhere_acts_on_the_terminal(at: Bench) -> None:
+    command = "printf 'a\\033[2Jb\\n' #\x1b[1A"
+    plan = {"explanation": "e\x1b[1A", "plan": [{"step": "s\x1b[1A", "status": "pending"}]}
+    replies = [
+        calls("update_plan", plan, "c1"),
+        calls("exec_command", {"cmd": command}, "c2"),
+        says("done\x1b[2J\u202e"),
+    ]
+    options = (*PLAIN, "-s", "danger-full-access", "--color", "never")
+    ran = await at.run(*options, "go\x1b[1A", replies=replies)
+    assert "a\\x1b[2Jb\n" in ran.stderr
+    assert "#\\x1b[1A" in ran.stderr
+    assert "done\\x1b[2J\\u202e\n" in ran.stderr
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", ran.stderr)
+    # The next program gets the message as it is.
+    assert ran.stdout == "done\x1b[2J\u202e\n"
+
+
 async def test_progress_goes_to_stderr_and_the_last_message_to_stdout(at: Bench) -> None:
     replies = [calls("exec_command", {"cmd": "echo one; exit 3"}, "c1"), says("It failed.")]
     ran = await at.run(*PLAIN, "-s", "danger-full-access", "go", replies=replies)

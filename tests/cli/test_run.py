@@ -73,6 +73,22 @@ def test_people_read_what_happened(home: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_text_from_elsewhere_neither_acts_on_the_terminal_nor_imitates_a_line(home: Path) -> None:
+    ran = {"type": "commandExecution", "id": "c", "command": "rm x #\x1b[2K\r\nls", "cwd": "/",
+           "commandActions": [], "status": "completed", "exitCode": 0}  # fmt: skip
+    said = message_item("Hello\x1b[2J\nturn completed, 7 tokens\u202e")
+    steps = [["tell", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, said)]
+    steps.append(["tell", "warning", {"message": "odd\x9b1A"}])
+    done = run(home, *fake(home), begun(*steps, usage(7, 7), END))
+    assert done.stdout.splitlines()[1:-2] == [
+        "$ rm x #\\x1b[2K\\r\\nls -> 0",
+        "agent: Hello\\x1b[2J",
+        "  | turn completed, 7 tokens\\u202e",
+        "! odd\\x9b1A",
+    ]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_programs_read_a_line_of_json_for_each_event(home: Path) -> None:
     done = run(home, "--json", *fake(home), "-", given=begun(SAID, usage(7, 7), END))
     events: list[JsonValue] = [json.loads(line) for line in done.stdout.splitlines()]

@@ -102,6 +102,22 @@ def test_a_text_line_shows_the_fields_of_an_event() -> None:
     assert line.endswith(" INFO treadle.rpc: done thread_id='a b' count=2")
 
 
+def test_a_text_line_neither_acts_on_a_terminal_nor_imitates_another() -> None:
+    error = ValueError("no\x1b[2J")
+    record = logging.makeLogRecord(
+        {
+            "name": "treadle",
+            "levelname": "INFO",
+            "msg": "a\x1b[2K\n2026-01-31T12:00:00 INFO treadle: fine",
+            "exc_info": (type(error), error, error.__traceback__),
+            "path": "b\x1b\u3164",
+        }
+    )
+    first, *others = TextFormatter().format(record).split("\n")
+    assert first.endswith("treadle: a\\x1b[2K\\n2026-01-31T12:00:00 INFO treadle: fine")
+    assert others == ["ValueError: no\\x1b[2J path='b\\x1b\\u3164'"]
+
+
 def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
     error = ValueError("no")
     info = (type(error), error, error.__traceback__)

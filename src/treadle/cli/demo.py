@@ -27,6 +27,7 @@ from treadle.client.events import (
 from treadle.client.thread import AsyncThread
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import CommandExecutionThreadItem
+from treadle.support.terminal_text import one_line, prose
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
 _SERVER: Final = [sys.executable, "-m", "treadle", "app-server"]
@@ -129,8 +130,8 @@ class _Decider:
         self._pid = pid
 
     async def decide(self, ask: CommandApproval) -> bool:
-        print(f"\n   ? may this run outside the sandbox: {ask.command}")
-        print(f"     because: {ask.reason}")
+        print(f"\n   ? may this run outside the sandbox: {one_line(str(ask.command))}")
+        print(f"     because: {one_line(str(ask.reason))}")
         if "second-letter" in (ask.command or "") and self._pid:
             print(f"     (kill -9 {self._pid})")
             pid, self._pid = self._pid, 0
@@ -150,14 +151,16 @@ async def _watch(thread: AsyncThread, text: str) -> None:
 def _show(event: Event) -> None:
     match event:
         case AgentMessageDelta(delta=delta):
-            print(delta, end="", flush=True)
+            print(prose(delta), end="", flush=True)
         case TurnPlanUpdated(plan=plan):
-            print("   plan: " + "; ".join(f"[{each.status}] {each.step}" for each in plan))
+            print(
+                "   plan: " + "; ".join(f"[{each.status}] {one_line(each.step)}" for each in plan)
+            )
         case ItemStarted(item=CommandExecutionThreadItem(command=command)):
-            print(f"\n   $ {command}")
+            print(f"\n   $ {one_line(command)}")
         case ItemCompleted(item=CommandExecutionThreadItem() as done):
             code = "" if done.exit_code is None else f", exit code {done.exit_code}"
-            output = (done.aggregated_output or "").strip()
+            output = prose((done.aggregated_output or "").strip())
             print(f"     {done.status}{code}" + (f": {output}" if output else ""))
         case TurnCompleted(turn=turn):
             print(f"\n   turn/completed: {turn.status} in {turn.duration_ms} ms")
@@ -174,9 +177,9 @@ async def _other_transports(stage: _Stage, folder: Path) -> None:
     async with stage.server("ws://127.0.0.1:0", *flags) as server:
         url = server.stderr_tail.split("listening on: ", 1)[1].split()[0]
         async with AsyncClient(url, token=token.read_text()) as client:
-            print(f"   WebSocket    -> {client.server.user_agent}")
+            print(f"   WebSocket    -> {one_line(client.server.user_agent)}")
     async with AsyncClient(_SERVER, env=stage.environ) as client:
-        print(f"   stdio        -> {client.server.user_agent}")
+        print(f"   stdio        -> {one_line(client.server.user_agent)}")
 
 
 def _is_up(server: SubprocessTransport, url: str) -> bool:

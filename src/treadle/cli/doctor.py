@@ -18,6 +18,7 @@ from treadle.server.config_file import ConfigError, Overrides
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.handshake import home_folder
+from treadle.support.terminal_text import prose
 
 _WIDTH: Final = 12
 
@@ -145,4 +146,4 @@ def _print_backend(backend: BackendReport, *, is_chosen: bool) -> None:
 
 
 def _line(title: str, text: str) -> None:
-    print(f"{title:{_WIDTH}}{text}")
+    print(f"{title:{_WIDTH}}{prose(text)}")

@@ -30,6 +30,7 @@ from treadle.client.turn import AsyncTurn
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
 from treadle.support import logs
+from treadle.support.terminal_text import prose
 
 ORIGINATOR: Final = "CODEX_INTERNAL_ORIGINATOR_OVERRIDE"
 _END_SECONDS: Final = 5.0
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         work = plan(given)
     except ExecError as error:
-        print(error, file=sys.stderr)
+        print(prose(str(error)), file=sys.stderr)
         return 1
     if given.add_dir and work.sandbox == "read-only":
         print("warning: --add-dir changes nothing in a read-only sandbox", file=sys.stderr)
@@ -79,7 +80,7 @@ async def _run(work: Plan, stopped: list[int]) -> int:
         async with client:
             return await _work(client, work, output)
     except ClientError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {prose(str(error))}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:
         if not stopped:

@@ -27,6 +27,7 @@ from treadle.protocol.policy import (
 )
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import TokenUsageBreakdown
+from treadle.support.terminal_text import one_line, prose
 
 _RULE: Final = "--------"
 _STEPS: Final = {"completed": "✓", "inProgress": "→"}
@@ -57,10 +58,10 @@ class TextOutput(Output):
             ("reasoning summaries", opened.summary),
             ("session id", session.thread.id),
         ):
-            show(f"{self._as(f'{name}:', 'bold')} {value}")
+            show(f"{self._as(f'{name}:', 'bold')} {one_line(str(value))}")
         show(_RULE)
         if opened.prompt:
-            show(self._as("user", "cyan"), opened.prompt)
+            show(self._as("user", "cyan"), prose(opened.prompt))
 
     def turn_started(self) -> None:
         """Nothing: the prompt was shown."""
@@ -69,13 +70,13 @@ class TextOutput(Output):
         """Show what takes its time."""
         match event.item:
             case CommandExecutionThreadItem(command=command, cwd=cwd):
-                show(self._as("exec", "pink"), f"{self._as(command, 'bold')} in {cwd}")
+                show(self._as("exec", "pink"), f"{self._as(command, 'bold')} in {one_line(cwd)}")
             case FileChangeThreadItem():
                 show(self._as("apply patch", "pink"))
             case McpToolCallThreadItem(server=server, tool=tool):
-                show(f"{self._as('mcp:', 'bold')} {server}/{tool} started")
+                show(f"{self._as('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} started")
             case EnteredReviewModeThreadItem(review=review):
-                show(self._as("user", "cyan"), review)
+                show(self._as("user", "cyan"), prose(review))
             case _:
                 pass
 
@@ -83,18 +84,18 @@ class TextOutput(Output):
         """Show what came of it."""
         match event.item:
             case AgentMessageThreadItem(text=text):
-                show(self._as("codex", "pink"), text)
+                show(self._as("codex", "pink"), prose(text))
                 self._has_shown = text
             case ReasoningThreadItem(summary=summary) if summary and self._shows_reasoning:
                 show(self._as("\n".join(summary), "dim"))
             case CommandExecutionThreadItem() as item:
                 self._command(item)
             case FileChangeThreadItem(status=status, changes=changes):
-                show(f"patch: {status}", *(each.path for each in changes))
+                show(f"patch: {status}", *(one_line(each.path) for each in changes))
             case McpToolCallThreadItem(server=server, tool=tool, status=status):
-                show(f"{self._as('mcp:', 'bold')} {server}/{tool} ({status})")
+                show(f"{self._as('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} ({status})")
             case WebSearchThreadItem(query=query):
-                show(f"web search: {query}")
+                show(f"web search: {one_line(query)}")
             case _:
                 pass
 
@@ -108,26 +109,27 @@ class TextOutput(Output):
             show(self._as(f" exited {item.exit_code} {took}", "red"))
         lines = (item.aggregated_output or "").splitlines()
         if lines:
-            show(*lines[:_LINES], *(["..."] if len(lines) > _LINES else []), "")
+            shown = map(prose, lines[:_LINES])
+            show(*shown, *(["..."] if len(lines) > _LINES else []), "")
 
     def plan_updated(self, event: TurnPlanUpdated) -> None:
         """Show the steps and how far they are."""
         if event.explanation:
             show(self._as(event.explanation, "dim"))
-        show(*(f"  {_STEPS.get(each.status, '•')} {each.step}" for each in event.plan))
+        show(*(f"  {_STEPS.get(each.status, '•')} {one_line(each.step)}" for each in event.plan))
 
     def diff_updated(self, diff: str) -> None:
         """Show the edits."""
         if diff:
-            show(diff)
+            show(prose(diff))
 
     def warned(self, words: str) -> None:
         """Show a warning."""
-        show(f"{self._as('warning:', 'yellow')} {words}")
+        show(f"{self._as('warning:', 'yellow')} {prose(words)}")
 
     def error_reported(self, error: TurnError) -> None:
         """Show an error."""
-        show(f"{self._as('ERROR:', 'red')} {error.message}")
+        show(f"{self._as('ERROR:', 'red')} {prose(error.message)}")
 
     def turn_ended(self, turn: Turn, usage: TokenUsageBreakdown) -> None:
         """Show what it cost, or that it was stopped."""
@@ -141,10 +143,14 @@ class TextOutput(Output):
         """Print the agent's last word for the next program, unless a person has just read it."""
         is_read = text == self._has_shown and _is_terminal(sys.stdout) and _is_terminal(sys.stderr)
         if text and not is_read:
-            self.write(f"{text}\n".encode())
+            # The next program gets every byte; a terminal would obey some of them.
+            shown = prose(text) if _is_terminal(sys.stdout) else text
+            self.write(f"{shown}\n".encode())
 
     def _as(self, words: str, style: str) -> str:
-        return f"\x1b[{_STYLES[style]}m{words}\x1b[0m" if self._is_colored else words
+        """Words in a style; they cannot end it, nor set another."""
+        shown = prose(words)
+        return f"\x1b[{_STYLES[style]}m{shown}\x1b[0m" if self._is_colored else shown
 
 
 def _sandbox(policy: SandboxPolicy) -> str:

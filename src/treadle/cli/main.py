@@ -55,7 +55,9 @@ def _serve(options: ServerOptions, early: Early | None) -> int:
     try:
         return start(options, early)
     except StartError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        from treadle.support.terminal_text import prose
+
+        print(f"Error: {prose(str(error))}", file=sys.stderr)
         return 1
 
 

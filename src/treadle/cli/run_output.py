@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.client.unattended import RunReport, SessionError, SessionEvent
 from treadle.protocol.base import JsonValue
+from treadle.support.terminal_text import one_line, prose, shortened
 
 _WIDTH: Final = 200
 
@@ -24,7 +25,7 @@ class Output:
         if self._as_json:
             _write(msgspec.json.encode(event).decode())
         elif (line := _line(event)) is not None:
-            _write(line)
+            _write(_continued(line))
 
     def ended(self, report: RunReport, exit_code: int) -> None:
         """Print how the run ended."""
@@ -41,7 +42,8 @@ class Output:
                 agentMessage=report.agent_message,
             )
         else:
-            _write(f"{report.ending}: {turns} turns, {tokens} tokens, thread {report.thread_id}")
+            thread_id = one_line(str(report.thread_id))
+            _write(f"{report.ending}: {turns} turns, {tokens} tokens, thread {thread_id}")
 
     def failed(self, error: SessionError) -> None:
         """Print why the run failed."""
@@ -50,11 +52,17 @@ class Output:
             payload = {**error.payload_document(), "notes": notes}
             _document(event="run_ended", ending="failed", exitCode=error.exit_code, error=payload)
             return
-        print(f"Error: {error.kind}: {error}", *notes, sep="\n  ", file=sys.stderr)
+        lines = (f"Error: {error.kind}: {error}", *notes)
+        print(*map(_continued, lines), sep="\n  ", file=sys.stderr)
 
 
 def _document(**fields: JsonValue) -> None:
     _write(msgspec.json.encode(fields).decode())
+
+
+def _continued(text: str) -> str:
+    """Text that cannot act on the terminal; its later lines cannot be taken for lines of ours."""
+    return prose(text).replace("\n", "\n  | ")
 
 
 def _write(line: str) -> None:
@@ -98,9 +106,10 @@ def _item(item: dict[str, JsonValue]) -> str | None:
         case "agentMessage":
             return f"agent: {item.get('text')}"
         case "commandExecution":
-            return f"$ {_short(str(item.get('command')))} -> {item.get('exitCode')}"
+            command = shortened(one_line(str(item.get("command"))), _WIDTH)
+            return f"$ {command} -> {item.get('exitCode')}"
         case "fileChange":
-            paths = [str(each.get("path")) for each in item.get("changes") or ()]
+            paths = [one_line(str(each.get("path"))) for each in item.get("changes") or ()]
             return f"edit {item.get('status')}: {', '.join(paths)}"
         case "mcpToolCall" | "dynamicToolCall":
             return f"tool {item.get('tool')}: {item.get('status')}"
@@ -111,10 +120,12 @@ def _item(item: dict[str, JsonValue]) -> str | None:
 def _subject(method: str, payload: dict[str, JsonValue]) -> str:
     params = payload.get("params")
     fields = params if isinstance(params, dict) else {}
-    named = fields.get("command") or fields.get("tool") or fields.get("message")
+    if command := fields.get("command"):
+        return shortened(one_line(str(command)), _WIDTH)
+    named = fields.get("tool") or fields.get("message")
     return _short(str(named)) if named else method
 
 
 def _short(text: str) -> str:
-    one = " ".join(text.split())
+    one = one_line(" ".join(text.split()))
     return one if len(one) <= _WIDTH else f"{one[: _WIDTH - 1]}…"

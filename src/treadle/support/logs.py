@@ -16,6 +16,8 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
+from treadle.support.terminal_text import one_line, prose
+
 _LEVELS: Final = {
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
@@ -72,10 +74,14 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, but for a traceback."""
+        """One line, but for a traceback; text from elsewhere cannot act on a terminal."""
         line = super().format(record)
         fields = " ".join(f"{name}={value!r}" for name, value in _fields(record).items())
-        return f"{line} {fields}" if fields else line
+        return prose(f"{line} {fields}" if fields else line)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
+        """The message in one line, so that it cannot imitate another record."""
+        return one_line(super().formatMessage(record))
 
 
 class JsonFormatter(logging.Formatter):

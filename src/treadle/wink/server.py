@@ -23,6 +23,7 @@ from treadle.protocol.input import UserInput
 from treadle.protocol.skill import SkillsExtraRootsSetParams
 from treadle.protocol.thread import Thread
 from treadle.support.tasks import Nursery
+from treadle.support.terminal_text import prose
 from treadle.transport.base import Transport
 from treadle.transport.subprocess import SubprocessTransport, spawn
 from treadle.wink.auth import IN_MEMORY, sign_in
@@ -162,7 +163,7 @@ class Host:
         new = said.removeprefix(self._printed) if self._printed else said
         self._printed = said
         if new.strip():
-            sys.stderr.write(new.strip("\n") + "\n")
+            sys.stderr.write(prose(new.strip("\n")) + "\n")
 
     # -- whom it serves
 
