@@ -231,3 +231,11 @@ def test_questions_wait_for_each_other_and_a_long_command_can_be_seen_whole(home
     assert "second" not in whole
     assert "| second" in second
     assert answers == {1: {"decision": "decline"}, 2: {"decision": "accept"}}
+
+
+def test_what_was_typed_before_a_question_is_shown_does_not_answer_it(home: Path) -> None:
+    questions: list[tuple[str, JsonValue]] = [
+        (COMMAND, {"itemId": f"i{number}", "command": "x", "cwd": "/w"}) for number in (1, 2)
+    ]
+    _shown, answers = fake_run(home, questions, [(STOP, "n\ny"), (STOP, "n")])
+    assert answers == {1: {"decision": "decline"}, 2: {"decision": "decline"}}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import shlex
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Literal
 
+import msgspec
 import pytest
 
 from tests.client.conftest import Reach
@@ -27,11 +29,13 @@ from treadle import (
     deny_all,
     fail_on_ask,
 )
+from treadle.client.approvals import CommandDecision
 from treadle.client.terminal import Terminal, terminal_policy
 from treadle.protocol.account import ChatgptAuthTokensRefreshResponse
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
     CommandExecutionApprovalDecisionDetail,
+    CommandExecutionRequestApprovalParams,
 )
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import AddPatchChangeKind, FileUpdateChange
@@ -348,6 +352,33 @@ async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Rea
     ]
     assert "cat a" in shown[0]
     assert "2. blue" in shown[4]
+
+
+async def test_a_question_takes_over_the_line_that_a_withdrawn_one_waited_for() -> None:
+    typed: queue.SimpleQueue[str] = queue.SimpleQueue()
+    shown: asyncio.Queue[str] = asyncio.Queue()
+    terminal = Terminal(typed.get, shown.put_nowait)
+
+    def ask(command: str) -> Coroutine[None, None, CommandDecision]:
+        params = msgspec.convert(
+            {"itemId": "i", "startedAtMs": 1, "threadId": "t", "turnId": "u", "command": command},
+            CommandExecutionRequestApprovalParams,
+        )
+        question = CommandApproval(
+            thread_id="t", turn_id="u", item_id="i", command=command, cwd="/", reason=None,
+            actions=(), params=params,
+        )  # fmt: skip
+        return terminal.command(question)
+
+    async with asyncio.TaskGroup() as tasks:
+        withdrawn = tasks.create_task(ask("first"))
+        assert "| first" in await shown.get()
+        withdrawn.cancel()
+        await asyncio.wait([withdrawn])
+        second = tasks.create_task(ask("second"))
+        assert "| second" in await shown.get()
+        typed.put("y\n")
+    assert second.result() == "accept"
 
 
 def reading(script: str) -> list[tuple[str, JsonValue]]:
