@@ -14,7 +14,8 @@ from treadle.protocol.tool import (
     DynamicToolCallResponse,
     InputTextDynamicToolCallOutputContentItem,
 )
-from treadle.support.urls import REDIRECTS, origin_of, redact, redirect_target
+from treadle.support.secrets import Secrets, secrets_of_headers, secrets_of_url
+from treadle.support.urls import REDIRECTS, origin_of, redirect_target, without_queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,21 +141,24 @@ async def _post(
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=seconds)
+    # The model must not read the token, even where a service quotes its request.
+    secrets = Secrets([*secrets_of_headers(headers), *secrets_of_url(endpoint)])
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, headers=headers) as http,
             # Not followed: a redirect would take the token to another host.
             http.post(endpoint, json=body, allow_redirects=False) as answer,
         ):
-            # The model must not read the token, even where a service quotes its request.
-            token = headers["Authorization"].removeprefix("Bearer ")
-            text = redact(await answer.text(), [token])
+            text = secrets.redact(await answer.text(), limit=None)
     except aiohttp.ClientError as error:
-        raise OSError(str(error) or type(error).__name__) from error
+        words = without_queries(str(error)) or type(error).__name__
+        raise OSError(secrets.redact(words)) from None
     if answer.status in REDIRECTS:
         target = redirect_target(endpoint, answer.headers.get("location"))
         where = "an unknown location" if target is None else origin_of(target)
-        raise OSError(f"redirect to {where} was not followed (HTTP {answer.status})")
+        raise OSError(
+            f"redirect to {secrets.redact(where)} was not followed (HTTP {answer.status})"
+        )
     if answer.status != 200:
         raise OSError(f"HTTP status {answer.status}: {text[:500]}")
     document: JsonValue = msgspec.json.decode(text)

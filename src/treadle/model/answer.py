@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from treadle.model.base import ModelError
-from treadle.model.errors import disconnected
+from treadle.model.base import PREAMBLE, ModelError, ModelEvent
+from treadle.model.errors import disconnected, words_of
 from treadle.model.provider import ProviderConfig
+from treadle.model.silence import Silence
 from treadle.model.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ class Answer:
         self._is_document = kind.startswith("application/json")
         self._parser = SseParser()
         self._loop = asyncio.get_running_loop()
-        self._idle_s = config.stream_idle_timeout_ms / 1000
+        self._silence = Silence(
+            config.stream_idle_timeout_ms / 1000, config.stream_keep_alive_timeout_ms / 1000
+        )
         total_ms = config.total_timeout_ms
         self._ends_at = None if total_ms is None else self._loop.time() + total_ms / 1000
         # One timer that looks now and then costs less than a new timeout around each read.
-        self._waiting_since: float | None = None
         self._given_up: ModelError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
@@ -73,13 +75,20 @@ class Answer:
     async def _next_chunk(self) -> bytes:
         import aiohttp
 
-        self._waiting_since = self._loop.time()
+        chunk = b""
+        self._silence.begin_wait(self._loop.time())
         try:
-            return await self._response.content.readany()
+            chunk = await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            raise self._given_up or disconnected(str(error) or type(error).__name__) from error
+            raise self._given_up or disconnected(words_of(error)) from error
         finally:
-            self._waiting_since = None
+            self._silence.end_wait(self._loop.time(), chunk)
+        return chunk
+
+    def note(self, event: ModelEvent) -> None:
+        """Note an event that was read from this stream: a part of the answer, or about it."""
+        if not isinstance(event, PREAMBLE):
+            self._silence.note_progress()
 
     @property
     def is_closed(self) -> bool:
@@ -104,10 +113,9 @@ class Answer:
         if self._ends_at is not None and now >= self._ends_at:
             self._give_up(disconnected("the response took longer than total_timeout_ms allows"))
             return
-        since = now if self._waiting_since is None else self._waiting_since
-        silent_at = since + self._idle_s
+        silent_at = self._silence.ends_at(now)
         if now >= silent_at:
-            self._give_up(disconnected(f"nothing came for {self._idle_s:g} s"))
+            self._give_up(self._silence.error(now))
             return
         next_look = silent_at if self._ends_at is None else min(silent_at, self._ends_at)
         self._timer = self._loop.call_at(next_look, self._watch)

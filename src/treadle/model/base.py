@@ -165,6 +165,9 @@ ModelEvent: TypeAlias = (
     | Completed
 )
 
+PREAMBLE: Final = (Created, RateLimits, Rerouted, ServerModel)
+"""Events that are not part of the answer itself, and may be repeated."""
+
 Phase: TypeAlias = Literal["request", "stream"]
 """Where an attempt failed: before the answer began, or in the middle of it."""
 

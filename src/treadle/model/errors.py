@@ -19,12 +19,13 @@ from msgspec import Struct
 from treadle.model.base import ModelError
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
-from treadle.support.urls import origin_of
+from treadle.support.urls import origin_of, without_queries
 
 Now = Callable[[], float]
 """Seconds since the Unix epoch."""
 
 MAX_BODY_CHARS: Final = 2000
+MAX_MESSAGE_CHARS: Final = 4000
 
 _BY_CODE: Final[dict[str, tuple[CodexErrorInfo, bool]]] = {
     "context_length_exceeded": ("contextWindowExceeded", False),
@@ -105,7 +106,8 @@ def in_stream(fault: Fault, *, now: Now = time.time) -> ModelError:
     """An error that came in the middle of a response that began with HTTP 200."""
     info, is_retryable = _classified(fault) or ("other", True)
     return ModelError(
-        shorten(fault.message) or "the provider reported an error without words",
+        # Shortened by the endpoint, once it holds no secret any more that a cut would hide.
+        fault.message.strip() or "the provider reported an error without words",
         info=info,
         is_retryable=is_retryable,
         retry_after_s=_delay_of(fault, now),
@@ -145,10 +147,24 @@ def refused_redirect(status: int, url: str, target: str | None) -> ModelError:
 def connection_failed(error: Exception, url: str, *, is_retryable: bool = True) -> ModelError:
     """Nobody answered at all."""
     return ModelError(
-        f"no connection to {url}: {str(error) or type(error).__name__}",
+        f"no connection to {url}: {words_of(error)}",
         info=CodexErrorInfoDetail(http_connection_failed=HttpStatus()),
         is_retryable=is_retryable,
     )
+
+
+def compressed(url: str, encoding: str) -> ModelError:
+    """Report an answer that is compressed: its size is not known before it is unpacked."""
+    return ModelError(
+        f"the answer from {url} is compressed (content-encoding: {shorten(encoding, 100)}), "
+        "although the request accepts `identity` only",
+        info=CodexErrorInfoDetail(http_connection_failed=HttpStatus()),
+    )
+
+
+def words_of(error: BaseException) -> str:
+    """Return what a library says of an error, without the queries of URLs: they hold keys."""
+    return without_queries(str(error)) or type(error).__name__
 
 
 def no_answer(url: str, seconds: float) -> ModelError:
@@ -160,12 +176,12 @@ def no_answer(url: str, seconds: float) -> ModelError:
     )
 
 
-def disconnected(why: str) -> ModelError:
+def disconnected(why: str, *, is_retryable: bool = True) -> ModelError:
     """The stream ended before the response did."""
     return ModelError(
         f"stream disconnected before completion: {why}",
         info=CodexErrorInfoDetail(response_stream_disconnected=HttpStatus()),
-        is_retryable=True,
+        is_retryable=is_retryable,
         phase="stream",
     )
 
@@ -213,10 +229,10 @@ def delay_of_headers(headers: Mapping[str, str], *, now: Now = time.time) -> flo
     return max((wait for wait in waits if wait is not None), default=None)
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, limit: int = MAX_BODY_CHARS) -> str:
     """Bound the words of a provider, which may be a web page."""
     text = text.strip()
-    return text if len(text) <= MAX_BODY_CHARS else f"{text[:MAX_BODY_CHARS]}..."
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _by_status(status: int, fault: Fault) -> tuple[CodexErrorInfo, bool]:

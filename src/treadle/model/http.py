@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
 import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
@@ -22,25 +22,28 @@ import msgspec
 from treadle.model.answer import Answer, lower_headers
 from treadle.model.base import Completed, ModelError, ModelEvent
 from treadle.model.errors import (
+    MAX_MESSAGE_CHARS,
     Now,
+    compressed,
     connection_failed,
     from_status,
     missing_key,
     no_answer,
     refused_redirect,
+    shorten,
 )
 from treadle.model.pacing import STEPS_PER_TURN, Pause, Reading, TextMeter, read_payloads
 from treadle.model.provider import Credentials, ProviderConfig, nobody
 from treadle.model.sse import decode_json, encode_json
 from treadle.protocol.base import JsonValue
 from treadle.support.descriptors import is_shortage
-from treadle.support.urls import (
-    REDIRECTS,
-    is_same_origin,
-    redact,
-    redirect_target,
-    without_secrets,
+from treadle.support.secrets import (
+    Secrets,
+    secrets_of_headers,
+    secrets_of_parameters,
+    secrets_of_url,
 )
+from treadle.support.urls import REDIRECTS, is_same_origin, redirect_target, without_secrets
 
 if TYPE_CHECKING:
     import aiohttp
@@ -51,7 +54,6 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
 # These keep the method and the body; the others turn a POST into a GET.
 _KEEPS_METHOD: Final = frozenset({307, 308})
-_SECRET_PARAMETER: Final = re.compile(r"key|token|secret|auth|pass|sig", re.IGNORECASE)
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_WHOLE_BODY: Final = 256 * 1024
 _READ_BUFFER: Final = 256 * 1024
@@ -77,8 +79,8 @@ class Endpoint:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self._lingering: set[Answer] = set()
-        # What the last request carried and no error may repeat.
-        self._secrets: frozenset[str] = frozenset()
+        # What the last requests carried and no error may repeat.
+        self._secrets = Secrets(secrets_of_url(config.base_url or ""))
 
     async def events(
         self, path: str, body: JsonValue, headers: Mapping[str, str], reading: Reading
@@ -88,37 +90,38 @@ class Endpoint:
         Raises:
             ModelError: at any point.
         """
-        answer = await self._post(path, encode_json(body), headers)
-        emitted = is_whole = False
-        try:
-            for event in reading.begin(answer.headers):
-                yield event
-            steps = 0
-            meter = TextMeter()
-            while payloads := await answer.next_payloads():
-                for read in read_payloads(reading, payloads):
-                    steps += 1
-                    if isinstance(read, Pause) or not steps % STEPS_PER_TURN:
-                        await asyncio.sleep(0)
-                    if read is None or isinstance(read, Pause):
-                        continue
-                    meter.count(read)
-                    emitted = True
-                    is_whole = isinstance(read, Completed)
-                    yield read
-                    if is_whole:
-                        return
-            for event in reading.finish():
-                yield event
-        except ModelError as error:
-            error.emitted = emitted
-            self._redact(error)
-            raise
-        finally:
-            if is_whole:
-                self._let_go(answer)
-            else:
-                answer.close()
+        with self._redacted_errors():
+            answer = await self._post(path, encode_json(body), headers)
+            emitted = is_whole = False
+            try:
+                for event in reading.begin(answer.headers):
+                    yield event
+                steps = 0
+                meter = TextMeter()
+                while payloads := await answer.next_payloads():
+                    for read in read_payloads(reading, payloads):
+                        steps += 1
+                        if isinstance(read, Pause) or not steps % STEPS_PER_TURN:
+                            await asyncio.sleep(0)
+                        if read is None or isinstance(read, Pause):
+                            continue
+                        meter.count(read)
+                        answer.note(read)
+                        emitted = True
+                        is_whole = isinstance(read, Completed)
+                        yield read
+                        if is_whole:
+                            return
+                for event in reading.finish():
+                    yield event
+            except ModelError as error:
+                error.emitted = emitted
+                raise
+            finally:
+                if is_whole:
+                    self._let_go(answer)
+                else:
+                    answer.close()
 
     async def get_json(self, path: str, headers: Mapping[str, str] | None = None) -> JsonValue:
         """Fetch a small document.
@@ -127,14 +130,15 @@ class Endpoint:
             ModelError: the provider does not have it or does not answer, or the document is
                 too large or not JSON.
         """
-        response = await self._request("GET", path, None, headers or {})
-        url = without_secrets(str(response.url))
-        async with response:
-            document = await self._document(response, url)
-        try:
-            return decode_json(document)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ModelError(f"the answer from {url} is not JSON: {error}") from error
+        with self._redacted_errors():
+            response = await self._request("GET", path, None, headers or {})
+            url = without_secrets(str(response.url))
+            async with response:
+                document = await self._document(response, url)
+            try:
+                return decode_json(document)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ModelError(f"the answer from {url} is not JSON: {error}") from error
 
     async def _document(self, response: aiohttp.ClientResponse, url: str) -> bytes:
         import aiohttp
@@ -190,7 +194,7 @@ class Endpoint:
             async with response:
                 target = _follow(response, method, target)
             response = await self._send(session, method, target, body, all_headers)
-        if response.status >= 300:
+        if response.status >= 300 or _encoding_of(response):
             async with response:
                 raise await self._refusal(response, url)
         return response
@@ -237,23 +241,35 @@ class Endpoint:
         import aiohttp
 
         body = b""
+        encoding = _encoding_of(response)
+        if encoding and response.status < 300:
+            return compressed(without_secrets(url), encoding)
         try:
             async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
-                body = await response.content.read(MAX_ERROR_BYTES)
+                body = b"" if encoding else await response.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError):
             pass  # the status alone has to do
+        # Redacted before it is shortened: a cut may leave a part of a secret.
+        text = self._secrets.redact(body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES - 1)
         headers = lower_headers(response)
         reason = response.reason or ""
         shown = without_secrets(url)
-        error = from_status(response.status, reason, body, headers, url=shown, now=self.now)
-        return self._redact(error)
+        return from_status(response.status, reason, text.encode(), headers, url=shown, now=self.now)
 
-    def _redact(self, error: ModelError) -> ModelError:
-        """Remove our secrets from the words of a provider, which may quote the request."""
-        error.message = redact(error.message, self._secrets)
-        error.args = (error.message,)
-        error.details = error.details and redact(error.details, self._secrets)
-        return error
+    @contextmanager
+    def _redacted_errors(self) -> Iterator[None]:
+        """Remove our secrets from every error: a provider, or the library, may quote the request.
+
+        The cause is dropped, because a traceback would print it.
+        """
+        try:
+            yield
+        except ModelError as error:
+            error.message = shorten(self._secrets.redact(error.message), MAX_MESSAGE_CHARS)
+            error.args = (error.message,)
+            error.details = error.details and self._secrets.redact(error.details)
+            error.__cause__ = error.__context__ = None
+            raise
 
     async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         config = self.config
@@ -264,11 +280,8 @@ class Endpoint:
         for name, variable in config.env_http_headers.items():
             if self._environ.get(variable):
                 given[name] = self._environ[variable]
-        parameters = config.query_params.items()
-        self._secrets = frozenset(
-            [value.removeprefix("Bearer ") for value in (*authorization.values(), *given.values())]
-            + [value for name, value in parameters if _SECRET_PARAMETER.search(name)]
-        )
+        self._secrets.add(secrets_of_headers({**given, **authorization}))
+        self._secrets.add(secrets_of_parameters(config.query_params.items()))
         return all_headers | authorization | {name.lower(): given[name] for name in given}
 
     async def _authorization(self) -> dict[str, str]:
@@ -312,6 +325,8 @@ class Endpoint:
             trust_env=host not in _LOOPBACK,
             trace_configs=[trace],
             read_bufsize=_READ_BUFFER,
+            # Compressed answers are refused: none is asked for.
+            auto_decompress=False,
         )
         return self._session
 
@@ -319,6 +334,12 @@ class Endpoint:
 def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
     """Let aiohttp send a large body part by part; it writes bytes as one, without a pause."""
     return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
+
+
+def _encoding_of(response: aiohttp.ClientResponse) -> str:
+    """Return how an answer is compressed, or nothing; a few kilobytes may become gigabytes."""
+    encoding = response.headers.get("content-encoding", "").strip()
+    return "" if encoding.lower() == "identity" else encoding
 
 
 def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:

@@ -34,7 +34,10 @@ class ProviderConfig(Struct, frozen=True, omit_defaults=True):
     wire_api: WireApi = "responses"
     request_max_retries: int = 4
     stream_max_retries: int = 5
+    # Without a line of the stream; pings, comments and blank lines extend the wait.
     stream_idle_timeout_ms: int = 300_000
+    # Without a part of the answer, whatever keep-alives arrive meanwhile.
+    stream_keep_alive_timeout_ms: int = 1_800_000
     requires_openai_auth: bool = False
     connect_timeout_ms: int = 10_000
     first_byte_timeout_ms: int = 300_000

@@ -15,16 +15,13 @@ from contextlib import aclosing
 from msgspec import Struct
 
 from treadle.model.base import (
-    Created,
+    PREAMBLE,
     ItemDone,
     Model,
     ModelError,
     ModelEvent,
     ModelRequest,
-    RateLimits,
-    Rerouted,
     Restarted,
-    ServerModel,
 )
 from treadle.model.errors import too_many_attempts
 
@@ -53,9 +50,6 @@ class Retry(Struct, frozen=True):
 
 OnRetry = Callable[[Retry], Awaitable[None] | None]
 
-# What says nothing of the answer itself, and may be said again.
-_PREAMBLE = (Created, RateLimits, Rerouted, ServerModel)
-
 
 async def stream_with_retries(
     model: Model,
@@ -77,7 +71,7 @@ async def stream_with_retries(
         try:
             async with aclosing(model.stream(request)) as events:
                 async for event in events:
-                    if not emitted and not isinstance(event, _PREAMBLE):
+                    if not emitted and not isinstance(event, PREAMBLE):
                         emitted = True
                     if isinstance(event, ItemDone):
                         has_item = True

@@ -1,17 +1,15 @@
-"""URLs and secrets: which origin a redirect leads to, and what an error may quote."""
+"""URLs: which origin a redirect leads to, and which part of an address an error may quote."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses that send a client to another address."""
 
-REDACTED: Final = "[redacted]"
-# A shorter text is no secret, and replacing it would mutilate ordinary words.
-_MIN_SECRET_CHARS: Final = 6
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{0,15}://[^\s'\"<>]+", re.IGNORECASE)
 _INVALID: Final = "an invalid URL"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -52,12 +50,9 @@ def without_secrets(url: str) -> str:
         return _INVALID
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """Replace every occurrence of each secret in a text."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= _MIN_SECRET_CHARS:
-            text = text.replace(secret, REDACTED)
-    return text
+def without_queries(text: str) -> str:
+    """Return a text with each URL in it as an error may show it."""
+    return _URL.sub(lambda found: without_secrets(found[0]), text)
 
 
 def _host(parts: SplitResult) -> str:

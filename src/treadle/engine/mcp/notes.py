@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from treadle.support.secrets import Secrets
+
 _TAIL_BYTES: Final = 2048
 
 
@@ -16,6 +18,8 @@ class Notes:
         self.is_forgotten = False
         # It wrote something that is no message.
         self.is_garbled = False
+        # What requests carried, and no error or log line may repeat.
+        self.secrets = Secrets()
         self._stderr = b""
 
     def add_stderr(self, data: bytes) -> None:

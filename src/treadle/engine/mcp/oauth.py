@@ -28,10 +28,12 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from treadle.engine.mcp.config import McpConfig, ServerConfig
+from treadle.engine.mcp.requests import learns, words_of
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import Login, TokenFile
 from treadle.protocol.base import JsonValue
 from treadle.support.listeners import OWN_LISTENERS
+from treadle.support.secrets import Secrets
 
 CLIENT_NAME: Final = "Treadle"
 CALLBACK_PATH: Final = "/callback"
@@ -133,12 +135,19 @@ class SignIn:
             except ValueError as error:
                 raise McpError(f"nobody can come back to {callback.url!r}: it is no URL") from error
             headers = {"Accept": "application/json, text/event-stream", **self.server.http_headers}
-            timeout = httpx2.Timeout(30.0, read=None)
-            async with httpx2.AsyncClient(auth=provider, headers=headers, timeout=timeout) as http:
+            secrets = Secrets()
+            async with httpx2.AsyncClient(
+                auth=provider,
+                headers=headers,
+                timeout=httpx2.Timeout(30.0, read=None),
+                event_hooks={"request": [learns(secrets, self.server.http_headers)]},
+            ) as http:
                 try:
                     response = await http.post(str(self.server.url), json=_HELLO)
-                except Exception as error:
-                    raise McpError(f"failed to sign in to `{self.name}`: {error}") from error
+                except Exception as error:  # noqa: BLE001 - the SDK raises errors of many kinds
+                    words = secrets.redact(words_of(error))
+                    # Without the cause, which a traceback would print.
+                    raise McpError(f"failed to sign in to `{self.name}`: {words}") from None
         if not callback.was_used:
             raise McpError("No authorization support detected for this server.")
         if response.status_code >= httpx2.codes.BAD_REQUEST:

@@ -36,6 +36,7 @@ from treadle.engine.mcp.transport import (
     open_streams,
 )
 from treadle.protocol.base import JsonValue
+from treadle.support.secrets import secrets_of_environment
 
 if TYPE_CHECKING:
     import httpx2
@@ -72,6 +73,9 @@ class Session:
         self.had_login = False
         self._config = config
         self._setting = setting
+        # A server that prints its environment to its stderr is quoted in errors.
+        given = config.environment(setting.environ) if config.url is None else {}
+        self.notes.secrets.add(secrets_of_environment(given))
         self._client: ClientSession | None = None
         self._over = asyncio.Event()
         self._has_news = asyncio.Event()
@@ -127,6 +131,14 @@ class Session:
         Raises:
             McpError: it was refused, took too long, or the connection broke.
         """
+        try:
+            return await self._ask(method, params, told)
+        except McpError as error:
+            # Without the cause, which a traceback would print.
+            words = self.notes.secrets.redact(str(error))
+            raise McpError(words, code=error.code, is_lost=error.is_lost) from None
+
+    async def _ask(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
         seconds = self._config.tool_seconds
         limit = asyncio.timeout(seconds)
         if not self._limits:

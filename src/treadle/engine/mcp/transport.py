@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
 from treadle.engine.mcp.notes import Notes
+from treadle.engine.mcp.requests import learns, words_of
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.stdio import Incoming, over_stdio
 from treadle.support.urls import without_secrets
@@ -59,15 +60,16 @@ async def _over_http(
         if response.status_code == httpx2.codes.NOT_FOUND and _SESSION in response.request.headers:
             notes.is_forgotten = True
 
+    headers = config.headers(environ)
     async with (
         httpx2.AsyncClient(
-            headers=config.headers(environ),
+            headers=headers,
             # How long an answer may take is for the caller to say.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             auth=auth,
             # The SDK follows redirects within the origin of `url`, and no others.
             follow_redirects=False,
-            event_hooks={"response": [look]},
+            event_hooks={"request": [learns(notes.secrets, headers)], "response": [look]},
         ) as client,
         streamable_http_client(
             url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES
@@ -156,11 +158,15 @@ def briefly(error: BaseException) -> str:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         return f"{place}: {first['msg']}" if place else first["msg"]
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return words_of(error).splitlines()[0]
 
 
 def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
-    """Why a server could not be reached, in one line for people."""
+    """Say in one line why a server could not be reached, without the secrets of requests."""
+    return notes.secrets.redact(_described(error, config, notes))
+
+
+def _described(error: BaseException, config: ServerConfig, notes: Notes) -> str:
     if notes.needs_login:
         return "not signed in"
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
@@ -174,7 +180,7 @@ def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
         return "timed out"
     if isinstance(error, httpx2.HTTPError):
         url = without_secrets(str(config.url))
-        return f"error sending request for url ({url}): {str(error) or type(error).__name__}"
+        return f"error sending request for url ({url}): {words_of(error)}"
     if notes.is_garbled:
         return f"handshaking with MCP server failed: {NO_MESSAGE}"
     words = f"handshaking with MCP server failed: {briefly(error)}"

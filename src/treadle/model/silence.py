@@ -1,0 +1,64 @@
+"""How long a stream may be silent: keep-alives extend the wait, but not without end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.model.base import ModelError
+from treadle.model.errors import disconnected
+
+# Part of a long line: fewer bytes without the end of a line are no sign of life.
+MIN_BYTES: Final = 1024
+
+
+class Silence:
+    """Measures how long a reader has waited for a line, and how long for a part of the answer.
+
+    Only the time in which somebody reads counts: a slow consumer is not the provider's silence.
+    All times are those of one monotonic clock, in seconds.
+    """
+
+    def __init__(self, idle_s: float, keep_alive_s: float) -> None:
+        self.idle_s = idle_s
+        self.keep_alive_s = max(idle_s, keep_alive_s)
+        self._without_line_s = 0.0
+        self._without_progress_s = 0.0
+        self._bytes = 0
+        self._waiting_since: float | None = None
+
+    def begin_wait(self, now: float) -> None:
+        """Note that the reader waits from now on."""
+        self._waiting_since = now
+
+    def end_wait(self, now: float, chunk: bytes) -> None:
+        """Note that the wait is over, and what arrived."""
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        self._waiting_since = None
+        self._without_line_s += waited
+        self._without_progress_s += waited
+        self._bytes += len(chunk)
+        if self._bytes >= MIN_BYTES or b"\n" in chunk or b"\r" in chunk:
+            self._bytes = 0
+            self._without_line_s = 0.0
+
+    def note_progress(self) -> None:
+        """Note that a part of the answer has arrived."""
+        self._without_line_s = self._without_progress_s = 0.0
+
+    def ends_at(self, now: float) -> float:
+        """Return when the stream is to be given up, if nothing more arrives."""
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        left = min(self.idle_s - self._without_line_s, self.keep_alive_s - self._without_progress_s)
+        return now + left - waited
+
+    def error(self, now: float) -> ModelError:
+        """Report the limit that is exceeded.
+
+        A provider that only sends keep-alives is not asked again: all in all it would hold the
+        turn for several times the limit.
+        """
+        waited = 0.0 if self._waiting_since is None else now - self._waiting_since
+        if self._without_line_s + waited >= self.idle_s:
+            return disconnected(f"nothing came for {self.idle_s:g} s")
+        why = f"only keep-alives came for {self.keep_alive_s:g} s (stream_keep_alive_timeout_ms)"
+        return disconnected(why, is_retryable=False)
