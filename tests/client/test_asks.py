@@ -400,7 +400,9 @@ def reading(script: str) -> list[tuple[str, JsonValue]]:
      "cat a | xargs rm", "cat a | sed 's/a/rm b/e'", "cat a | sed -n 'w b'", "sed -n 1p a -i.b",
      "cat a | uniq - b", "git grep -Orm a", "git grep --open=rm a", "git -c alias.grep=!rm grep a",
      "fd a -Xrm", "tree -ob", "cat <(rm b)", "find . -{delete,print}", "./cat a", "A=1 cat a",
-     "cat a || rm b", "cat a |", "cat a |& tee b", "less -ob a", "rg -z a", "| cat a"],
+     "cat a || rm b", "cat a |", "cat a |& tee b", "less -ob a", "rg -z a", "| cat a",
+     "git ls-files -o", "git grep -n x -- src", "git status", "cat a; git log", "bash -lc 'cat a'",
+     "cat a && sh -c 'cat b'"],
 )  # fmt: skip
 async def test_a_command_that_could_do_more_than_read_is_not_safe(
     in_memory: Reach, script: str
@@ -413,8 +415,8 @@ async def test_a_command_that_could_do_more_than_read_is_not_safe(
 @pytest.mark.parametrize(
     "script",
     ["cat a", "/bin/cat a", "ls -la b | head -3", "rg -n 'x|y' src | sort -rn | uniq -c | wc -l",
-     "sed -n 10,20p a", "nl -ba a | sed -n 1,5p", "find . -name '*.py' -type f", "git ls-files -o",
-     "git grep -n x -- src", "fd -e py", "grep -rn x .", "cat -- a", "tail -n +3 < a"],
+     "sed -n 10,20p a", "nl -ba a | sed -n 1,5p", "find . -name '*.py' -type f",
+     "fd -e py", "grep -rn x .", "cat -- a", "tail -n +3 < a"],
 )  # fmt: skip
 async def test_commands_that_only_read_are_safe(in_memory: Reach, script: str) -> None:
     answers = await answers_of(in_memory, reading(script), policy=approve_safe)

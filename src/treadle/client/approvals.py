@@ -147,7 +147,13 @@ approve_all: Final = ApprovalPolicy(_yes, _yes, _yes, None, _yes)
 """Everything is done. Only for a machine that may be lost."""
 
 approve_safe: Final = ApprovalPolicy(is_safe, _no, _no, None, _no)
-"""Commands that only read are run; nothing else is."""
+"""Commands that only read are run; nothing else is.
+
+Their words are judged. No use of git is approved: a repository's settings can name programs.
+Treadle's server runs such a command without start-up files, and with a `PATH` that leads to nothing
+that other commands could have changed. On another server, `ls` may lead to a program that a command
+has planted in a folder of `PATH`; the client cannot know that.
+"""
 
 fail_on_ask: Final = ApprovalPolicy(
     _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide

@@ -12,7 +12,7 @@ from treadle.engine.asks import AskRefused
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.free_commands import free_permit
+from treadle.engine.free_commands import approved_permit, free_permit
 from treadle.engine.grants import Grants
 from treadle.engine.judgement import (
     Allowed,
@@ -119,7 +119,9 @@ class Approvals:
             return Permit(usual, was_asked=False)
         if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
-        return Permit(UNRESTRICTED if request.escalated else wider, was_asked=True)
+        if request.escalated:
+            return approved_permit(self._thread, turn, request, usual)
+        return Permit(wider, was_asked=True)
 
     def was_to_retry(self, turn: Turn, request: CommandRequest) -> bool:
         """Whether the user was asked under an earlier server whether it may run once more."""
@@ -145,7 +147,7 @@ class Approvals:
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
         await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
-        return Permit(UNRESTRICTED, was_asked=True)
+        return approved_permit(self._thread, turn, request, self._confine(turn))
 
     async def file_change(
         self,

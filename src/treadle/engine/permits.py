@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,9 +40,10 @@ class Permit:
 
     confinement: Confinement
     was_asked: bool
-    # The `PATH` to use instead of the usual one: a rule let it run outside the sandbox, and nobody
-    # has looked at which programs its names lead to.
-    path: str | None = None
+    # Set for a command that runs outside the sandbox although nobody has looked at which programs
+    # its names lead to: the values of `PATH` and its like that lead to none of a command's making.
+    # Its shell reads no start-up files, which could set others.
+    searched: Mapping[str, str] | None = None
 
 
 class Declined(Exception):

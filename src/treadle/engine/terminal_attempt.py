@@ -13,7 +13,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.output_file import folder_of
 from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
 from treadle.engine.terminal_run import Run
-from treadle.engine.terminal_shell import environment
+from treadle.engine.terminal_shell import environment, without_startup_files
 from treadle.engine.terminals import wait
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.backend import SandboxUnavailable
@@ -144,11 +144,13 @@ class Attempt:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
             env, gate = self._surroundings(confinement)
-            if permit.path is not None:
-                env["PATH"] = permit.path
+            argv = request.argv
+            if permit.searched is not None:
+                argv, env = without_startup_files(argv, env)
+                env |= permit.searched
             await self._thread.terminals.launch(
                 run,
-                request.argv,
+                argv,
                 cwd=request.cwd,
                 env=env,
                 confinement=confinement,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.engine.tools.output import DEFAULT_TOKENS
 from treadle.protocol.base import JsonValue
+from treadle.shell.scripts import program_name, script_of
 
 if TYPE_CHECKING:
     from treadle.sandbox.limits import Limits
@@ -33,6 +34,12 @@ PLAIN_OUTPUT: Final = {
     "CODEX_CI": "1",
 }
 """Makes programs print for a reader who sees no colours and turns no pages."""
+
+# Variables that name start-up files, or tell bash that it was started by a remote login, which has
+# it read ~/.bashrc.
+_STARTUP: Final = frozenset("BASH_ENV ENV ZDOTDIR SSH_CLIENT SSH2_CLIENT".split())
+_NO_FILES: Final = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",)}
+_LOGIN: Final = frozenset("-l --login -lc -cl".split())
 
 _CORE: Final = frozenset("HOME LOGNAME PATH SHELL USER USERNAME TMPDIR TEMP TMP".split())
 _SECRET: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
@@ -92,6 +99,27 @@ def shell_argv(script: str, *, shell: str | None = None, is_login: bool = True) 
     """The command that has a shell run a script."""
     program = user_shell() if shell is None else find_shell(shell)
     return (program, "-lc" if is_login else "-c", script)
+
+
+def without_startup_files(
+    argv: tuple[str, ...], env: Mapping[str, str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return a command and its environment so that no shell in it reads start-up files.
+
+    A command that gives no script to a shell stays as it is.
+    """
+    kept = {name: value for name, value in env.items() if name not in _STARTUP}
+    script = script_of(argv)
+    if script is None:
+        return argv, kept
+    return (argv[0], *_NO_FILES.get(program_name(argv[0]), ()), "-c", script), kept
+
+
+def reads_startup_files(argv: Sequence[str]) -> bool:
+    """Whether a command gives a script to a shell that reads the user's start-up files first."""
+    if script_of(argv) is None:
+        return False
+    return program_name(argv[0]) == "zsh" or any(flag in _LOGIN for flag in argv[1:-1])
 
 
 def environment(

@@ -21,16 +21,21 @@ SYSTEM_FOLDERS: Final = frozenset(
     "/bin /sbin /usr/bin /usr/sbin /usr/local/bin /opt/homebrew/bin".split()
 )
 
+_MAX_DEPTH: Final = 8
 
-def is_known_safe(argv: Sequence[str], *, trusts_repository: bool = True) -> bool:
+
+def is_known_safe(
+    argv: Sequence[str], *, trusts_repository: bool = True, max_shells: int = _MAX_DEPTH
+) -> bool:
     """Does the command, with everything that it would start, only look?
 
     The settings of a git repository may name programs. Without `trusts_repository` no use of git
-    is safe.
+    is safe. `max_shells` is how many shells may be started, each by the one before it: a shell
+    may read start-up files, which are not judged.
     """
     if len(argv) > _MAX_WORDS or sum(map(len, argv)) > MAX_SCRIPT:
         return False
-    judge = _Judge()
+    judge = _Judge(max_shells)
     if not judge.accepts([Word(text) for text in argv], 0):
         return False
     # Elsewhere is another repository with other settings. The reference does not look at this.
@@ -40,11 +45,12 @@ def is_known_safe(argv: Sequence[str], *, trusts_repository: bool = True) -> boo
 class _Judge:
     """Judges one command; `programs` are those that it was found to run."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_shells: int) -> None:
+        self._max_shells = min(max_shells, _MAX_DEPTH)
         self.programs: set[str] = set()
 
     def accepts(self, words: Sequence[Word], depth: int) -> bool:
-        if not words or depth > _MAX_DEPTH:
+        if not words or depth > self._max_shells:
             return False
         name = _program(words[0])
         if name is None:
@@ -115,7 +121,6 @@ def _program(word: Word) -> str | None:
     return name if not slash or folder in SYSTEM_FOLDERS else None
 
 
-_MAX_DEPTH: Final = 8
 _MAX_WORDS: Final = 1000
 _STREAMS: Final = frozenset("0 1 2 3 4 5 6 7 8 9 -".split())
 # Whatever these are given, they print it, change the shell's own folder, or do nothing.
