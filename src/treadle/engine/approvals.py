@@ -43,7 +43,7 @@ from treadle.protocol.server_requests import (
     ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
     ITEM_FILE_CHANGE_REQUEST_APPROVAL,
 )
-from treadle.sandbox.policy import UNRESTRICTED, Confinement
+from treadle.sandbox.policy import Confinement
 from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
@@ -66,7 +66,6 @@ class Approvals:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self.grants = Grants(thread.log)
-        self._approved_calls: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
         # Which hosts were approved; made by the first command that is kept to some.
         self.hosts: Hosts | None = None
@@ -140,10 +139,7 @@ class Approvals:
         judged = judge_retry(self._thread.settings_of(turn).approval_policy)
         if isinstance(judged, Forbidden):
             raise Declined(judged.reason)
-        # A yes to some permissions is no yes to all.
-        is_approved = (turn.id, request.call_id) in self._approved_calls
-        if is_approved and request.additional is None:
-            return Permit(UNRESTRICTED, was_asked=False)
+        # Approval to run in the sandbox, even with more permissions, does not cover leaving it.
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
         await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
@@ -263,7 +259,8 @@ class Approvals:
             cwd=request.cwd,
             environment_id="local",
             proposed_execpolicy_amendment=proposed or None,
-            reason=reason if is_ruled else request.justification or reason,
+            # What a yes would mean comes before why the model wants it.
+            reason=reason or request.justification,
         )
 
     async def _take(
@@ -284,11 +281,6 @@ class Approvals:
             self.grants.add_command(turn, request.key)
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
             await self._amend(turn, decision)
-        self._note_approved(turn, request.call_id)
-
-    def _note_approved(self, turn: Turn, call_id: str) -> None:
-        self._approved_calls.add((turn.id, call_id))
-        turn.at_end(lambda: self._approved_calls.discard((turn.id, call_id)))
 
     async def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
         """Store a rule; the command itself is allowed even where that cannot be done."""
@@ -366,7 +358,6 @@ class Approvals:
         review = await review_action(self._thread, turn, action, call_id, justification)
         if review.status != "approved":
             raise Declined(review.rationale or f"the automatic review ended as {review.status}")
-        self._note_approved(turn, call_id)
         return True
 
     # -- the rest

@@ -1,0 +1,86 @@
+"""A yes to a command in the sandbox is not a yes to the same command without one.
+
+A command chooses its own output, so that any command can look as if the sandbox had stopped it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.attack.test_planted_settings import NO_TEMPORARY_FOLDERS
+from tests.harness.commands import Bench, bench
+from tests.sandbox.commands import names
+from treadle.protocol.base import JsonValue
+
+APPROVAL = "item/commandExecution/requestApproval"
+REASON = "command failed; retry without sandbox?"
+
+
+async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> list[JsonValue]:
+    """Have the model run a command, and answer each question; gives the reasons that were told.
+
+    There must be as many questions as decisions.
+    """
+    b.thread_id = await b.client.start(
+        cwd=str(b.stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
+    )
+    turn_id = await b.begin("exec_command", {**wanted, "login": False})
+    reasons: list[JsonValue] = []
+    for decision in decisions:
+        asked = (await b.client.until(APPROVAL))[-1]
+        reasons.append(asked["params"].get("reason"))
+        await b.client.peer.send({"id": asked["id"], "result": {"decision": decision}})
+    told = await b.client.end_of(turn_id)
+    assert [each for each in told if each.get("method") == APPROVAL] == []
+    return reasons
+
+
+def leaving(outside: Path) -> str:
+    """Return a script that counts its runs, and claims to be stopped where it is confined."""
+    return f"echo run >> runs; echo x > {outside}/left || {{ echo permission denied; exit 1; }}"
+
+
+@pytest.mark.parametrize("first", ["accept", "acceptForSession"])
+@pytest.mark.parametrize("justification", [None, "it only reads a file"])
+async def test_user_is_asked_before_an_approved_command_leaves_the_sandbox(
+    home: Path, first: str, justification: str | None
+) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    async with bench(home) as b:
+        b.stage.configure(NO_TEMPORARY_FOLDERS)
+        wanted: dict[str, JsonValue] = {"cmd": leaving(outside), "justification": justification}
+        if first == "acceptForSession":
+            wanted["cmd"] = f"if true; then {wanted['cmd']}; fi"
+        reasons = await answered(b, wanted, first, "decline")
+        assert reasons == [justification, REASON]
+        assert (b.stage.workspace / "runs").read_text() == "run\n"
+    assert names(outside) == []
+
+
+async def test_command_leaves_the_sandbox_after_a_second_yes(home: Path) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    async with bench(home) as b:
+        b.stage.configure(NO_TEMPORARY_FOLDERS)
+        reasons = await answered(b, {"cmd": leaving(outside)}, "accept", "accept")
+        assert reasons == [None, REASON]
+        assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"
+    assert names(outside) == ["left"]
+
+
+async def test_command_that_was_approved_to_run_outside_is_asked_about_once(home: Path) -> None:
+    outside = home.parent / "outside"
+    outside.mkdir()
+    async with bench(home) as b:
+        b.stage.configure(NO_TEMPORARY_FOLDERS)
+        wanted: dict[str, JsonValue] = {
+            "cmd": f"{leaving(outside)}; echo permission denied; exit 1",
+            "sandbox_permissions": "require_escalated",
+            "justification": "why",
+        }
+        assert await answered(b, wanted, "accept") == ["why"]
+        assert (b.stage.workspace / "runs").read_text() == "run\n"
+    assert names(outside) == ["left"]
