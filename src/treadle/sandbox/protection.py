@@ -1,8 +1,9 @@
 """Paths that decide about the sandbox, and therefore stay read-only in every confinement.
 
 Whoever can change the server's home, its code or the settings of a trusted project decides what
-the next command may do. A policy, a grant or a working folder can open the places around them and
-never these paths themselves.
+the next command may do, and whoever can replace the server's socket receives what clients send to
+it. A policy, a grant or a working folder can open the places around them and never these paths
+themselves.
 """
 
 # Paths are text here: they end up in the arguments of other programs.
@@ -107,7 +108,11 @@ class Protected:
 
 
 class Protection:
-    """What one server protects; `trusted` lists the folders whose settings the user trusts."""
+    """What one server protects.
+
+    `trusted` lists the folders whose settings the user trusts, `sockets` the paths on which the
+    server listens; both are asked for each command.
+    """
 
     def __init__(
         self,
@@ -116,11 +121,13 @@ class Protection:
         closed: Iterable[str] = (),
         reserved: Iterable[str] = (),
         trusted: Callable[[], Iterable[str]] = tuple,
+        sockets: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._homes = tuple(dict.fromkeys(homes))
         self._closed = tuple(dict.fromkeys(closed))
         self._reserved = tuple(dict.fromkeys(reserved))
         self._trusted = trusted
+        self._sockets = sockets
         self._real: dict[str, str] = {}
         self._last = Protected()
 
@@ -130,11 +137,13 @@ class Protection:
         homes = dict.fromkeys(map(real, self._homes))
         # Settings are often links to a folder with dotfiles.
         targets = [link for home in homes for link in _links_in(home)]
-        found = dict.fromkeys(link for path in (*self._homes, *targets) for link in links(path))
+        sockets = sorted(self._sockets())
+        named = (*self._homes, *targets, *sockets)
+        found = dict.fromkeys(link for path in named for link in links(path))
         all_links = tuple({**dict.fromkeys(code.links), **found})
         current = replace(
             code,
-            closed=tuple(dict.fromkeys([*code.closed, *map(real, targets)])),
+            closed=tuple(dict.fromkeys([*code.closed, *map(real, (*targets, *sockets))])),
             homes=tuple(homes),
             anchors=tuple(dict.fromkeys(map(os.path.dirname, all_links))),
             links=all_links,
@@ -172,8 +181,9 @@ def server_protection(
     trusted: Callable[[], Iterable[str]] = tuple,
     environ: Mapping[str, str] = os.environ,
 ) -> Protection:
-    """What the server in this process protects: homes, folders of settings, and its own code."""
+    """What the server in this process protects: homes, settings, its own code and sockets."""
     from treadle.sandbox.bubblewrap import find_bubblewrap
+    from treadle.support.listeners import OWN_LISTENERS
 
     named = [environ[name] for name in _HOME_VARIABLES if environ.get(name)]
     usual = [os.path.expanduser(path) for path in _HOMES]
@@ -184,6 +194,7 @@ def server_protection(
         closed=[*folders, *closed, *([program] if program else [])],
         reserved=reserved,
         trusted=trusted,
+        sockets=lambda: OWN_LISTENERS.paths,
     )
 
 

@@ -27,7 +27,7 @@ class Listeners:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of unix sockets."""
+        """The paths of unix sockets, absolute: as they were named, and without links."""
         return frozenset(each for each in self._open if isinstance(each, str))
 
 

@@ -50,6 +50,8 @@ class UnixListener:
         self._lock: int | None = None
         self._socket: socket.socket | None = None
         self._inode: int | None = None
+        # As clients name it, and without links.
+        self._places: set[str] = set()
 
     async def start(self) -> None:
         """Take the path and listen; who connects before serve() waits.
@@ -66,7 +68,9 @@ class UnixListener:
             _clear(self.path)
             self._socket = _bind(self.path)
             self._inode = self.path.lstat().st_ino
-            OWN_LISTENERS.add(str(self.path.resolve()))
+            self._places = {str(self.path.absolute()), str(self.path.resolve())}
+            for place in self._places:
+                OWN_LISTENERS.add(place)
         except BaseException:
             self.close()
             raise
@@ -94,7 +98,8 @@ class UnixListener:
         """Stop listening, remove the socket, and let another server have the path."""
         if self._socket is not None:
             self._socket.close()
-            OWN_LISTENERS.remove(str(self.path.resolve()))
+            for place in self._places:
+                OWN_LISTENERS.remove(place)
             if _inode(self.path) == self._inode:
                 self.path.unlink()
             self._socket = None
