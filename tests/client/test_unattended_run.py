@@ -15,12 +15,15 @@ import pytest
 from tests.client.fake import THREAD, TURN, Heard, turn
 from tests.client.unattended_fake import END, QUICK, begun, failed, reached, usage
 from tests.harness.repositories import commit, repository
+from treadle.client import unattended_git
 from treadle.client.reconnect import Backoff
 from treadle.client.unattended import (
     BudgetExceeded,
+    Evidence,
     Plan,
     Session,
     SessionOptions,
+    Snapshot,
     TurnFailed,
     TurnReport,
     run_unattended,
@@ -91,13 +94,59 @@ async def test_commits_and_changes_in_the_workspace_are_evidence(tmp_path: Path)
         params = {"callId": "c", "tool": tool, "arguments": {"name": "b.txt"}}
         return ["ask", tool, "item/tool/call", params]
 
-    async with work(tmp_path, tools=[write, save]) as (options, _), Session(options) as session:
+    scene = work(tmp_path, "runs commands", tools=[write, save])
+    async with scene as (options, _), Session(options) as session:
         idle = await session.run(begun(END))
         written = await session.run(begun(call("write"), END))
         saved = await session.run(begun(call("save"), END))
     assert not idle.evidence.is_any
     assert (written.evidence.after.changes, written.evidence.commit) == ("?? b.txt", None)
     assert saved.evidence.commit == saved.evidence.after.head != saved.evidence.before.head
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["leaves commands unanswered", "refuses commands", "answers commands with nonsense"],
+)
+async def test_a_turn_ends_where_the_server_runs_no_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
+    repository(tmp_path / "workspace")
+    async with work(tmp_path, scenario) as (options, heard), Session(options) as session:
+        reports = [await session.run(begun(END)) for _ in range(2)]
+    assert [each.evidence.before for each in reports] == [Snapshot(), Snapshot()]
+    assert not any(each.evidence.is_any for each in reports)
+    policies = {each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")}
+    assert policies == {"readOnly"}
+
+
+async def test_a_server_that_leaves_a_command_unanswered_is_asked_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
+    scene = work(tmp_path, "leaves commands unanswered")
+    async with scene as (options, heard), Session(options) as session:
+        await session.run(begun(END))
+        await session.run(begun(END))
+    assert len(heard.calls("command/exec")) == 2  # the two commands of one snapshot
+
+
+async def test_git_runs_as_free_as_commands_only_where_these_have_no_sandbox(
+    tmp_path: Path,
+) -> None:
+    scene = work(tmp_path, "refuses commands", sandbox="danger-full-access")
+    async with scene as (options, heard), Session(options) as session:
+        await session.run(begun(END))
+    policies = [each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")]
+    assert sorted(policies) == ["dangerFullAccess"] * 4 + ["readOnly"] * 4
+
+
+def test_what_git_does_not_report_is_no_evidence() -> None:
+    known = Snapshot("1" * 40, "")
+    assert not Evidence(before=known, after=Snapshot()).is_any
+    assert not Evidence(before=known, after=known).is_any
+    assert Evidence(before=Snapshot(), after=known).is_any
 
 
 async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prompt(

@@ -114,7 +114,24 @@ async def forget_threads(actor: Actor, request: JsonValue) -> None:
     await actor.refuse(request, -32600, "no rollout found for thread id thr-1")
 
 
+async def run_command(actor: Actor, request: JsonValue) -> None:
+    """Run a command, as a server does whose sandbox lets it read everything."""
+    params = request["params"]
+    process = await asyncio.create_subprocess_exec(
+        *params["command"], cwd=params["cwd"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    stdout, stderr = await process.communicate()
+    await actor.answer(
+        request,
+        {"exitCode": process.returncode, "stdout": stdout.decode(), "stderr": stderr.decode()},
+    )
+
+
 SCENARIOS: dict[str, Scenario] = {
+    "runs commands": {"command/exec": run_command},
+    "leaves commands unanswered": {"command/exec": say_nothing},
+    "refuses commands": {"command/exec": refuse},
+    "answers commands with nonsense": {"command/exec": answers({"exitCode": "none"})},
     "steps": {"thread/compact/start": compact, "thread/name/set": answers({})},
     "no handshake": {"initialize": say_nothing},
     "no thread": {"thread/start": say_nothing},

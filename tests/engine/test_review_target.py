@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.repositories import commit, git, repository
+from treadle.engine.confined_git import ConfinedGit
 from treadle.engine.errors import InvalidInput
 from treadle.engine.review_target import ReviewTask, resolve
 from treadle.protocol.review import (
@@ -17,6 +18,8 @@ from treadle.protocol.review import (
     ReviewTarget,
     UncommittedChangesReviewTarget,
 )
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.protection import Protection
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 async def found(target: ReviewTarget, folder: Path) -> ReviewTask:
     async with asyncio.timeout(20):
-        return await resolve(target, str(folder))
+        return await resolve(target, ConfinedGit(Boundary(Protection()), str(folder)))
 
 
 async def refused(target: ReviewTarget, folder: Path) -> tuple[str, str]:

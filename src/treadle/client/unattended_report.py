@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
 
 from treadle.client.lenient import Item
 from treadle.client.result import TurnResult
 from treadle.client.unattended_usage import Usage
 from treadle.protocol.item import FileChangeThreadItem
 
-_GIT_SECONDS: Final = 20.0
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A workspace under git at one moment; both are `None` if it is not under git."""
+    """A workspace under git at one moment; `None` where it is not under git or git cannot tell."""
 
     head: str | None = None
     changes: str | None = None
@@ -39,12 +32,19 @@ class Evidence:
     @property
     def is_any(self) -> bool:
         """Whether anything changed."""
-        return bool(self.files) or bool(self.diff) or self.before != self.after
+        return bool(self.files) or bool(self.diff) or self._differs
 
     @property
     def commit(self) -> str | None:
         """The commit that the turn made, if it made one."""
         return self.after.head if self.after.head != self.before.head else None
+
+    @property
+    def _differs(self) -> bool:
+        """Whether git reports another state than before; what it does not report proves nothing."""
+        before, after = self.before, self.after
+        pairs = (before.head, after.head), (before.changes, after.changes)
+        return any(now is not None and now != then for then, now in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,31 +74,3 @@ def edited_files(items: list[Item]) -> tuple[str, ...]:
         for change in item.changes
     ]
     return tuple(dict.fromkeys(made))
-
-
-async def snapshot(cwd: Path) -> Snapshot:
-    """Where the workspace stands; nothing if it is not under git or git is not there."""
-    head = await _git(cwd, "rev-parse", "HEAD")
-    changes = await _git(cwd, "status", "--porcelain=v1", "--untracked-files=all", "--", ".")
-    return Snapshot(head, changes)
-
-
-async def _git(cwd: Path, *words: str) -> str | None:
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(cwd), *words]
-    with suppress(OSError, TimeoutError):
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            async with asyncio.timeout(_GIT_SECONDS):
-                said, _ = await process.communicate()
-        except BaseException:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            raise
-        return said.decode("utf-8", "replace").strip() if process.returncode == 0 else None
-    return None

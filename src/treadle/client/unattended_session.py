@@ -26,13 +26,13 @@ from treadle.client.unattended_errors import (
     translated,
 )
 from treadle.client.unattended_events import Delivery, EventKind
+from treadle.client.unattended_git import WorkspaceGit
 from treadle.client.unattended_monitor import Monitor
 from treadle.client.unattended_report import (
     Evidence,
     Snapshot,
     TurnReport,
     edited_files,
-    snapshot,
 )
 from treadle.client.unattended_usage import RateLimit, Usage
 from treadle.client.unattended_workspace import Workspace
@@ -64,6 +64,8 @@ class Session:
             block=self._block,
         )
         self._client = SessionClient(options, str(self._workspace.cwd), self._monitor.tap)
+        is_unconfined = options.sandbox == "danger-full-access"
+        self._git = WorkspaceGit(self._client, self._workspace.cwd, is_unconfined=is_unconfined)
         self._thread: AsyncThread | None = None
         self._failure: SessionError | None = None
         self._is_running = False
@@ -357,7 +359,7 @@ class Session:
             await self.close()
 
     async def _snapshot(self) -> Snapshot:
-        return await snapshot(self._workspace.cwd) if self._options.uses_git else Snapshot()
+        return await self._git.snapshot() if self._options.uses_git else Snapshot()
 
     def _report(
         self, result: TurnResult[None], before: Snapshot, after: Snapshot, used: Usage

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Mapping
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from treadle.engine.confined_git import ConfinedGit, GitUnavailable
 from treadle.engine.errors import InvalidInput
 from treadle.engine.git import read_git_info
 from treadle.protocol.review import (
@@ -18,12 +18,9 @@ from treadle.protocol.review import (
     UncommittedChangesReviewTarget,
 )
 
-GIT_SECONDS: Final = 10.0
 _SHORT: Final = 7
+_SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PATH: Final = "target"
-# What a caller has set up for another repository must not change which one is read here.
-_KEPT: Final = ("PATH", "HOME", "TMPDIR")
-_SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,10 @@ class ReviewTask:
     prompt: str
 
 
-async def resolve(target: ReviewTarget, cwd: str) -> ReviewTask:
+async def resolve(target: ReviewTarget, git: ConfinedGit) -> ReviewTask:
     """Find what is to be reviewed in the repository of a folder.
+
+    Where git cannot be confined, the reviewer gets the names as they were given.
 
     Raises:
         InvalidInput: there is no such thing; the message says what is missing.
@@ -45,7 +44,7 @@ async def resolve(target: ReviewTarget, cwd: str) -> ReviewTask:
             text = _given("instructions", target.instructions)
             return ReviewTask(text, text)
         case UncommittedChangesReviewTarget():
-            _check_repository(cwd)
+            _check_repository(git.cwd)
             return ReviewTask(
                 "current changes",
                 "Review what has changed in this repository since its last commit: all that is "
@@ -53,19 +52,22 @@ async def resolve(target: ReviewTarget, cwd: str) -> ReviewTask:
                 "the untracked files themselves show it.",
             )
         case CommitReviewTarget():
-            return await _commit(target, cwd)
+            return await _commit(target, git)
         case BaseBranchReviewTarget():
-            return await _branch(_named("branch", target.branch), cwd)
+            return await _branch(_named("branch", target.branch), git)
         case _:
             assert_never(target)
 
 
-async def _commit(target: CommitReviewTarget, cwd: str) -> ReviewTask:
+async def _commit(target: CommitReviewTarget, git: ConfinedGit) -> ReviewTask:
     given, title = _named("sha", target.sha), (target.title or "").strip()
-    _check_repository(cwd)
-    sha = await _find_commit(given, cwd)
+    _check_repository(git.cwd)
+    try:
+        sha = await _find_commit(given, git)
+    except GitUnavailable:
+        sha = shlex.quote(given)
     if sha is None:
-        raise InvalidInput(f"{_PATH}.sha", f"no commit {given!r} in {cwd}")
+        raise InvalidInput(f"{_PATH}.sha", f"no commit {given!r} in {git.cwd}")
     hint = f"commit {given[:_SHORT]}"
     return ReviewTask(
         f"{hint}: {title}" if title else hint,
@@ -74,38 +76,56 @@ async def _commit(target: CommitReviewTarget, cwd: str) -> ReviewTask:
     )
 
 
-async def _branch(branch: str, cwd: str) -> ReviewTask:
-    _check_repository(cwd)
-    if await _find_commit(branch, cwd) is None:
-        raise InvalidInput(f"{_PATH}.branch", f"no branch {branch!r} in {cwd}")
-    if await _find_commit("HEAD", cwd) is None:
-        raise InvalidInput(_PATH, f"there is no commit to review yet in {cwd}")
-    newest = await _newest(branch, cwd)
-    base = await _git(cwd, "merge-base", "HEAD", newest)
-    if base is None:
-        raise InvalidInput(f"{_PATH}.branch", f"{branch!r} and the current branch share no commit")
+async def _branch(branch: str, git: ConfinedGit) -> ReviewTask:
+    _check_repository(git.cwd)
+    try:
+        base = await _find_base(branch, git)
+    except GitUnavailable:
+        command = f"git merge-base HEAD {shlex.quote(branch)}"
+        differs = f"the commit that `{command}` names"
+        shows = "`git diff` with that commit shows it"
+    else:
+        differs = f"commit {base}"
+        shows = f"`git diff {base}` shows it"
     return ReviewTask(
         f"changes against '{branch}'",
-        f"Review what would be merged into the branch {branch!r}: all that differs from commit "
-        f"{base}, where the current branch left it. `git diff {base}` shows it; files that are "
-        "not tracked yet belong to it too.",
+        f"Review what would be merged into the branch {branch!r}: all that differs from {differs}, "
+        f"where the current branch left it. {shows}; files that are not tracked yet belong to it "
+        "too.",
     )
 
 
-async def _newest(branch: str, cwd: str) -> str:
+async def _find_base(branch: str, git: ConfinedGit) -> str:
+    """Find the commit at which the current branch left another one."""
+    if await _find_commit(branch, git) is None:
+        raise InvalidInput(f"{_PATH}.branch", f"no branch {branch!r} in {git.cwd}")
+    if await _find_commit("HEAD", git) is None:
+        raise InvalidInput(_PATH, f"there is no commit to review yet in {git.cwd}")
+    base = _commit_id(await _ask(git, "merge-base", "HEAD", await _newest(branch, git)))
+    if base is None:
+        raise InvalidInput(f"{_PATH}.branch", f"{branch!r} and the current branch share no commit")
+    return base
+
+
+async def _newest(branch: str, git: ConfinedGit) -> str:
     """The branch, or what it follows on a server if that has gone further."""
     upstream = f"{branch}@{{upstream}}"
-    if await _find_commit(upstream, cwd) is None:
+    if await _find_commit(upstream, git) is None:
         return branch
-    ahead = await _git(cwd, "rev-list", "--count", f"{branch}..{upstream}")
+    ahead = await _ask(git, "rev-list", "--count", f"{branch}..{upstream}")
     return branch if ahead in (None, "0") else upstream
 
 
-async def _find_commit(name: str, cwd: str) -> str | None:
-    found = await _git(
-        cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+async def _find_commit(name: str, git: ConfinedGit) -> str | None:
+    found = await _ask(
+        git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
     )
-    return found or None
+    return _commit_id(found)
+
+
+def _commit_id(output: str | None) -> str | None:
+    """Accept the id of a commit and nothing else: it becomes a part of the prompt."""
+    return output if output is not None and _SHA.fullmatch(output) else None
 
 
 def _given(field: str, value: str) -> str:
@@ -126,40 +146,11 @@ def _check_repository(cwd: str) -> None:
         raise InvalidInput(_PATH, f"{cwd} is not inside a git repository")
 
 
-async def _git(cwd: str, *arguments: str) -> str | None:
-    """What git says, `None` if it knows nothing of the kind.
-
-    Only commands that read: none of them runs a hook or a program that the repository names.
-    """
+async def _ask(git: ConfinedGit, *arguments: str) -> str | None:
+    """Return what git prints, `None` if there is nothing of the kind in the repository."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            "git",
-            *arguments,
-            cwd=cwd,
-            env=_environment(os.environ),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        return await git.ask(*arguments)
+    except TimeoutError:
+        raise InvalidInput(_PATH, f"git {arguments[0]} took too long in {git.cwd}") from None
     except OSError as error:
         raise InvalidInput(_PATH, f"git cannot be run: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(GIT_SECONDS):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        raise InvalidInput(_PATH, f"git {arguments[0]} took too long in {cwd}") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return output.decode("utf-8", "replace").strip() if process.returncode == 0 else None
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: environ[name] for name in _KEPT if name in environ}
-    if "PATH" in kept:
-        # The system's own git comes before one that a command may have put there.
-        folders = [folder for folder in kept["PATH"].split(os.pathsep) if folder.startswith("/")]
-        folders.sort(key=lambda folder: folder not in _SYSTEM)
-        kept["PATH"] = os.pathsep.join(folders)
-    return {**kept, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}

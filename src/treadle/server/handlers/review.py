@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.confined_git import ConfinedGit
 from treadle.engine.forking import fork
 from treadle.engine.guardian import overrule
 from treadle.engine.intake import thread_stored
@@ -39,13 +40,15 @@ async def review_start(
     server = ctx.session.server
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
-    task = await resolve(params.target, settings.cwd)
+    effective = server.configuration.effective(settings.cwd)
+    server.threads.expect_commands()
+    git = ConfinedGit(server.threads.boundary, settings.cwd, effective.command_limits())
+    task = await resolve(params.target, git)
     if params.delivery == "detached":
         thread = await _copy(ctx.session, thread)
         await thread_stored(server.threads, thread)
         ctx.after_reply(partial(introduce, ctx.session, thread))
-    model = server.configuration.effective(settings.cwd).review_model
-    turn, start = begin_review(thread, task, model=model)
+    turn, start = begin_review(thread, task, model=effective.review_model)
     ctx.after_reply(start)
     return ReviewStartResponse(review_thread_id=thread.id, turn=turn)
 
