@@ -30,7 +30,7 @@ from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.support.terminal_text import one_line, prose
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
-_SERVER: Final = [sys.executable, "-m", "treadle", "app-server"]
+_SERVER: Final = [sys.executable, "-P", "-m", "treadle", "app-server"]
 _CONFIG: Final = """\
 sandbox_mode = "workspace-write"
 approval_policy = "on-request"

@@ -139,7 +139,7 @@ def _server(given: Namespace) -> Where:
     if given.server_command is not None:
         return shlex.split(given.server_command)
     settings = (word for each in given.config for word in ("-c", each))
-    return [*find_command("treadle"), *settings]
+    return [*find_command("treadle", workspace=given.cwd), *settings]
 
 
 def _plan(given: Namespace) -> Plan:

@@ -112,7 +112,8 @@ def spawned(
         from treadle.transport.subprocess import spawn
 
         _check_folder(cwd)
-        return spawn(command or find_command(name, environ), cwd=cwd, env=environ)
+        found = command or find_command(name, environ, workspace=cwd)
+        return spawn(found, cwd=cwd, env=environ)
 
     return Connector(dial, can_return=False)
 

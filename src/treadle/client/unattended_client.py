@@ -129,9 +129,10 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
             command = list(where)
         else:
             named = where if isinstance(where, str) else None
-            command = find_command(program or named, environ)
-        merged = [*_MERGED, *rooted(command)] if options.merge_stderr else command
-        return spawn(merged, cwd=cwd, env=environ)
+            command = find_command(program or named, environ, workspace=cwd)
+        if options.merge_stderr:
+            command = [*_MERGED, *rooted(command, cwd=cwd, env=environ)]
+        return spawn(command, cwd=cwd, env=environ)
 
     return Connector(dial, can_return=False)
 

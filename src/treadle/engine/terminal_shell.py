@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from treadle.engine.tools.output import DEFAULT_TOKENS
 from treadle.protocol.base import JsonValue
 from treadle.shell.scripts import program_name, script_of
+from treadle.support.programs import find_on_path
 
 if TYPE_CHECKING:
     from treadle.sandbox.limits import Limits
@@ -92,7 +92,8 @@ def find_shell(name: str) -> str:
         return name
     # The system's own comes before one that a command may have put into a folder of `PATH`.
     usual = os.pathsep.join(_FOLDERS)
-    return shutil.which(base, path=usual) or shutil.which(base) or "/bin/sh"
+    path = os.environ.get("PATH")
+    return find_on_path(base, usual) or find_on_path(base, path) or "/bin/sh"
 
 
 def shell_argv(script: str, *, shell: str | None = None, is_login: bool = True) -> tuple[str, ...]:

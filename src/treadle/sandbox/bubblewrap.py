@@ -21,8 +21,10 @@ from treadle.sandbox.paths import (
     find_program,
     is_out_of_reach,
     is_within,
+    links,
     open_place,
     parents,
+    real,
 )
 from treadle.sandbox.placeholders import Placeholder, take
 from treadle.sandbox.policy import Confinement
@@ -51,10 +53,29 @@ class Unprotectable(Exception):
 
 
 def find_bubblewrap() -> str | None:
-    """Where it is on `PATH`; the system's own comes before what commands may have put there."""
+    """Where it is on `PATH`: the system's own, or another that no command can have put there.
+
+    It runs outside the sandbox, being what makes it.
+    """
     folders = [folder for folder in os.get_exec_path() if folder.startswith("/")]
-    folders.sort(key=lambda folder: folder not in _SYSTEM)
-    return find_program(_PROGRAM, cwd="/", path=os.pathsep.join(folders)) if folders else None
+    for folder in sorted(folders, key=lambda folder: folder not in _SYSTEM):
+        program = find_program(_PROGRAM, cwd="/", path=folder)
+        if program is not None and (folder in _SYSTEM or not _may_be_planted(program)):
+            return program
+    return None
+
+
+def _may_be_planted(program: str) -> bool:
+    """Whether a command of one of the user's servers, past or present, could have made it."""
+    from treadle.sandbox.opened_roots import OpenedRoots
+    from treadle.sandbox.protection import known_homes
+
+    places = (*links(program), real(program))
+    folders = {str(Path(place).parent) for place in places}
+    return any(
+        any(map(opened.may_have_made, places)) or any(map(opened.may_have_filled, folders))
+        for opened in map(OpenedRoots, map(Path, known_homes()))
+    )
 
 
 @dataclass(frozen=True, slots=True)

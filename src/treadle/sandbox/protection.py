@@ -185,17 +185,22 @@ def server_protection(
     from treadle.sandbox.bubblewrap import find_bubblewrap
     from treadle.support.listeners import OWN_LISTENERS
 
-    named = [environ[name] for name in _HOME_VARIABLES if environ.get(name)]
-    usual = [os.path.expanduser(path) for path in _HOMES]
     closed, reserved = code_paths()
     program = find_bubblewrap()
     return Protection(
-        homes=[os.path.abspath(path) for path in (home, *named, *usual)],  # noqa: PTH100 - text
+        homes=[os.path.abspath(home), *known_homes(environ)],  # noqa: PTH100 - text
         closed=[*folders, *closed, *([program] if program else [])],
         reserved=reserved,
         trusted=trusted,
         sockets=lambda: OWN_LISTENERS.paths,
     )
+
+
+def known_homes(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The homes that servers of this user have: those that variables name, and the usual ones."""
+    named = [environ[name] for name in _HOME_VARIABLES if environ.get(name)]
+    usual = [os.path.expanduser(path) for path in _HOMES]
+    return [os.path.abspath(path) for path in (*named, *usual)]  # noqa: PTH100 - text
 
 
 def code_paths() -> tuple[list[str], list[str]]:

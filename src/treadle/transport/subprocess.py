@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from treadle.rpc.framing import Frame, LineSplitter
+from treadle.support.programs import find_on_path
 from treadle.transport.base import TransportError
 from treadle.transport.descriptors import PolledReader, reopen
 from treadle.transport.stdio import LineTransport
@@ -95,14 +97,15 @@ def spawn(
 ) -> SubprocessTransport:
     """Start a program that speaks the protocol on its stdin and stdout.
 
-    A path to it begins where we are, not in `cwd`, which may be a folder that others write to.
+    A path to it begins where we are, not in `cwd`, which may be a folder that others write to; a
+    name is searched for in the folders of `PATH` outside `cwd` first.
 
     Raises:
         TransportError: it could not be started.
     """
     try:
         process = subprocess.Popen(
-            rooted(command),
+            rooted(command, cwd=cwd, env=env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -123,10 +126,25 @@ def spawn(
     return SubprocessTransport(process, lines)
 
 
-def rooted(command: Sequence[str]) -> list[str]:
-    """The same command from any folder."""
+def rooted(
+    command: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The same command from any folder, its program by its path.
+
+    Raises:
+        TransportError: no folder of `PATH` has it.
+    """
     program, *rest = command
-    return [os.path.abspath(program) if os.sep in program else program, *rest]  # noqa: PTH100 - links stay
+    if os.sep in program:
+        return [os.path.abspath(program), *rest]  # noqa: PTH100 - links stay
+    path = (os.environ if env is None else env).get("PATH")
+    found = find_on_path(program, path, workspace=None if cwd is None else os.fspath(cwd))
+    if found is None:
+        raise TransportError(f"could not start {program!r}: {os.strerror(errno.ENOENT)}")
+    return [found, *rest]
 
 
 class _Tail:

@@ -224,10 +224,13 @@ class Host:
 
         async def dial(_tasks: Nursery) -> Transport:
             given = config.codex_bin
-            command = find_command(given, environ) if isinstance(given, str) else list(given)
+            cwd = config.cwd or str(Path.cwd())
+            if isinstance(given, str):
+                command = find_command(given, environ, workspace=cwd)
+            else:
+                command = list(given)
             if isinstance(config.auth_mode, ApiKeyAuth):
                 command += IN_MEMORY
-            cwd = config.cwd or str(Path.cwd())
             self._transport = spawn(command, cwd=cwd, env=environ)
             return self._transport
 

@@ -28,6 +28,7 @@ from treadle.engine.mcp.config import ServerConfig
 from treadle.engine.mcp.notes import Notes
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
+from treadle.support.programs import find_on_path
 
 Incoming = SessionMessage | Exception
 Reading = MemoryObjectReceiveStream[Incoming]
@@ -53,7 +54,7 @@ async def over_stdio(
     env = config.environment(environ)
     lines = _Lines(notes)
     process = lines.process = await Process.start(
-        [_program(config, env), *config.args],
+        [_program(config, env, cwd), *config.args],
         cwd=_folder(config, cwd),
         env=env,
         confinement=UNRESTRICTED,
@@ -178,9 +179,12 @@ async def _leave(process: Process) -> None:
                 os.kill(process.pid, word)
 
 
-def _program(config: ServerConfig, env: Mapping[str, str]) -> str:
+def _program(config: ServerConfig, env: Mapping[str, str], workspace: str) -> str:
     command = config.command or ""
-    found = shutil.which(command, path=env.get("PATH", os.defpath))
+    if os.sep in command:
+        found = shutil.which(command)
+    else:
+        found = find_on_path(command, env.get("PATH"), workspace=workspace)
     if found is None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), command)
     return found

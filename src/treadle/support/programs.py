@@ -1,0 +1,25 @@
+"""Finds programs to run outside any sandbox, where no workspace can put one in their place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+
+def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -> str | None:
+    """Find a program by its name in the folders of a `PATH`; `None` if there is none.
+
+    A relative or empty folder depends on where a program runs, and is left out. Folders inside the
+    workspace come last: commands can write there, and a name that the user knows must not lead to
+    their program.
+    """
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    known = [folder for folder in folders if folder.startswith("/")]
+    if workspace is not None:
+        top = os.path.realpath(workspace)
+        known.sort(key=lambda folder: _is_inside(os.path.realpath(folder), top))
+    return shutil.which(name, path=os.pathsep.join(known)) if known else None
+
+
+def _is_inside(path: str, top: str) -> bool:
+    return path == top or path.startswith(top.rstrip("/") + "/")

@@ -1,0 +1,106 @@
+"""Programs that are searched for by name are not those that a workspace offers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import environment
+from tests.harness.ticks import wait_for_tick
+from tests.sandbox.commands import names
+from treadle.client.async_client import AsyncClient
+from treadle.client.errors import ServerUnavailable
+from treadle.client.find import find_command
+from treadle.client.unattended import ServerNotFound, Session, SessionOptions
+from treadle.sandbox.bubblewrap import find_bubblewrap
+from treadle.sandbox.opened_roots import OpenedRoots
+from treadle.support.programs import find_on_path
+
+
+@pytest.fixture
+def outside(home: Path) -> Path:
+    """Return a folder in which programs of the workspace leave a trace if they run."""
+    folder = home.parent / "outside"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def workspace(home: Path) -> Path:
+    folder = home.parent / "workspace"
+    folder.mkdir()
+    return folder
+
+
+def program(folder: Path, name: str, trace: Path | None = None) -> str:
+    """Write a program that leaves a trace."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n" if trace is None else f"#!/bin/sh\ntouch {trace}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("path", [".", "", "bin", ".:bin:"])
+@pytest.mark.parametrize("merges", [True, False])
+async def test_relative_folders_of_the_path_are_not_searched(
+    workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, path: str, merges: bool
+) -> None:
+    for folder in (workspace, workspace / "bin"):
+        program(folder, "server", outside / "sprung")
+    monkeypatch.chdir(workspace)
+    env = {"PATH": path}
+    for where in ("server", ["server", "app-server"]):
+        with pytest.raises(ServerUnavailable):
+            await AsyncClient(where, cwd=str(workspace), env=env).connect()
+        options = SessionOptions(cwd=workspace, server=where, env=env, merge_stderr=merges)
+        with pytest.raises(ServerNotFound):
+            await Session(options).start()
+    assert names(outside) == []
+
+
+def test_program_of_the_workspace_does_not_take_the_place_of_another(
+    workspace: Path, outside: Path
+) -> None:
+    inside, other = workspace / "venv" / "bin", outside / "bin"
+    planted, known = program(inside, "codex"), program(other, "codex")
+    (outside / "link").symlink_to(inside)
+    path = f"{inside}:{outside}/link:{other}"
+    found = find_command("codex", {"PATH": path}, workspace=str(workspace))
+    assert found == [known, "app-server"]
+    # Whoever works in a folder may have installed a program there, and only there.
+    assert find_on_path("codex", str(inside), workspace=str(workspace)) == planted
+
+
+def test_module_of_the_workspace_is_not_taken_for_the_server(
+    home: Path, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.client.find._find", lambda *_: None)
+    (workspace / "treadle.py").write_text(f"open({str(outside / 'sprung')!r}, 'w')\n")
+    command = find_command("treadle")
+    assert command[0] == sys.executable
+    done = subprocess.run(
+        [*command, "--help"], cwd=workspace, env=environment(home), capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert names(outside) == []
+
+
+@pytest.mark.parametrize("place", ["tools", "link"])
+def test_bubblewrap_that_a_command_may_have_planted_is_not_used(
+    home: Path, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A machine without the program finds the one that an earlier command left on the path."""
+    OpenedRoots(home).add([str(workspace)])
+    wait_for_tick(home.parent)
+    program(workspace / "tools", "bwrap", outside / "sprung")
+    (workspace / "link").symlink_to(workspace / "tools")
+    monkeypatch.setenv("PATH", f"{workspace}/{place}")
+    assert find_bubblewrap() is None
+    known = program(outside / "bin", "bwrap")
+    monkeypatch.setenv("PATH", os.pathsep.join([f"{workspace}/{place}", f"{outside}/bin"]))
+    assert find_bubblewrap() == known
