@@ -91,9 +91,12 @@ async def test_a_half_open_line_says_nothing_more(wire: Wire, before_head: bool,
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_line_of_32_mib_arrives(wire: Wire) -> None:
+async def test_a_line_of_32_mib_is_refused_and_one_of_1_mib_arrives(wire: Wire) -> None:
     async with hostile.huge_line() as provider:
-        assert len(message_of(await ask(provider, wire))) == hostile.HUGE_BYTES
+        error, _ = await fails(provider, wire)
+    assert "an event of the stream has more than" in error.message
+    async with hostile.huge_line(1024 * 1024) as provider:
+        assert len(message_of(await ask(provider, wire))) == 1024 * 1024
 
 
 @pytest.mark.parametrize("wire", WIRES)
