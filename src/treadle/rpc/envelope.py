@@ -6,15 +6,15 @@ answered becomes `Malformed`, never an exception.
 
 from __future__ import annotations
 
-import json
-from typing import Final, TypeAlias, TypeGuard
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from treadle.protocol.base import JsonValue
 from treadle.rpc.errors import ErrorObject
-from treadle.rpc.framing import HEAD_BYTES, Frame, Oversized
+from treadle.rpc.framing import Frame, Oversized
+from treadle.support.json_members import UNREADABLE, is_id, is_text, naming_members
 from treadle.support.json_text import (
     MAX_CONTAINERS,
     MAX_NESTING,
@@ -81,15 +81,6 @@ class _Envelope(msgspec.Struct):
     seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
 
 
-class _Members(msgspec.Struct):
-    """The members that show what a frame was meant to be, of any shape."""
-
-    id: Raw | UnsetType = UNSET
-    method: Raw | UnsetType = UNSET
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
 class _CallOut(msgspec.Struct, omit_defaults=True):
     method: str
     id: Id
@@ -114,10 +105,7 @@ class _FailureOut(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(_Envelope)
-_member_decoder: Final = msgspec.json.Decoder(_Members)
 _NULL: Final = Raw(b"null")
-_UNREADABLE: Final = object()
-"""Stands for a member that is cut off, or for a text that cannot be written."""
 
 
 def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
@@ -186,69 +174,14 @@ def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
 
     The sender of a broken request gets an error, and so does the one who waits for a broken answer.
     """
-    members = _members(frame)
+    members = naming_members(frame)
     id_, method = members.get("id"), members.get("method")
     is_answer = "result" in members or "error" in members
-    if not _is_id(id_):
-        is_text = id_ is _UNREADABLE or isinstance(id_, str)
-        return Malformed(reason, is_unnamed=is_text and not is_answer)
+    if not is_id(id_):
+        is_string = id_ is UNREADABLE or isinstance(id_, str)
+        return Malformed(reason, is_unnamed=is_string and not is_answer)
     if "method" in members:
-        return Malformed(reason, id_, method if _is_text(method) else None)
+        return Malformed(reason, id_, method if is_text(method) else None)
     if is_answer:
         return Failure(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
     return Malformed(reason)
-
-
-def _members(frame: bytes) -> dict[str, JsonValue]:
-    """Read what names a request: in the whole frame, else in its first bytes."""
-    try:
-        found = msgspec.structs.asdict(_member_decoder.decode(frame))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError):
-        return _leading_members(frame[:HEAD_BYTES])
-    return {name: _scalar(raw) for name, raw in found.items() if raw is not UNSET}
-
-
-def _scalar(raw: Raw) -> JsonValue:
-    """Decode a string or a number; anything else can name nothing and may be large."""
-    text = bytes(raw)
-    if text[:1] not in b'"-0123456789':
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _UNREADABLE if text[:1] == b'"' else None
-
-
-def _is_id(value: JsonValue) -> TypeGuard[Id]:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number or _is_text(value)
-
-
-def _is_text(value: JsonValue) -> bool:
-    """Whether this is a string that can be written back: half a surrogate pair cannot."""
-    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
-
-
-def _leading_members(head: bytes) -> dict[str, JsonValue]:
-    """Read the members of a JSON object up to where the text was cut off."""
-    text = head.decode("utf-8", "surrogateescape").lstrip()
-    members: dict[str, JsonValue] = {}
-    read = json.JSONDecoder().raw_decode
-    position = 1
-    try:
-        while text[position - 1] in "{,":
-            key, position = read(text, _skip_space(text, position))
-            position = _skip_space(text, position) + 1  # the colon
-            members[key] = _UNREADABLE  # unless the text goes on to its end
-            value, position = read(text, _skip_space(text, position))
-            members[key] = value
-            position = _skip_space(text, position) + 1
-    except (ValueError, IndexError, TypeError, RecursionError):
-        pass  # the cut: what was read before it stands
-    return members
-
-
-def _skip_space(text: str, position: int) -> int:
-    while text[position] in " \t\r\n":
-        position += 1
-    return position

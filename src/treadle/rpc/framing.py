@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from treadle.support import json_members
+
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-HEAD_BYTES: Final = 4096
+HEAD_BYTES: Final = json_members.HEAD_BYTES
 _BLANK: Final = (b"", b"\r")
 
 

@@ -6,21 +6,31 @@ from typing import Final
 
 import msgspec
 
-from treadle.engine.tools.output import DEFAULT_TOKENS, tokens, truncate
+from treadle.engine.tools.output import DEFAULT_TOKENS, MAX_KEPT_BYTES, tokens, truncate
 from treadle.engine.tools.registry import Output
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpToolCallResult
+
+MAX_PARTS: Final = 1_000
+"""How many parts of a result are kept."""
 
 _NO_AUDIO: Final = "<audio content omitted because you do not support audio input>"
 
 
 def result_of(raw: dict[str, JsonValue]) -> McpToolCallResult:
-    """The result as clients are told it; what it says of failing is the status of the item."""
-    return McpToolCallResult(
-        content=_content(raw),
-        meta=raw.get("_meta"),
-        structured_content=raw.get("structuredContent"),
-    )
+    """The result as clients are told it; what it says of failing is the status of the item.
+
+    Of its texts as much is kept as of the output of a command. Structured content of more than that
+    cannot be cut: clients get as much of it as a text.
+    """
+    structured = raw.get("structuredContent")
+    content = _cut_texts(_content(raw), tokens(MAX_KEPT_BYTES))
+    if structured is not None:
+        text = msgspec.json.encode(structured)
+        if len(text) > MAX_KEPT_BYTES:
+            cut = truncate(text.decode(), tokens(MAX_KEPT_BYTES))
+            content, structured = [_text_block(cut)], None
+    return McpToolCallResult(content=content, meta=raw.get("_meta"), structured_content=structured)
 
 
 def output_of(raw: dict[str, JsonValue], seconds: float) -> Output:
@@ -49,7 +59,22 @@ def _header(seconds: float) -> str:
 
 def _content(raw: dict[str, JsonValue]) -> list[JsonValue]:
     blocks = raw.get("content") or []
-    return [_text_block(_NO_AUDIO) if _is(block, "audio") else block for block in blocks]
+    kept = [_text_block(_NO_AUDIO) if _is(each, "audio") else each for each in blocks[:MAX_PARTS]]
+    if len(blocks) > MAX_PARTS:
+        kept.append(_text_block(f"... {len(blocks) - MAX_PARTS} parts omitted ..."))
+    return kept
+
+
+def _cut_texts(blocks: list[JsonValue], room: int) -> list[JsonValue]:
+    cut: list[JsonValue] = []
+    for block in blocks:
+        if _is(block, "text"):
+            text = truncate(str(block.get("text")), room)
+            room -= tokens(len(text))
+            cut.append({**block, "text": text})
+        else:
+            cut.append(block)
+    return cut
 
 
 def _part(block: JsonValue, room: int) -> dict[str, JsonValue]:

@@ -17,7 +17,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
+from treadle.engine.mcp.limits import GARBLED, MAX_QUESTIONS, is_ours
 from treadle.engine.mcp.notes import Notes
+from treadle.engine.mcp.questions import CallTime
 from treadle.engine.mcp.server import (
     CLOSE_SECONDS,
     Ask,
@@ -28,7 +30,6 @@ from treadle.engine.mcp.server import (
     list_all,
 )
 from treadle.engine.mcp.transport import (
-    GARBLED,
     NO_MESSAGE,
     Watched,
     briefly,
@@ -41,6 +42,9 @@ from treadle.support.secrets import secrets_of_environment
 if TYPE_CHECKING:
     import httpx2
 
+TOO_MANY_QUESTIONS: Final = f"more than {MAX_QUESTIONS} questions in one call"
+# Made whenever the server says so: its questions meanwhile belong to no call of the user.
+_LIST_TOOLS: Final = "tools/list"
 CLIENT: Final = types.Implementation(name="treadle-mcp-client", title="Treadle", version="1")
 
 logger = logging.getLogger(__name__)
@@ -79,8 +83,10 @@ class Session:
         self._client: ClientSession | None = None
         self._over = asyncio.Event()
         self._has_news = asyncio.Event()
-        # Calls whose time stands still while the user answers a question of theirs.
-        self._limits: set[asyncio.Timeout] = set()
+        # The calls under way; their time stands still while the user answers a question.
+        self._calls: set[CallTime] = set()
+        # Questions since the last call that came while no call was under way.
+        self._stray_questions = 0
 
     async def live(
         self,
@@ -139,34 +145,40 @@ class Session:
             raise McpError(words, code=error.code, is_lost=error.is_lost) from None
 
     async def _ask(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
-        seconds = self._config.tool_seconds
-        limit = asyncio.timeout(seconds)
-        if not self._limits:
+        call = CallTime(self._config.tool_seconds, may_ask=method != _LIST_TOOLS)
+        if not self._calls:
             self.notes.is_garbled = False
+        if method != _LIST_TOOLS:
+            self._stray_questions = 0
         try:
-            async with limit:
-                self._limits.add(limit)
+            async with call.limit:
+                self._calls.add(call)
                 return await self._send(method, params, told)
         except TimeoutError as error:
-            limit_words = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
-            words = f"timed out awaiting {method} after {limit_words}"
-            if self.notes.is_garbled:
-                words += f"; meanwhile {NO_MESSAGE}"
-            raise McpError(words) from error
+            raise McpError(self._overdue(method, call)) from error
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 self.end()
                 raise McpError(self._lost(), is_lost=True) from error
+            if is_ours(error.message):
+                raise McpError(f"the answer to {method} {error.message}") from error
             # Over HTTP the SDK calls it so, with all that it had expected instead.
-            is_unread = error.code == types.PARSE_ERROR and self._config.url is not None
-            if is_unread or error.message == GARBLED:
+            if error.code == types.PARSE_ERROR and self._config.url is not None:
                 raise McpError(f"the answer to {method} {GARBLED}") from error
             raise McpError(error.message, code=error.code) from error
         except (ValidationError, ValueError) as error:
             words = f"the answer to {method} {GARBLED}: {briefly(error)}"
             raise McpError(words) from error
         finally:
-            self._limits.discard(limit)
+            self._calls.discard(call)
+
+    def _overdue(self, method: str, call: CallTime) -> str:
+        if call.has_too_many_questions:
+            return f"the MCP server asked more than {MAX_QUESTIONS} questions during {method}"
+        seconds = self._config.tool_seconds
+        limit = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+        words = f"timed out awaiting {method} after {limit}"
+        return f"{words}; meanwhile {NO_MESSAGE}" if self.notes.is_garbled else words
 
     def _lost(self) -> str:
         words = f"the MCP server '{self.name}' ended before it answered"
@@ -253,7 +265,7 @@ class Session:
 
     async def _list_tools(self, ask: Ask) -> None:
         if "tools" in (self.about.get("capabilities") or {}):
-            tools = await list_all(ask, "tools/list", "tools")
+            tools = await list_all(ask, _LIST_TOOLS, "tools")
             self.tools = {str(tool["name"]): tool for tool in tools}
 
     async def _hear(self, message: IncomingMessage) -> None:
@@ -265,16 +277,26 @@ class Session:
         context: ClientRequestContext,  # noqa: ARG002 - the SDK gives it by name
         params: types.ElicitRequestParams,
     ) -> types.ElicitResult | types.ErrorData:
-        """Pass a question on; the calls of this server have all the time that the answer takes."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        left = {limit: (limit.when() or now) - now for limit in self._limits if limit.when()}
-        for limit in left:
-            limit.reschedule(None)
+        """Pass a question on; the time of the server's calls stands still until it is answered."""
+        if not self._may_ask():
+            return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_MANY_QUESTIONS)
+        # The protocol does not say which call asks, so that each of them may be waiting.
+        waiting = list(self._calls)
+        for call in waiting:
+            call.pause()
         try:
             asked = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
             answer = await self._setting.elicit(asked)
             return types.ElicitResult.model_validate(answer)
         finally:
-            for limit in left.keys() & self._limits:
-                limit.reschedule(loop.time() + left[limit])
+            for call in waiting:
+                call.resume()
+
+    def _may_ask(self) -> bool:
+        """Count a question; the calls that it is one too many for fail."""
+        asking = [call for call in self._calls if call.may_ask]
+        if not asking:
+            self._stray_questions += 1
+            return self._stray_questions <= MAX_QUESTIONS
+        allowed = [call.count_question() for call in asking]
+        return all(allowed)

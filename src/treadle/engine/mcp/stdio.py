@@ -25,15 +25,25 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from treadle.engine.mcp.config import ServerConfig
+from treadle.engine.mcp.limits import (
+    GARBLED,
+    LONG_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_WORKERS,
+    fault_of,
+    refusal,
+)
 from treadle.engine.mcp.notes import Notes
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
 from treadle.support.programs import find_on_path
+from treadle.support.workers import Workers
 
 Incoming = SessionMessage | Exception
 Reading = MemoryObjectReceiveStream[Incoming]
 Writing = MemoryObjectSendStream[SessionMessage]
 
+# The rest of a line that is too long for a message is skipped, but not without end.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING_LINES: Final = 64
 # A server that talks but never makes sense is given up.
@@ -83,16 +93,20 @@ async def over_stdio(
 
 
 class _Lines:
-    """Cuts lines out of what a server writes, and lets it wait when nobody reads them."""
+    """Cuts lines out of what a server writes, and pauses it while many wait to be read."""
 
     def __init__(self, notes: Notes) -> None:
         self.process: Process | None = None
         self._notes = notes
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._parts: list[bytes] = []
         self._length = 0
+        # The line is longer than a message may be: its beginning was passed on.
+        self._is_skipping = False
         self._is_over = False
         self._news = asyncio.Event()
+        self._workers = Workers("mcp message", MAX_WORKERS)
 
     def take(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         """Take a piece of output."""
@@ -101,16 +115,36 @@ class _Lines:
             return
         *whole, rest = data.split(b"\n")
         for line in whole:
-            self._waiting.append(b"".join([*self._parts, line]))
-            self._parts, self._length = [], 0
-        self._parts.append(rest)
-        self._length += len(rest)
-        if self._length > MAX_LINE_BYTES:
-            self._notes.is_garbled = True
-            self.end()
-        if len(self._waiting) > MAX_WAITING_LINES and self.process is not None:
+            self._extend(line)
+            self._end_line()
+        self._extend(rest)
+        is_full = self._waiting_bytes > MAX_MESSAGE_BYTES or len(self._waiting) > MAX_WAITING_LINES
+        if is_full and self.process is not None:
             self.process.pause()
         self._news.set()
+
+    def _extend(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._is_skipping:
+            if self._length > MAX_LINE_BYTES:
+                self._notes.is_garbled = True
+                self.end()
+            return
+        self._parts.append(part)
+        if self._length > MAX_MESSAGE_BYTES:
+            # Passed on at once: a line without an end must not delay the error of its request.
+            self._pass_line()
+            self._is_skipping = True
+
+    def _end_line(self) -> None:
+        if not self._is_skipping:
+            self._pass_line()
+        self._is_skipping, self._length = False, 0
+
+    def _pass_line(self) -> None:
+        self._waiting.append(b"".join(self._parts))
+        self._waiting_bytes += self._length
+        self._parts = []
 
     def end(self) -> None:
         """There will be no more."""
@@ -131,20 +165,37 @@ class _Lines:
                         self._news.clear()
                         await self._news.wait()
                         continue
-                    message = _parse(self._waiting.popleft())
+                    message = await self._next()
                     if message is None:
                         continue
                     unreadable = unreadable + 1 if isinstance(message, Exception) else 0
                     await heard.send(message)
 
+    async def _next(self) -> Incoming | None:
+        line = self._waiting.popleft()
+        self._waiting_bytes -= len(line)
+        if len(line) > LONG_MESSAGE_BYTES:
+            return await self._workers.run(_parse, line)
+        return _parse(line)
+
 
 def _parse(line: bytes) -> Incoming | None:
+    """Decode one line; an answer that cannot be read is an error of its request."""
     if not line.strip():
         return None
+    fault = fault_of(line)
+    if fault is not None:
+        error = refusal(fault, line)
+        return ValueError(fault) if error is None else _decode(error)
     try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        return error
+        return _decode(line)
+    except ValueError as fault_in_json:
+        error = refusal(GARBLED, line)
+        return fault_in_json if error is None else _decode(error)
+
+
+def _decode(line: bytes) -> SessionMessage:
+    return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
 async def _write(process: Process, said: MemoryObjectReceiveStream[SessionMessage]) -> None:

@@ -18,6 +18,8 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
+from treadle.engine.mcp.http_bodies import UNCOMPRESSED, Bodies
+from treadle.engine.mcp.limits import GARBLED, MAX_MESSAGE_BYTES
 from treadle.engine.mcp.notes import Notes
 from treadle.engine.mcp.requests import learns, words_of
 from treadle.engine.mcp.server import McpError
@@ -25,9 +27,7 @@ from treadle.engine.mcp.stdio import Incoming, over_stdio
 from treadle.support.urls import without_secrets
 
 CONNECT_SECONDS: Final = 30.0
-MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 _SESSION: Final = "mcp-session-id"
-GARBLED: Final = "does not fit the protocol"
 NO_MESSAGE: Final = "the server wrote what is no message of the protocol"
 
 Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
@@ -55,7 +55,10 @@ async def _over_http(
     auth: httpx2.Auth | None,
     notes: Notes,
 ) -> AsyncIterator[Streams]:
+    bodies = Bodies()
+
     async def look(response: httpx2.Response) -> None:
+        bodies.bound(response)
         notes.needs_login = response.status_code == httpx2.codes.UNAUTHORIZED
         if response.status_code == httpx2.codes.NOT_FOUND and _SESSION in response.request.headers:
             notes.is_forgotten = True
@@ -63,7 +66,7 @@ async def _over_http(
     headers = config.headers(environ)
     async with (
         httpx2.AsyncClient(
-            headers=headers,
+            headers={**UNCOMPRESSED, **headers},
             # How long an answer may take is for the caller to say.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             auth=auth,
@@ -72,7 +75,10 @@ async def _over_http(
             event_hooks={"request": [learns(notes.secrets, headers)], "response": [look]},
         ) as client,
         streamable_http_client(
-            url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES
+            # More than the limit for a message, which comes first and ends no connection.
+            url,
+            http_client=client,
+            max_sse_event_size=2 * MAX_MESSAGE_BYTES,
         ) as streams,
     ):
         yield streams

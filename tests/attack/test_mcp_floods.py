@@ -1,0 +1,242 @@
+"""An MCP server that answers too much, or what cannot be read, fails its call and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.harness.mcp import ROOT, call, item_of, settled, table, text_of
+from tests.harness.model_server import calls
+from tests.harness.questions import answer, question
+from tests.harness.threads import Client, Stage, params_of
+from treadle.engine.mcp import stdio
+from treadle.engine.mcp.content import MAX_PARTS
+from treadle.engine.mcp.limits import (
+    LONG_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_QUESTIONS,
+    MAX_VALUES,
+)
+from treadle.engine.tools.output import MAX_KEPT_BYTES
+from treadle.protocol.base import JsonValue
+from treadle.support.json_text import MAX_NESTING
+
+FLOOD = str(ROOT / "tests" / "harness" / "mcp_flood.py")
+ASK = "mcpServer/elicitation/request"
+# A call that waits for its timeout does not end within the time of a test.
+FOR_EVER: JsonValue = {"startup_timeout_sec": 25, "tool_timeout_sec": 600}
+TOO_LONG = f"exceeds a limit: it has more than {MAX_MESSAGE_BYTES} bytes"
+MIB = 1024 * 1024
+
+
+async def ready(stage: Stage, name: str = "flood", **server: JsonValue) -> tuple[Client, str]:
+    """Start a thread with one MCP server, which is ready."""
+    given = server or {"command": sys.executable, "args": [FLOOD]}
+    stage.configure(table(name, **given, **FOR_EVER))
+    client = await stage.client()
+    thread_id = await client.start(approvalPolicy="on-request")
+    assert (await settled(client, name))[name]["error"] is None
+    return client, thread_id
+
+
+async def process_of(stage: Stage, client: Client, thread_id: str) -> str:
+    """Call the ordinary tool; returns what it says about its process."""
+    item, output = await call(stage.model, client, thread_id, "mcp__flood__echo")
+    assert item["status"] == "completed"
+    return text_of(output)
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        ("large", TOO_LONG),
+        ("values", f"exceeds a limit: it has more than {MAX_VALUES} values"),
+        ("nested", f"exceeds a limit: it is nested deeper than {MAX_NESTING} levels"),
+        ("surrogate", "does not fit the protocol"),
+        ("digits", "does not fit the protocol"),
+    ],
+)
+async def test_an_answer_that_is_not_decoded_fails_its_call_and_the_server_stays(
+    stage: Stage, tool: str, reason: str
+) -> None:
+    client, thread_id = await ready(stage)
+    before = await process_of(stage, client, thread_id)
+    item, output = await call(stage.model, client, thread_id, f"mcp__flood__{tool}")
+
+    assert item["status"] == "failed"
+    assert item["error"]["message"].endswith(f"the answer to tools/call {reason}")
+    assert text_of(output) == item["error"]["message"]
+    assert await process_of(stage, client, thread_id) == before
+
+
+async def test_a_line_without_end_ends_its_server_and_the_next_call_starts_another(
+    stage: Stage,
+) -> None:
+    client, thread_id = await ready(stage)
+    before = await process_of(stage, client, thread_id)
+    item, _output = await call(stage.model, client, thread_id, "mcp__flood__endless")
+
+    assert item["status"] == "failed"
+    assert await process_of(stage, client, thread_id) != before
+
+
+async def test_brackets_and_commas_in_a_text_do_not_count_as_values(stage: Stage) -> None:
+    client, thread_id = await ready(stage)
+    item, _output = await call(stage.model, client, thread_id, "mcp__flood__marks")
+
+    assert item["result"]["content"][0]["text"] == "[{,}]" * 100_000
+
+
+async def test_clients_and_the_model_get_the_first_parts_of_a_result_with_many(
+    stage: Stage,
+) -> None:
+    client, thread_id = await ready(stage)
+    item, output = await call(stage.model, client, thread_id, "mcp__flood__parts")
+    omitted = f"... {1_500 - MAX_PARTS} parts omitted ..."
+
+    texts = [part["text"] for part in item["result"]["content"]]
+    assert texts == ["x"] * MAX_PARTS + [omitted]
+    assert [part["text"] for part in output[1:]] == texts
+
+
+@pytest.mark.parametrize("tool", ["long", "long_structure"])
+async def test_clients_get_as_much_of_a_result_as_of_the_output_of_a_command(
+    stage: Stage, tool: str
+) -> None:
+    client, thread_id = await ready(stage)
+    item, output = await call(stage.model, client, thread_id, f"mcp__flood__{tool}")
+
+    [part] = item["result"]["content"]
+    assert MAX_KEPT_BYTES < len(part["text"]) < MAX_KEPT_BYTES + 100
+    assert "tokens truncated" in part["text"]
+    assert item["result"]["structuredContent"] is None
+    assert len(json.dumps(output)) < 50_000
+
+
+async def test_long_messages_are_decoded_off_the_event_loop_and_stay_in_order(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[bool] = []
+    parse = stdio._parse  # noqa: SLF001 - the step that looks at every byte of a message
+
+    def noted(line: bytes) -> stdio.Incoming | None:
+        if len(line) > LONG_MESSAGE_BYTES:
+            on_loop.append(threading.current_thread() is threading.main_thread())
+        return parse(line)
+
+    monkeypatch.setattr(stdio, "_parse", noted)
+    client, thread_id = await ready(stage)
+    stage.model.plays(calls("mcp__flood__progress", {}))
+    sent = await client.run(thread_id)
+
+    told = [each["message"][:6] for each in params_of(sent, "item/mcpToolCall/progress")]
+    assert told == ["xxxxxx", "second", "yyyyyy", "fourth"]
+    assert on_loop == [False, False]
+    assert item_of(sent)["status"] == "completed"
+
+
+@pytest.mark.parametrize("tool", ["ask", "ask_at_once"])
+async def test_a_call_with_too_many_questions_fails(stage: Stage, tool: str) -> None:
+    client, thread_id = await ready(stage)
+    stage.model.plays(calls(f"mcp__flood__{tool}", {}))
+    turn_id = await client.begin(thread_id)
+    for _question in range(MAX_QUESTIONS):
+        await answer(client, await question(client, ASK), {"action": "decline"})
+    sent = await client.end_of(turn_id)
+
+    why = f"the MCP server asked more than {MAX_QUESTIONS} questions during tools/call"
+    assert item_of(sent)["error"]["message"].endswith(why)
+    assert sent[-1]["params"]["turn"]["status"] == "completed"
+
+
+Body = Callable[[int], web.Response]
+
+
+def text_body(id_: int, size: int) -> bytes:
+    """Return an answer with a text of so many bytes."""
+    result = {"content": [{"type": "text", "text": "x" * size}]}
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
+
+
+def as_json(id_: int) -> web.Response:
+    return web.Response(body=text_body(id_, 17 * MIB), content_type="application/json")
+
+
+def as_event(id_: int) -> web.Response:
+    body = b"event: message\r\ndata: " + text_body(id_, 17 * MIB) + b"\r\n\r\n"
+    return web.Response(body=body, content_type="text/event-stream")
+
+
+def as_lines(id_: int) -> web.Response:
+    body = b"data: " + text_body(id_, 1)[:-1] + b"\ndata:" * 20_000 + b"}\n\n"
+    return web.Response(body=body, content_type="text/event-stream")
+
+
+def as_values(id_: int) -> web.Response:
+    result = {"content": [], "structuredContent": {"a": [[]] * (MAX_VALUES + 1)}}
+    body = json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
+    return web.Response(body=b"data: " + body + b"\n\n", content_type="text/event-stream")
+
+
+def as_gzip(id_: int) -> web.Response:
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    return web.Response(body=gzip.compress(text_body(id_, 100 * MIB), 1), headers=headers)
+
+
+@asynccontextmanager
+async def web_server(body: Body, encodings: list[str | None]) -> AsyncIterator[str]:
+    """Serve an MCP server whose tool `bad` answers with this body; gives its address."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+    about["serverInfo"] = {"name": "flood", "version": "1"}
+    form, reads = {"type": "object"}, {"readOnlyHint": True}
+    tools = [{"name": n, "inputSchema": form, "annotations": reads} for n in ("bad", "echo")]
+    good = {"content": [{"type": "text", "text": "process 1"}]}
+    results: dict[str, JsonValue] = {"initialize": about, "tools/list": {"tools": tools}}
+
+    async def serve(request: web.Request) -> web.Response:
+        encodings.append(request.headers.get("accept-encoding"))
+        asked = json.loads(await request.read() or "{}")
+        if "id" not in asked:
+            return web.Response(status=202 if asked else 405)
+        if asked.get("params", {}).get("name") == "bad":
+            return body(asked["id"])
+        result = results.get(asked["method"], good)
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", serve)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/mcp"))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (as_json, TOO_LONG),
+        (as_event, TOO_LONG),
+        (as_lines, "exceeds a limit: its event has more than 10000 lines"),
+        (as_values, f"exceeds a limit: it has more than {MAX_VALUES} values"),
+        (as_gzip, "does not fit the protocol: it is compressed, which was not asked for"),
+    ],
+)
+async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays(
+    stage: Stage, body: Body, reason: str
+) -> None:
+    encodings: list[str | None] = []
+    async with web_server(body, encodings) as url:
+        client, thread_id = await ready(stage, url=url)
+        item, _output = await call(stage.model, client, thread_id, "mcp__flood__bad")
+        after = await process_of(stage, client, thread_id)
+
+    assert item["status"] == "failed"
+    assert item["error"]["message"].endswith(f"the answer to tools/call {reason}")
+    assert after == "process 1"
+    assert set(encodings) == {"identity"}
