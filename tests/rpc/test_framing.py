@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle.rpc.framing import HEAD_BYTES, Frame, LineSplitter, Oversized
@@ -34,6 +34,7 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
     return [stream[start:end] for start, end in pairwise(edges)]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(lines, st.lists(st.integers(min_value=0)))
 def test_any_split_of_the_bytes_gives_the_same_frames(
     content: list[bytes], places: list[int]
