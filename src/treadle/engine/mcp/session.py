@@ -299,4 +299,7 @@ class Session:
             self._stray_questions += 1
             return self._stray_questions <= MAX_QUESTIONS
         allowed = [call.count_question() for call in asking]
+        if not all(allowed):
+            # The flood may go on after the call has failed: until the next one, nothing is asked.
+            self._stray_questions = MAX_QUESTIONS
         return all(allowed)
