@@ -89,7 +89,8 @@ async def test_a_turn_during_which_the_clock_is_set_back_has_no_negative_duratio
         says("ok"),
     ]
     async with serving(home, clock, *script) as client:
-        thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted", model="gpt-5.5")
+        free = {"approvalPolicy": "untrusted", "sandbox": "workspace-write"}
+        thread_id = await client.start(cwd=str(work), model="gpt-5.5", **free)
         turn_id = await client.begin(thread_id)
         told = await client.until(APPROVAL)
         clock.set_back()

@@ -336,7 +336,9 @@ async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
     stage: Stage,
 ) -> None:
     client = await stage.client()
-    thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="untrusted")
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
+    )
     stage.model.plays(calls("exec_command", {"cmd": "touch x"}), says("ok"))
     with stalled(rule_writing, "locked") as stall:
         turn_id = await client.begin(thread_id)
