@@ -21,21 +21,6 @@ from treadle.sandbox.opened_roots import OpenedRoots
 from treadle.support.programs import find_on_path
 
 
-@pytest.fixture
-def outside(home: Path) -> Path:
-    """Return a folder in which programs of the workspace leave a trace if they run."""
-    folder = home.parent / "outside"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def workspace(home: Path) -> Path:
-    folder = home.parent / "workspace"
-    folder.mkdir()
-    return folder
-
-
 def program(folder: Path, name: str, trace: Path | None = None) -> str:
     """Write a program that leaves a trace."""
     folder.mkdir(parents=True, exist_ok=True)

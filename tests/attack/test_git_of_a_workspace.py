@@ -59,21 +59,6 @@ echo {MISSING} > .git/refs/heads/base
 """
 
 
-@pytest.fixture
-def outside(home: Path) -> Path:
-    """Return a folder that no command may write."""
-    folder = home.parent / "outside"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def workspace(home: Path) -> Path:
-    folder = home.parent / "workspace"
-    folder.mkdir()
-    return folder
-
-
 def script(command: str) -> str:
     """Return what the model says: run a command, then end."""
     arguments = {"cmd": command, "login": False}

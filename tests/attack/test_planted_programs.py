@@ -25,15 +25,6 @@ from treadle.sandbox import opened_roots
 from treadle.sandbox.file_systems import dates_renames
 from treadle.sandbox.opened_roots import OpenedRoots
 
-
-@pytest.fixture
-def outside(home: Path) -> Path:
-    """Return a folder that no command may write."""
-    folder = home.parent / "outside"
-    folder.mkdir()
-    return folder
-
-
 # -- folders above what a record judges
 
 

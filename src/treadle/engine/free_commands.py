@@ -1,4 +1,4 @@
-"""Commands that run outside the sandbox although nobody has looked at what their names lead to."""
+"""Commands that run outside the sandbox without a user who has checked which programs they name."""
 
 from __future__ import annotations
 

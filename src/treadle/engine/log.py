@@ -269,7 +269,7 @@ class EventLog:
         try:
             failure = self._journal.keep(entries) if self._journal is not None else None
         except JournalClosed as error:
-            # Another client archived or deleted the thread: nobody reads this any more.
+            # Another client archived or deleted the thread: this event has no reader.
             logger.debug("not stored", extra={"reason": str(error)})
             return
         if failure is not None:

@@ -81,7 +81,7 @@ class OutputFile:
     async def written(self) -> None:
         """Wait until everything that was taken so far is in the file."""
         while self._work is not None:
-            # This lets the loop run even if the work has ended: only then is `_work` set anew.
+            # Yields to the loop even if the work has ended: its callback then updates `_work`.
             await asyncio.wait([self._work])
 
     def close(self) -> None:

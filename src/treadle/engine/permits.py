@@ -40,7 +40,7 @@ class Permit:
 
     confinement: Confinement
     was_asked: bool
-    # Set for a command that runs outside the sandbox although nobody has looked at which programs
+    # Set for a command that runs outside the sandbox without a user who has checked which programs
     # its names lead to: the values of `PATH` and its like that lead to none of a command's making.
     # Its shell reads no start-up files, which could set others.
     searched: Mapping[str, str] | None = None

@@ -1,9 +1,9 @@
 """Paths that decide about the sandbox, and therefore stay read-only in every confinement.
 
-Whoever can change the server's home, its code or the settings of a trusted project decides what
-the next command may do, and whoever can replace the server's socket receives what clients send to
-it. A policy, a grant or a working folder can open the places around them and never these paths
-themselves.
+A program that can change the server's home, its code or the settings of a trusted project decides
+what the next command may do, and one that can replace the server's socket receives what clients
+send to it. A policy, a grant or a working folder can open the places around them and never these
+paths themselves.
 """
 
 # Paths are text here: they end up in the arguments of other programs.

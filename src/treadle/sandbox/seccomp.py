@@ -26,7 +26,7 @@ _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Set-user-id and set-group-id; and the flags with which `open` looks at its mode at all.
 _SET_ID, _CREATES = 0o6000, 0o20000100
-# The largest segment of shared memory: one that nobody has attached counts as no process's memory.
+# The largest segment of shared memory: one that is not attached counts as memory of no process.
 # There can be 4,096 of them, and 32,000 sets of semaphores with 64 bytes for each.
 _SEGMENT_BYTES, _SET_SIZE = 64 * 1024, 64
 # Flags of files that Landlock does not look at, such as "append only".

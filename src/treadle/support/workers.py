@@ -48,7 +48,7 @@ class Workers:
     async def run_owned(self, work: Callable[[], R], on_abandoned: OnAbandoned[R]) -> R:
         """Do as `run`, and pass on what the function returns after its caller was cancelled.
 
-        A cancelled caller stays for a moment: whoever comes next must not find that the function
+        A cancelled caller waits for a moment: the next caller must not find that the function
         still holds what it opened.
         """
         outcome = await self.start(work)

@@ -18,7 +18,7 @@ _NO_AUDIO: Final = "<audio content omitted because you do not support audio inpu
 
 
 def result_of(raw: dict[str, JsonValue]) -> McpToolCallResult:
-    """The result as clients are told it; what it says of failing is the status of the item.
+    """The result as clients get it; whether it failed is the status of the item.
 
     Of its texts as much is kept as of the output of a command. Structured content of more than that
     cannot be cut: clients get as much of it as a text.

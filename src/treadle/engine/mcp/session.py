@@ -131,20 +131,20 @@ class Session:
         self.is_alive = False
         self._over.set()
 
-    async def ask(self, method: str, params: Raw, told: OnProgress | None = None) -> Raw:
+    async def ask(self, method: str, params: Raw, on_progress: OnProgress | None = None) -> Raw:
         """Make a request.
 
         Raises:
             McpError: it was refused, took too long, or the connection broke.
         """
         try:
-            return await self._ask(method, params, told)
+            return await self._ask(method, params, on_progress)
         except McpError as error:
             # Without the cause, which a traceback would print.
             words = self.notes.secrets.redact(str(error))
             raise McpError(words, code=error.code, is_lost=error.is_lost) from None
 
-    async def _ask(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
+    async def _ask(self, method: str, params: Raw, on_progress: OnProgress | None) -> Raw:
         call = CallTime(self._config.tool_seconds, may_ask=method != _LIST_TOOLS)
         if not self._calls:
             self.notes.is_garbled = False
@@ -153,7 +153,7 @@ class Session:
         try:
             async with call.limit:
                 self._calls.add(call)
-                return await self._send(method, params, told)
+                return await self._send(method, params, on_progress)
         except TimeoutError as error:
             raise McpError(self._overdue(method, call)) from error
         except MCPError as error:
@@ -186,20 +186,20 @@ class Session:
             return f"{words}: {NO_MESSAGE}"
         return f"{words}: {self.notes.last_words}" if self.notes.last_words else words
 
-    async def _send(self, method: str, params: Raw, told: OnProgress | None) -> Raw:
+    async def _send(self, method: str, params: Raw, on_progress: OnProgress | None) -> Raw:
         if self._client is None:
             raise MCPError(types.CONNECTION_CLOSED, "not connected")
 
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            if told is not None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if on_progress is not None:
                 of = "" if total is None else f"/{total:g}"
-                told(message or f"{progress:g}{of}")
+                on_progress(message or f"{progress:g}{of}")
 
         given = {key: value for key, value in params.items() if value is not None}
         answer = await self._client.send_request(
             _Call(method=method, params=given),
             _Answer,
-            progress_callback=None if told is None else on_progress,
+            progress_callback=None if on_progress is None else report,
         )
         return answer.root
 
