@@ -245,7 +245,7 @@ class _Mounts:
         tops = [root.path for root in roots]
         rules = dict.fromkeys((path for path in tops if path != "/"), "open")
         kept = [path for root in roots for path in root.read_only]
-        for path in (*kept, *map(_first_missing, confinement.protected)):
+        for path in map(_keepable, (*kept, *confinement.protected)):
             if any(is_within(path, top) for top in tops) and _is_there(path, held):
                 rules[path] = "cover" if _may_vanish(path, held) else "close"
         rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
@@ -288,12 +288,20 @@ def _is_open(path: str, rules: Mapping[str, str]) -> bool:
     return path not in rules and above == "open"
 
 
-def _first_missing(path: str) -> str:
-    """The path, or the outermost folder on the way to it that is missing."""
+def _keepable(path: str) -> str:
+    """What has to be kept so that nothing can be made at a path, or in its place.
+
+    That is the path itself, or the outermost folder on the way to it that is missing. A file on
+    the way is kept instead, and so is a folder in which only a command could make something, after
+    it has changed the mode.
+    """
+    if os.path.lexists(path):
+        return path
     for parent in parents(path):
-        if os.path.lexists(parent):
-            break
-        path = parent
+        if not os.path.lexists(parent):
+            path = parent
+            continue
+        return path if Path(parent).is_dir() and _can_guard(parent) else parent
     return path
 
 

@@ -52,7 +52,8 @@ class Protected:
     def may_open(self, root: str) -> bool:
         """Whether a path without links may be a writable root."""
         path = self._canonical(root)
-        if any(is_within(path, closed) for closed in self.closed) or path in self.reserved:
+        closed = (*self.closed, *self.settings)
+        if any(is_within(path, each) for each in closed) or path in self.reserved:
             return False
         return all(
             path[len(home) + 1 :].split("/", 1)[0] in OPENABLE
@@ -147,7 +148,7 @@ class Protection:
             homes=tuple(homes),
             anchors=tuple(dict.fromkeys(map(os.path.dirname, all_links))),
             links=all_links,
-            settings=tuple(self._settings()),
+            settings=tuple(dict.fromkeys(self._settings())),
         )
         # The last one knows the identities of its paths.
         if self._last != current:
@@ -171,6 +172,8 @@ class Protection:
             place = self._real.setdefault(folder, real(folder))
             for name in SETTINGS:
                 yield os.path.join(place, name)
+                # The folder itself can be a link too.
+                yield real(os.path.join(place, name))
             yield from map(real, _links_in(os.path.join(place, SETTINGS[0])))
 
 

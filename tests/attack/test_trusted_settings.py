@@ -1,0 +1,103 @@
+"""Settings of a trusted project cannot be changed, made or moved into place by a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attack.test_planted_settings import (
+    NO_TEMPORARY_FOLDERS,
+    PLANTED,
+    run_in,
+    trust,
+)
+from tests.harness.commands import bench
+from tests.sandbox.commands import run
+from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.backend import find_backend
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.policy import Confinement
+from treadle.sandbox.protection import Protection
+
+
+def confine(trusted: Path, cwd: Path, *granted: Path) -> Confinement:
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+    files = AdditionalFileSystemPermissions(write=[str(path) for path in granted])
+    profile = AdditionalPermissionProfile(file_system=files)
+    protection = Protection(trusted=lambda: [str(trusted)])
+    return Boundary(protection).confine(policy, str(cwd), granted=[profile])
+
+
+async def skip_without_bubblewrap() -> None:
+    if (await find_backend()).name != "bubblewrap":
+        pytest.skip("only bubblewrap keeps a place where nothing is")
+
+
+def nothing(_project: Path) -> None:
+    """Leave the folder that the user trusts missing."""
+
+
+def a_file(project: Path) -> None:
+    project.parent.mkdir()
+    project.write_text("not a folder any more")
+
+
+def a_closed_folder(project: Path) -> None:
+    project.mkdir(parents=True)
+    project.chmod(0o555)
+
+
+@pytest.mark.parametrize("make", [nothing, a_file, a_closed_folder])
+async def test_settings_are_not_planted_where_the_trusted_folder_has_none(
+    workspace: Path, make: Callable[[Path], None]
+) -> None:
+    await skip_without_bubblewrap()
+    project = workspace / "deep" / "project"
+    make(project)
+    script = f"chmod u+w {project}; rm -f {project}; mkdir -p {project}/.codex; "
+    script += f"printf '{PLANTED}' > {project}/.codex/config.toml; touch {workspace}/done"
+    await run(["/bin/sh", "-c", script], confine(project, workspace), cwd=workspace)
+    assert (workspace / "done").exists()
+    assert not (project / ".codex" / "config.toml").exists()
+    assert not (workspace / ".codex").exists()
+
+
+async def test_trusted_folder_that_is_missing_does_not_free_a_later_thread(home: Path) -> None:
+    await skip_without_bubblewrap()
+    folder = home.parent / "projects"
+    folder.mkdir()
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(folder / "gone"))
+        script = f"mkdir -p gone/.codex; printf '{PLANTED}' > gone/.codex/config.toml"
+        await run_in(bench_, folder, script)
+        (folder / "gone").mkdir(exist_ok=True)
+        answer = await bench_.client.ask("thread/start", {"cwd": str(folder / "gone")})
+        assert answer["sandbox"]["type"] != "dangerFullAccess"
+
+
+@pytest.mark.parametrize("place", [".codex", ".codex/rules", ".agents"])
+def test_no_grant_and_no_folder_opens_settings_of_a_trusted_project(
+    workspace: Path, place: str
+) -> None:
+    (workspace / place).mkdir(parents=True)
+    file = str(workspace / place / "planted")
+    assert not confine(workspace, workspace, workspace / place).may_write(file)
+    assert not confine(workspace, workspace / place).may_write(file)
+
+
+async def test_what_the_settings_of_a_trusted_project_link_to_cannot_be_changed(
+    home: Path, outside: Path
+) -> None:
+    await skip_without_bubblewrap()
+    shared = home.parent / "dotfiles" / "project"
+    shared.mkdir(parents=True)
+    (outside / ".codex").symlink_to(shared)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(outside) + NO_TEMPORARY_FOLDERS)
+        script = f"touch made; printf '{PLANTED}' > project/config.toml"
+        await run_in(bench_, shared.parent, script)
+        assert (shared.parent / "made").exists()
+        assert not (shared / "config.toml").exists()
