@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +104,39 @@ async def test_what_the_settings_of_a_trusted_project_link_to_cannot_be_changed(
         await run_in(bench_, shared.parent, script)
         assert (shared.parent / "made").exists()
         assert not (shared / "config.toml").exists()
+
+
+MOUNTED = """
+import subprocess, sys
+from pathlib import Path
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.protection import Protection
+top = Path(sys.argv[1])
+home, project, ws = top / "user/home", top / "user/project", top / "ws"
+for folder in (home / "rules", home / "worktrees", project / ".codex", ws / "all", ws / "a b"):
+    folder.mkdir(parents=True)
+(ws / "tree").mkdir()
+for source, target in ((home.parent, "all"), (home / "rules", "a b"), (home / "worktrees", "tree")):
+    subprocess.run(["mount", "--bind", source, ws / target], check=True)
+boundary = Boundary(Protection(homes=[str(home)], trusted=lambda: [str(project)]))
+policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+whole = boundary.confine(policy, str(ws))
+places = ["new", "all/new", "all/project/new", "tree/new"]
+places += ["all/home/config.toml", "all/project/.codex/config.toml", "a b/default.rules"]
+print(*(whole.may_write(str(ws / place)) for place in places))
+print(boundary.confine(policy, str(ws / "a b")).may_write(str(ws / "a b" / "default.rules")))
+"""
+
+
+def test_homes_and_settings_are_closed_under_every_name_that_mounts_give_them(
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", MOUNTED]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("root may not create a mount namespace here")
+    answers = "True True True True False False False\nFalse\n"
+    assert (done.stdout, done.stderr) == (answers, "")

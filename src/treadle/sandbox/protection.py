@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from treadle.sandbox.mounts import Mounts, read_mounts
 from treadle.sandbox.paths import Identity, identity, is_within, links, parents, real
 
 OPENABLE: Final = ("memories", "worktrees")
@@ -130,7 +131,9 @@ class Protection:
         self._trusted = trusted
         self._sockets = sockets
         self._real: dict[str, str] = {}
-        self._last = Protected()
+        self._mounts = Mounts(b"")
+        # What was found last, before and after the mounts were looked at.
+        self._found = self._last = Protected()
 
     def now(self) -> Protected:
         """Look at the disk: what the paths lead to."""
@@ -150,9 +153,11 @@ class Protection:
             links=all_links,
             settings=tuple(dict.fromkeys(self._settings())),
         )
+        mounts = read_mounts(self._mounts)
         # The last one knows the identities of its paths.
-        if self._last != current:
-            self._last = current
+        if self._found != current or self._mounts is not mounts:
+            self._found, self._mounts = current, mounts
+            self._last = _everywhere(current, mounts)
         return self._last
 
     @cached_property
@@ -175,6 +180,29 @@ class Protection:
                 # The folder itself can be a link too.
                 yield real(os.path.join(place, name))
             yield from map(real, _links_in(os.path.join(place, SETTINGS[0])))
+
+
+def _everywhere(found: Protected, mounts: Mounts) -> Protected:
+    """The protected paths under all names that mounts give them."""
+
+    def named(paths: tuple[str, ...]) -> tuple[str, ...]:
+        # A mount can show a part of such a path alone, but nothing else in a prefix is closed.
+        also = (name for path in paths for name, part in mounts.other_names(path) if not part)
+        return tuple(dict.fromkeys((*paths, *also)))
+
+    parts = {
+        name: None
+        for path in (*found.homes, *found.closed, *found.settings)
+        for name, part in mounts.other_names(path)
+        if part and not (path in found.homes and part.split("/", 1)[0] in OPENABLE)
+    }
+    return replace(
+        found,
+        closed=tuple(dict.fromkeys((*named(found.closed), *parts))),
+        reserved=named(found.reserved),
+        homes=named(found.homes),
+        settings=named(found.settings),
+    )
 
 
 def server_protection(

@@ -1,0 +1,83 @@
+"""Under which other names mounts show a path: a folder can be mounted in many places."""
+
+# Paths are text here, as everywhere in the sandbox.
+# ruff: noqa: PTH118
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from treadle.sandbox.paths import is_within
+
+_TABLE: Final = Path("/proc/self/mountinfo")
+_ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    device: bytes
+    # Which part of the file system is shown, and where.
+    root: str
+    point: str
+
+
+class Mounts:
+    """The mounts of this process, as the kernel lists them."""
+
+    def __init__(self, table: bytes) -> None:
+        self.table = table
+        self._all = [_mount(line) for line in table.splitlines()]
+        devices = [mount.device for mount in self._all]
+        # Most file systems are mounted once, and show nothing under a second name.
+        self._repeated = [mount for mount in self._all if devices.count(mount.device) > 1]
+
+    def other_names(self, path: str) -> Iterator[tuple[str, str]]:
+        """Where else a path without links is shown, each place with what it is in the path.
+
+        The second is empty for the path itself, and names a part of it where only that is shown.
+        """
+        if not self._repeated:
+            return
+        # Of two mounts at one point, the later one covers the other.
+        holders = [mount for mount in self._all if is_within(path, mount.point)]
+        holder = max(reversed(holders), key=lambda mount: len(mount.point), default=None)
+        if holder is None:
+            return
+        place = _moved(path, holder.point, holder.root)
+        for mount in self._repeated:
+            if mount.device != holder.device or mount is holder:
+                continue
+            if is_within(place, mount.root):
+                yield _moved(place, mount.root, mount.point), ""
+            elif is_within(mount.root, place):
+                yield mount.point, mount.root[len(place.rstrip("/")) + 1 :]
+
+
+def read_mounts(known: Mounts) -> Mounts:
+    """The mounts of now; those that are known if nothing changed."""
+    try:
+        table = _TABLE.read_bytes()
+    except OSError:
+        table = b""  # there is no such list on this system
+    return known if table == known.table else Mounts(table)
+
+
+def _mount(line: bytes) -> _Mount:
+    fields = line.split(b" ")
+    root, point = (_ESCAPE.sub(_unescaped, field) for field in fields[3:5])
+    return _Mount(fields[2], os.fsdecode(root), os.fsdecode(point))
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)])
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    """A path in one folder, as it would be called in another one."""
+    rest = path[len(old.rstrip("/")) + 1 :]
+    return os.path.join(new, rest) if rest else new
