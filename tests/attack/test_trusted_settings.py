@@ -13,10 +13,13 @@ import pytest
 from tests.attack.test_planted_settings import (
     NO_TEMPORARY_FOLDERS,
     PLANTED,
+    layers_of,
+    plant,
     run_in,
     trust,
 )
 from tests.harness.commands import bench
+from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
@@ -140,3 +143,53 @@ def test_homes_and_settings_are_closed_under_every_name_that_mounts_give_them(
         pytest.skip("root may not create a mount namespace here")
     answers = "True True True True False False False\nFalse\n"
     assert (done.stdout, done.stderr) == (answers, "")
+
+
+async def test_link_that_a_command_turned_is_not_the_folder_that_was_trusted(home: Path) -> None:
+    folder = home.parent / "releases"
+    (folder / "first").mkdir(parents=True)
+    (folder / "current").symlink_to("first")
+    wait_for_tick(home.parent)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(folder / "current") + NO_TEMPORARY_FOLDERS)
+        plant(folder / "first")
+        wait_for_tick(home.parent)
+        assert set((await layers_of(bench_, folder / "current")).values()) == {None}
+        script = f"mkdir -p second/.codex; printf '{PLANTED}' > second/.codex/config.toml"
+        await run_in(bench_, folder, f"{script}; ln -sfn second current")
+        assert (folder / "current" / ".codex" / "config.toml").exists()
+        assert None not in (await layers_of(bench_, folder / "current")).values()
+        answer = await bench_.client.ask("thread/start", {"cwd": str(folder / "current")})
+        assert answer["sandbox"]["type"] == "readOnly"
+
+
+def claim(folder: Path, inside: Path) -> None:
+    """Let a folder say that it is a worktree of another one, which says so too."""
+    inside.mkdir(parents=True)
+    (inside / "gitdir").write_text(f"{folder}/.git\n")
+    (folder / ".git").write_text(f"gitdir: {inside}\n")
+    plant(folder)
+
+
+async def test_folder_that_names_its_own_parent_as_checkout_is_not_trusted(home: Path) -> None:
+    folder = home.parent / "archive"
+    claim(folder, folder / "worktrees" / "x")
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(home.parent))
+        assert None not in (await layers_of(bench_, folder)).values()
+
+
+async def test_worktree_that_a_command_made_known_is_not_trusted(home: Path) -> None:
+    """The trusted checkout lies in a folder that commands can write, and its `.git` with it."""
+    archive, checkout = home.parent / "archive", home.parent / "projects" / "checkout"
+    archive.mkdir()
+    checkout.mkdir(parents=True)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(checkout) + NO_TEMPORARY_FOLDERS)
+        claim(archive, checkout / ".git" / "worktrees" / "mine")
+        assert None in (await layers_of(bench_, archive)).values()
+        script = f"rm -r {checkout}/.git; mkdir -p {checkout}/.git/worktrees/x; "
+        script += f"echo {archive}/.git > {checkout}/.git/worktrees/x/gitdir"
+        await run_in(bench_, checkout.parent, script)
+        (archive / ".git").write_text(f"gitdir: {checkout}/.git/worktrees/x\n")
+        assert None not in (await layers_of(bench_, archive)).values()

@@ -21,6 +21,7 @@ from treadle.protocol.requirements import ConfigRequirements
 from treadle.server.config_file import ConfigError, Overrides, nest, read_toml
 from treadle.server.configuration.effective import EffectiveConfig, default_policies
 from treadle.server.configuration.layers import Layer, Merged, absolute_paths, merge
+from treadle.server.configuration.planted import Planted
 from treadle.server.configuration.project import Project
 from treadle.server.configuration.providers import choose_model, choose_provider, read_providers
 from treadle.server.configuration.requirements import (
@@ -89,7 +90,9 @@ class Configuration:
         asked = self._asked(request)
         outer = _check(merge([*base, *self._flags, *asked]))
         warnings: Warnings = []
-        project = None if folder is None else Project(folder, outer)
+        project = (
+            None if folder is None else Project(folder, outer, Planted(lambda: self.opened_roots))
+        )
         inner = [] if project is None else self._project_layers(project, warnings)
         layers = [*base, *inner, *self._profile(outer), *self._flags, *asked]
         if asked:
@@ -188,16 +191,11 @@ class Configuration:
 
     def _project_layers(self, project: Project, warnings: Warnings) -> list[Layer]:
         layers = []
-        for layer, refused in project.layers(self.home, self._read, self._may_be_planted):
+        for layer, refused in project.layers(self.home, self._read):
             layers.append(layer)
             if refused and layer.disabled_reason is None:
                 warnings.append(keys_refused(layer, refused))
         return layers
-
-    def _may_be_planted(self, path: Path, folder: Path) -> bool:
-        above = os.path.realpath(folder)
-        place = path.relative_to(folder)
-        return self.opened_roots.may_have_made(os.path.join(above, place), above=above)  # noqa: PTH118 - text is what the record holds
 
     def _profile(self, outer: Settings) -> list[Layer]:
         name = outer.profile

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.server.config_file import ConfigError
@@ -29,13 +29,41 @@ _NOT_FOR_PROJECTS: Final = frozenset(
 )
 
 
+class Planting(Protocol):
+    """What sandboxed commands may have left behind."""
+
+    def made(self, path: Path, folder: Path) -> bool:
+        """Whether a command could have made or changed a file of a folder.
+
+        What stands directly in a folder that commands can write counts as closed to them.
+        """
+        ...
+
+    def led(self, path: Path) -> bool:
+        """Whether a link on the way to a path may be a command's work."""
+        ...
+
+
+class Nothing:
+    """No command has ever run."""
+
+    def made(self, path: Path, folder: Path) -> bool:  # noqa: ARG002 - part of the protocol
+        """Nothing was made."""
+        return False
+
+    def led(self, path: Path) -> bool:  # noqa: ARG002 - part of the protocol
+        """No link was made."""
+        return False
+
+
 class Project:
     """The project around a folder, as the user's own settings see it."""
 
-    def __init__(self, cwd: Path, settings: Settings) -> None:
+    def __init__(self, cwd: Path, settings: Settings, planting: Planting | None = None) -> None:
         self.cwd = cwd
         self.root = _find_root(cwd, settings.project_root_markers)
         self._decisions: Mapping[str, ProjectTable] = settings.projects or {}
+        self._planting = planting or Nothing()
 
     @property
     def trust(self) -> Trust | None:
@@ -46,17 +74,28 @@ class Project:
         """What was decided about a folder of the project, or else about all of it."""
         if not self._decisions:
             return None
-        for candidate in (folder, self.root, _main_worktree(self.root)):
-            for path in dict.fromkeys((str(candidate), _real(candidate))):
-                decision = self._decisions.get(path)
-                if decision is not None and decision.trust_level is not None:
-                    return decision.trust_level
+        for candidate in (folder, self.root, _main_worktree(self.root, self._planting)):
+            decided = next(self._decided(candidate), None)
+            if decided is not None:
+                return decided
         return None
+
+    def _decided(self, folder: Path) -> Iterator[Trust]:
+        """What was decided about this very folder, by the name it is called and by its real one."""
+        real = _real(folder)
+        for path in dict.fromkeys((str(folder), real)):
+            found = self._decisions.get(path)
+            level = None if found is None else found.trust_level
+            if level is None:
+                continue
+            # A name means what it led to when the user decided, not what a command made of it.
+            if level == "trusted" and path != real and self._planting.led(folder):
+                continue
+            yield level
 
     def is_trusted_by_name(self, folder: Path) -> bool:
         """Whether the user trusts this very folder, and not only the project that it is in."""
-        decisions = (self._decisions.get(path) for path in (str(folder), _real(folder)))
-        return any(found is not None and found.trust_level == "trusted" for found in decisions)
+        return "trusted" in self._decided(folder)
 
     def folders(self) -> list[Path]:
         """The folders from the root of the project down to the current one."""
@@ -71,13 +110,11 @@ class Project:
         self,
         home: Path,
         read: Callable[[Path], Table],
-        may_be_planted: Callable[[Path, Path], bool] = lambda _path, _folder: False,
     ) -> Iterable[tuple[Layer, list[str]]]:
         """Give each folder's layer, root first, with the keys in it that no project may set.
 
-        `may_be_planted` tells whether a sandboxed command could have made or changed a file of a
-        folder. Such a layer counts only if the user trusts its own folder: the settings of that
-        are read-only for commands.
+        A layer that a sandboxed command could have made or changed counts only if the user trusts
+        its own folder: the settings of that are read-only for commands.
         """
         for folder in self.folders():
             dot_codex = folder / FOLDER
@@ -86,7 +123,7 @@ class Project:
                 continue
             reason = self._why_ignored(folder, home)
             if reason is None and not self.is_trusted_by_name(folder):
-                reason = _why_planted(folder, home, may_be_planted)
+                reason = _why_planted(folder, home, self._planting)
             try:
                 table = read(dot_codex / "config.toml")
             except ConfigError:
@@ -111,15 +148,13 @@ class Project:
                 )
 
 
-def _why_planted(
-    folder: Path, home: Path, may_be_planted: Callable[[Path, Path], bool]
-) -> str | None:
+def _why_planted(folder: Path, home: Path, planting: Planting) -> str | None:
     """Why a folder's settings do not count although its project is trusted; null if they do."""
     dot_codex = folder / FOLDER
     rules = dot_codex / "rules"
     files = [dot_codex, dot_codex / "config.toml", rules, *_entries(rules)]
     # What a link leads to can change without the link.
-    planted = [path for path in files if path.is_symlink() or may_be_planted(path, folder)]
+    planted = [path for path in files if path.is_symlink() or planting.made(path, folder)]
     if not planted:
         return None
     return (
@@ -161,7 +196,7 @@ def _marks(folder: str, marker: str) -> bool:
     return _is_there(place)
 
 
-def _main_worktree(root: Path) -> Path:
+def _main_worktree(root: Path, planting: Planting) -> Path:
     """The main checkout of a repository, for a linked worktree; else the root itself."""
     link = root / ".git"
     if not _is_there(link, stat.S_ISREG):
@@ -171,14 +206,19 @@ def _main_worktree(root: Path) -> Path:
     except (OSError, UnicodeDecodeError):
         return root
     # A linked worktree points at <main>/.git/worktrees/<name>, which points back: a folder that
-    # came from elsewhere can claim the first, but not that the trusted checkout knows it.
+    # came from elsewhere can claim the first, but not that the trusted checkout knows it. Nor can
+    # a command, to which the `.git` of a folder that it writes is closed.
     folder = Path(_real(root / target))
+    if [part.name for part in folder.parents[:2]] != ["worktrees", ".git"]:
+        return root
     try:
         back = Path(read_whole(folder / "gitdir", _MAX_POINTER_BYTES).decode().strip())
     except (OSError, UnicodeDecodeError):
         return root
-    is_known = folder.parent.name == "worktrees" and _real(back) == _real(link)
-    return folder.parents[2] if is_known else root
+    main = folder.parents[2]
+    # git writes a path that is relative to its own folder if it is asked to.
+    is_known = _real(folder / back) == _real(link)
+    return main if is_known and not planting.made(folder / "gitdir", main) else root
 
 
 def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
