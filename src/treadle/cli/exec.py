@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from treadle.cli.exec_arguments import parse
@@ -23,11 +22,13 @@ from treadle.cli.exec_output import Opened, Output
 from treadle.cli.exec_plan import Plan, plan
 from treadle.cli.exec_prompt import ExecError
 from treadle.cli.exec_text import TextOutput
+from treadle.cli.last_message import write_message
 from treadle.client.async_client import AsyncClient
 from treadle.client.errors import ClientError, TurnUnsuccessful
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
 from treadle.protocol.base import JsonValue
+from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.support import logs
 from treadle.support.terminal_text import prose
@@ -136,7 +137,7 @@ async def _work(client: AsyncClient, work: Plan, output: Output) -> int:
         return 1
     output.final_message(text)
     if work.given.output_last_message is not None:
-        _keep(text, work.given.output_last_message)
+        _keep(text, work.given.output_last_message, work.configuration)
     return 0
 
 
@@ -199,10 +200,10 @@ async def _thread_id(client: AsyncClient, work: Plan) -> str | None:
     return None
 
 
-def _keep(text: str, name: str) -> None:
+def _keep(text: str, name: str, configuration: Configuration) -> None:
     if not text:
         print(f"Warning: no last agent message; wrote empty content to {name}", file=sys.stderr)
     try:
-        Path(name).write_text(text, "utf-8")
+        write_message(text, name, configuration.opened_roots.may_have_made)
     except OSError as error:
         print(f"Failed to write last message file {name}: {error.strerror}", file=sys.stderr)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
 
 from treadle.client.unattended_usage import Usage
+from treadle.support.files import replace_file
 
 
 class RunState(msgspec.Struct, rename="camel", kw_only=True):
@@ -50,9 +50,5 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
         """Keep it; a crash leaves the old file or the new one."""
         if path is None:
             return
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        with beside.open("wb") as file:
-            file.write(msgspec.json.encode(self))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        # Beside it under a name that no command of the workspace can foresee and make a link.
+        replace_file(path, msgspec.json.encode(self))

@@ -1,0 +1,66 @@
+"""Files that clients write into a workspace do not lead them out of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.harness.execs import ANYWHERE, KNOWN, bench
+from tests.harness.model_server import calls, says
+from tests.harness.processes import TREADLE
+from treadle.client.unattended_state import RunState
+
+OPTIONS = (ANYWHERE, *KNOWN, "-s", "workspace-write")
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("last.md", "ln -s {target} last.md"),
+        ("out/last.md", "ln -s {folder} out"),
+        ("last.md", "ln -s second last.md; ln -s {target} second"),
+    ],
+)
+async def test_last_message_does_not_follow_a_link_of_a_command(
+    tmp_path: Path, outside: Path, name: str, script: str
+) -> None:
+    async with bench(TREADLE, tmp_path) as at:
+        target = outside / "last.md"
+        target.write_text("precious")
+        command = script.format(target=target, folder=outside)
+        replies = [calls("exec_command", {"cmd": command}, "c1"), says("planted")]
+        ran = await at.run(*OPTIONS, "-o", name, "go", replies=replies)
+        assert any(path.is_symlink() for path in at.cwd.iterdir())
+        assert (ran.exit_code, target.read_text()) == (0, "precious")
+        assert "a link that a sandboxed command may have made" in ran.stderr
+        # The next run finds the link of this one.
+        await at.run(*OPTIONS, "-o", name, "go", replies=[says("planted")])
+        assert target.read_text() == "precious"
+
+
+async def test_last_message_does_not_wait_for_a_pipe_of_a_command(tmp_path: Path) -> None:
+    async with bench(TREADLE, tmp_path) as at:
+        replies = [calls("exec_command", {"cmd": "mkfifo last.md"}, "c1"), says("done")]
+        ran = await at.run(*OPTIONS, "-o", "last.md", "go", replies=replies)
+        assert (ran.exit_code, "Failed to write last message file" in ran.stderr) == (0, True)
+
+
+async def test_last_message_follows_the_links_of_the_user(tmp_path: Path) -> None:
+    async with bench(TREADLE, tmp_path) as at:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "link").symlink_to("mine")
+        name = str(tmp_path / "link" / "last.md")
+        await at.run(ANYWHERE, *KNOWN, "-s", "read-only", "-o", name, "go", replies=[says("done")])
+        assert (tmp_path / "mine" / "last.md").read_text() == "done"
+
+
+def test_state_of_a_run_is_not_written_through_a_link(tmp_path: Path, outside: Path) -> None:
+    target, state = outside / "config.toml", tmp_path / "state.json"
+    target.write_text("precious")
+    (tmp_path / f".{state.name}.{os.getpid()}").symlink_to(target)
+    state.symlink_to(target)
+    RunState(prompt="x").save(state)
+    assert target.read_text() == "precious"
+    assert RunState.load(state, "x").prompt
