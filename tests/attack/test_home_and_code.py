@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from tests.harness.peer import Peer
 from tests.harness.threads import Client, Stage, params_of
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
-from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backend import Backend, SandboxUnavailable, find_backend, using
 from treadle.sandbox.backends import Landlock
 from treadle.sandbox.boundary import Boundary
@@ -231,6 +232,26 @@ print(outer.may_write(str(top / "alias/ws/home/config.toml")), len(inner.writabl
     if "unshare" in done.stderr:
         pytest.skip("root may not create a mount namespace here")
     assert (done.stdout, done.stderr) == ("False 0\n", "")
+
+
+SET_FLAGS = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+flags = ctypes.create_string_buffer(struct.pack("=QIIII", 0x40, 0, 0, 0, 0))
+done = libc.syscall(469, -100, os.fsencode(sys.argv[1]), flags, ctypes.c_size_t(24), 0)
+print(done, ctypes.get_errno())
+"""
+
+
+async def test_flags_of_a_file_outside_cannot_be_set_by_its_path(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """By `file_setattr`, which Linux has from 6.17 on and Landlock does not look at."""
+    file = tmp_path / "file"
+    file.write_text("precious")
+    confinement = Boundary(Protection()).confine(ReadOnlySandboxPolicy(), str(tmp_path))
+    done = await run([*PYTHON, SET_FLAGS, str(file)], confinement, cwd=tmp_path)
+    assert done.stdout == f"-1 {errno.EPERM}\n"
 
 
 # -- through a server

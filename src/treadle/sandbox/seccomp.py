@@ -29,15 +29,19 @@ _SET_ID, _CREATES = 0o6000, 0o20000100
 # The largest segment of shared memory: one that is not attached counts as memory of no process.
 # There can be 4,096 of them, and 32,000 sets of semaphores with 64 bytes for each.
 _SEGMENT_BYTES, _SET_SIZE = 64 * 1024, 64
-# Flags of files that Landlock does not look at, such as "append only".
-_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x401C5820
+# What changes files by a descriptor for reading, and Landlock does not look at: flags such as
+# "append only", versions, encryption and verity.
+_OF_FLAGS: Final = (0x40086602, 0x401C5820, 0x40087602, 0x40086604, 0x800C6613, 0x40806685)
+# All calls of btrfs, which make and remove subvolumes, but for those that copy a file's blocks.
+_TYPE_MASK, _BTRFS, _CLONES = 0xFF00, 0x9400, (0x40049409, 0x4020940D, 0xC0189436)
 
 # Name, number on x86_64, number on machines with the common table; -1: not there.
 _CALLS: Final = """
 accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280,
 chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203, creat 85 -1,
 delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452,
-fchown 93 55, fchownat 260 54, finit_module 313 273, fremovexattr 199 16, fsconfig 431 431,
+fchown 93 55, fchownat 260 54, file_setattr 469 469, finit_module 313 273, fremovexattr 199 16,
+fsconfig 431 431,
 fsetxattr 190 7, fsmount 432 432, fsopen 430 430, fspick 433 433, futimesat 261 -1,
 init_module 175 105, io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425,
 ioctl 16 29, ioperm 173 -1, iopl 172 -1, ioprio_set 251 30, kexec_file_load 320 294,
@@ -62,9 +66,10 @@ _MACHINES: Final = {
 }
 
 _ALWAYS: Final = """
-acct add_key bpf chroot delete_module fanotify_init finit_module fsconfig fsmount fsopen fspick
-init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kexec_file_load kexec_load
-keyctl mount mount_setattr move_mount name_to_handle_at open_by_handle_at open_tree open_tree_attr
+acct add_key bpf chroot delete_module fanotify_init file_setattr finit_module fsconfig fsmount
+fsopen fspick init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl
+kexec_file_load kexec_load keyctl mount mount_setattr move_mount name_to_handle_at
+open_by_handle_at open_tree open_tree_attr
 perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev ptrace quotactl
 quotactl_fd reboot request_key setdomainname sethostname setns swapoff swapon syslog umount2
 userfaultfd vhangup
@@ -173,16 +178,7 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
             _refuse(errno.EINVAL),
             allow,
         ],
-        # Typing into a terminal from inside would let a command speak for its user.
-        "ioctl": [
-            _argument(1),
-            _Step(_EQUAL, _TIOCSTI, if_true=3),
-            _Step(_EQUAL, _TIOCLINUX, if_true=2),
-            _Step(_EQUAL, _FS_IOC_SETFLAGS, if_true=1),
-            _Step(_EQUAL, _FS_IOC_FSSETXATTR, if_false=1),
-            _refuse(),
-            allow,
-        ],
+        "ioctl": _controls(),
     }
     if network:
         return bodies
@@ -198,6 +194,24 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
         allow,
     ]
     return bodies | {"socket": local, "socketpair": local}
+
+
+def _controls() -> list[_Step]:
+    """Requests to a device or a file system that are refused."""
+    # Typing into a terminal from inside would let a command speak for its user.
+    refused = (_TIOCSTI, _TIOCLINUX, *_OF_FLAGS)
+    found: list[_Step] = [_argument(1)]
+    for request in refused:
+        found += [_Step(_EQUAL, request, if_false=1), _refuse()]
+    for request in _CLONES:
+        found += [_Step(_EQUAL, request, if_false=1), _Step(_RETURN, _ALLOW)]
+    return [
+        *found,
+        _Step(_AND, _TYPE_MASK),
+        _Step(_EQUAL, _BTRFS, if_false=1),
+        _refuse(),
+        _Step(_RETURN, _ALLOW),
+    ]
 
 
 def _set_ids() -> dict[str, list[_Step]]:
