@@ -254,6 +254,27 @@ async def test_flags_of_a_file_outside_cannot_be_set_by_its_path(
     assert done.stdout == f"-1 {errno.EPERM}\n"
 
 
+async def test_interpreter_cannot_be_led_elsewhere_by_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interpreter reads `pyvenv.cfg` beside or above itself, if only a command makes it."""
+    program = tmp_path / "ws" / "python" / "bin" / "python3"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(program))
+        closed, _ = code_paths()
+    confinement = confine(Protection(closed=closed), tmp_path / "ws")
+    for folder in (program.parent, program.parent.parent):
+        assert not confinement.may_write(str(folder / "pyvenv.cfg"))
+    assert confinement.may_write(str(program.parent.parent / "other"))
+    if (await find_backend()).name == "bubblewrap":
+        script = "touch python/pyvenv.cfg python/bin/pyvenv.cfg; echo x > python/pyvenv.cfg"
+        await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
+        assert [path.name for path in program.parent.parent.iterdir()] == ["bin"]
+        assert [path.name for path in program.parent.iterdir()] == ["python3"]
+
+
 # -- through a server
 
 

@@ -248,6 +248,11 @@ def code_paths() -> tuple[list[str], list[str]]:
     ]
     # Closed paths that are missing would be held by placeholders, one for each command.
     there = [path for path in dict.fromkeys(closed) if os.path.lexists(path)]
+    # An interpreter without an environment becomes another one by this file, also under `-I`.
+    program = sys.executable
+    folders = [*parents(program)][:2] if os.path.isabs(program) else []
+    there += [os.path.join(folder, "pyvenv.cfg") for folder in folders]
+    there = [*dict.fromkeys(there)]
     outermost = [path for path in there if not any(each in there for each in parents(path))]
     return outermost, prefixes
 
