@@ -25,6 +25,7 @@ from treadle.protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandbox
 from treadle.sandbox.backend import Backend, SandboxUnavailable, find_backend, using
 from treadle.sandbox.backends import Landlock
 from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.placeholders import take
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.probe import findings
 from treadle.sandbox.protection import Protection, code_paths, server_protection
@@ -273,6 +274,23 @@ async def test_interpreter_cannot_be_led_elsewhere_by_a_new_file(
         await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
         assert [path.name for path in program.parent.parent.iterdir()] == ["bin"]
         assert [path.name for path in program.parent.iterdir()] == ["python3"]
+
+
+def test_mode_of_a_placeholder_is_not_given_to_what_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command puts the link there between the making of the folder and its mode."""
+    target, place, mkdir = tmp_path / "target", tmp_path / ".codex", Path.mkdir
+    target.mkdir(0o700)
+
+    def swapped(path: Path, mode: int) -> None:
+        mkdir(path, mode)
+        path.rmdir()
+        path.symlink_to(target)
+
+    monkeypatch.setattr(Path, "mkdir", swapped)
+    assert take(str(place)) is None
+    assert target.stat().st_mode & 0o7777 == 0o700
 
 
 # -- through a server

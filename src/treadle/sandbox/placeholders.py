@@ -47,9 +47,9 @@ def take(path: str) -> Placeholder | None:
     """
     place = Path(path)
     for _attempt in range(_ATTEMPTS):
-        with contextlib.suppress(FileExistsError):
+        with contextlib.suppress(FileExistsError, NotADirectoryError):
             place.mkdir(_MODE)
-            place.chmod(_MODE)
+            _mark(place)
         try:
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) != _MODE:
@@ -65,6 +65,16 @@ def take(path: str) -> Placeholder | None:
         # A command locks it to make others wait. It is empty, so any other cover will do.
         return None
     raise OSError(f"{path} comes and goes")
+
+
+def _mark(place: Path) -> None:
+    """Give a new placeholder its mode, but not what a command has put in its place meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fchmod(fd, _MODE)
+        finally:
+            os.close(fd)
 
 
 def is_placeholder(path: str) -> bool:
