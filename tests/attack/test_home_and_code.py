@@ -296,6 +296,16 @@ def test_mode_of_a_placeholder_is_not_given_to_what_a_link_leads_to(
 # -- through a server
 
 
+async def test_patch_leaves_no_set_user_id_bit_on_what_it_writes(home: Path) -> None:
+    async with bench(home, **WRITES) as bench_:
+        file = bench_.stage.workspace / "tool"
+        file.write_text("old\n")
+        file.chmod(0o6755)
+        patch = "*** Begin Patch\n*** Update File: tool\n@@\n-old\n+new\n*** End Patch"
+        await bench_.call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF"})
+    assert (file.read_text(), file.stat().st_mode & 0o7777) == ("new\n", 0o755)
+
+
 async def test_rule_that_a_command_plants_frees_no_command(home: Path) -> None:
     async with bench(home, **WRITES) as bench_:
         top = str(home.parent)

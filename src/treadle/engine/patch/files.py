@@ -25,9 +25,9 @@ from treadle.support.ids import uuid7
 
 MAX_FOLDERS: Final = 256
 """The folders that one patch may write to or make: each of them is a descriptor until its end."""
-
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_SET_ID: Final = stat.S_ISUID | stat.S_ISGID  # what the model writes has the rights of its user
 
 
 class EditFailed(Exception):
@@ -376,7 +376,7 @@ def _write_new(name: str, folder: int, data: bytes, model: os.stat_result | None
                 # Only root can give a file away; to others it stays their own.
                 with contextlib.suppress(OSError):
                     os.fchown(descriptor, model.st_uid, model.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
+            os.fchmod(descriptor, stat.S_IMODE(model.st_mode) & ~_SET_ID)
         file.write(data)
         return _git_mode(os.fstat(descriptor).st_mode)
 
