@@ -6,7 +6,7 @@ folder with tripwires, to prove that the danger is real.
 
 from __future__ import annotations
 
-import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -58,6 +58,12 @@ REAL: Final = [
     ("bash", "git diff --no-index --output made in other", "made"),
     ("dash", "uniq in 12>/dev/null", "12"),
     ("bash", "ls >&٣", "٣"),
+    # A shell joins lines before it looks for operators.
+    ("bash", "echo 'a[$(touch made)]'; echo $(\\\n(echo , _))", "made"),
+    ("bash", "echo 'a[$(touch made)]'; (\\\n(echo , _))", "made"),
+    ("bash", "echo 'a[$(touch made)]'; echo \"$(\\\n(echo , _))\"", "made"),
+    ("bash", "cat <<E\n$(echo 'a[$(touch made)]' $(\\\n(echo , _)) )\nE", None),
+    ("bash", "echo {PATH}\\\n</dev/null; ls", "10/ran"),
 ]
 
 UNSAFE: Final = [
@@ -234,6 +240,17 @@ STRANGE: Final = [
     "ls \x85",
     "ls \ud800",
     "ls \x9f",
+    "echo $x\\\n[PATH=0]",
+    'echo "$x\\\n[PATH=0]"',
+    "uniq a 2\\\n>/dev/null",
+    "ls <\\\n(ls)",
+]
+CONTINUED: Final = [
+    "ls -la \\\n  src",
+    "ls &&\\\n  cat a ||\\\nwc a",
+    "\\\nls",
+    "cat a \\\n  | wc -l",
+    'echo "one \\\ntwo"',
 ]
 
 
@@ -257,7 +274,7 @@ def test_a_command_that_writes_or_runs_is_not_safe(
     folder: Path, shell: str, script: str, made: str | None
 ) -> None:
     assert not is_known_safe([shell, "-c", script])
-    assert not only_reads(f"{shell} -c {json.dumps(script, ensure_ascii=False)}")
+    assert not only_reads(shlex.join([shell, "-c", script]))
 
     program = shutil.which(shell)
     if made is not None and program is not None:
@@ -269,6 +286,11 @@ def test_a_command_that_writes_or_runs_is_not_safe(
 def test_a_command_that_may_write_or_run_somewhere_is_not_safe(script: str) -> None:
     assert not any(is_known_safe([shell, "-lc", script]) for shell in ("bash", "zsh", "sh"))
     assert not only_reads(script)
+
+
+@pytest.mark.parametrize("script", CONTINUED)
+def test_a_reading_command_may_go_over_several_lines(script: str) -> None:
+    assert is_known_safe(["bash", "-lc", script])
 
 
 def test_an_allowed_command_frees_no_git_beside_it() -> None:
@@ -292,6 +314,7 @@ COMMAND_APPROVAL: Final = "item/commandExecution/requestApproval"
         "tree -Lo 1 made",
         "zsh -c 'printf %d \"a[$(touch made)]\"'",
         ": {PATH}</dev/null; ls",
+        "echo 'a[$(touch made)]'; echo $(\\\n(echo , _))",
     ],
 )
 async def test_the_server_asks_before_it_runs_such_a_command(stage: Stage, script: str) -> None:

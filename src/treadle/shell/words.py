@@ -35,6 +35,8 @@ class NotUnderstood(Exception):
 WORD_END: Final = frozenset(" \t\n;&|<>()")
 
 _BLANKS: Final = re.compile(r"(?:[ \t]+|\\\n)*")
+# Where a line may be continued: after these, nothing that follows makes another operator of them.
+_BEFORE_JOIN: Final = re.compile(r"(?:^|[ \t\n]|&&|\|\|)\Z")
 _UNTIL_WORD_END: Final = re.compile(r"[^ \t\n;&|<>()]*")
 # Runs of characters that are read at once, outside and inside double quotes and backquotes.
 _BARE_RUN: Final = re.compile(r"[^ \t\n;&|<>()'\"\\$`]+")
@@ -108,6 +110,9 @@ class WordReader(ABC):
             self._read_string(word, '"')
             self._at += 1
         elif character == "\\":
+            # Joined with the next line, this may be another word, operator or expansion.
+            if self.peek() == "\n":
+                raise NotUnderstood
             self._read_escape(word)
         else:
             self._read_expansion(word, character, is_quoted=False)
@@ -134,6 +139,11 @@ class WordReader(ABC):
 
     def skip_blanks(self) -> None:
         """Go past blanks and continued line ends."""
+        # Shells join lines first, so that what stands before and after may be one operator.
+        if self._text.startswith("\\\n", self._at) and not _BEFORE_JOIN.search(
+            self._text, max(0, self._at - 2), self._at
+        ):
+            raise NotUnderstood
         if match := _BLANKS.match(self._text, self._at):
             self._at = match.end()
 
@@ -186,8 +196,9 @@ class WordReader(ABC):
             self.read_list(")")
         elif match := _PARAMETER.match(self._text, self._at):
             self._at = match.end()
-            # zsh evaluates the subscript, and that may assign variables and run commands.
-            if self.peek() == "[":
+            # zsh evaluates the subscript, and that may assign variables and run commands. It may
+            # also stand at the beginning of the next line.
+            if self._text.startswith(("[", "\\\n"), self._at):
                 raise NotUnderstood
         else:
             self._read_dollar_quoted(word, is_quoted=is_quoted)

@@ -111,7 +111,9 @@ def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
     if parsed is not None:
         yield from ([word.text for word in each.words] for each in parsed.commands)
         return
-    # Not understood: every word may be the name of a command, and runs to the end of its line.
+    # Not understood: every word may be the name of a command, and runs to the end of its line,
+    # which the next one may continue.
+    script = script.replace("\\\n", "")
     found = (match.start() for match in _pattern(frozenset(wanted)).finditer(script))
     starts = list(islice(filter(_begins_word(script), found), _MAX_STARTS + 1))
     if len(starts) > _MAX_STARTS:
