@@ -85,8 +85,10 @@ def begin_review(
     turn, start = thread.begin_other("review")
     turn.aside = Aside("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
     turn.waiting = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
-    # Nobody follows a reviewer step by step: what the sandbox refuses stays refused.
-    turn.adjust(model=model, approval_policy="never")
+    # Nobody follows a reviewer step by step: what the sandbox refuses stays refused. Where every
+    # command needs approval, those of a reviewer do as well.
+    is_strict = thread.settings.approval_policy == "untrusted"
+    turn.adjust(model=model, approval_policy=None if is_strict else "never")
     label = UserMessageThreadItem(content=[TextUserInput(task.hint)], id=turn.id)
     return msgspec.structs.replace(turn.snapshot(), items=[label]), start
 
