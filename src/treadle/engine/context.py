@@ -70,10 +70,10 @@ def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
     return items
 
 
-def turn_context(settings: Settings, turn: Turn) -> TurnContext:
-    """What a turn runs under, as the store keeps it."""
+def turn_context(settings: Settings, turn: Turn | None = None) -> TurnContext:
+    """What a turn runs under, or the next one would, as the store keeps it."""
     return TurnContext(
-        turn_id=turn.id,
+        turn_id="" if turn is None else turn.id,
         cwd=settings.cwd,
         model=settings.model,
         provider=settings.model_provider,
@@ -89,8 +89,8 @@ def turn_context(settings: Settings, turn: Turn) -> TurnContext:
         base_instructions=settings.base_instructions,
         developer_instructions=settings.developer_instructions,
         disabled_plugin_ids=list(settings.disabled_plugin_ids),
-        output_schema=turn.output_schema,
-        budget=turn.budget,
+        output_schema=None if turn is None else turn.output_schema,
+        budget=None if turn is None else turn.budget,
     )
 
 

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from treadle.engine.context import turn_context
 from treadle.store.journal import StorageFailed
+from treadle.store.records import SettingsGiven
 
 if TYPE_CHECKING:
+    from treadle.engine.settings import Settings
     from treadle.engine.thread import Thread
     from treadle.engine.threads import Threads
 
@@ -20,10 +23,20 @@ async def thread_stored(threads: Threads, thread: Thread) -> None:
         StorageFailed: it is not, and is gone.
     """
     try:
+        keep_settings(thread, thread.settings)
         await thread.log.sync()
     except StorageFailed:
         await threads.discard(thread)
         raise
+
+
+def keep_settings(thread: Thread, settings: Settings) -> None:
+    """Store what the next turn runs under, so that another server lets it do no more.
+
+    Raises:
+        StorageFailed: it cannot be stored.
+    """
+    thread.log.store(SettingsGiven(turn_context(settings)))
 
 
 async def input_stored(thread: Thread, start: Callable[[], None] | None = None) -> None:

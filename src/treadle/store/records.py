@@ -63,6 +63,12 @@ class TurnContext(Record, tag="turnContext", frozen=True):
     budget: Budget | None = None
 
 
+class SettingsGiven(Record, tag="settingsGiven", frozen=True):
+    """What a thread was given between turns; no turn has run under it, and no model knows it."""
+
+    settings: TurnContext
+
+
 class TurnAdjusted(Record, tag="turnAdjusted", frozen=True):
     """What a running turn does otherwise than its thread, as it stands now."""
 
@@ -212,6 +218,7 @@ AnyRecord: TypeAlias = (
     HistoryItem
     | Compacted
     | TurnContext
+    | SettingsGiven
     | TurnAdjusted
     | UsageRecord
     | RolledBack

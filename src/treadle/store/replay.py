@@ -41,6 +41,7 @@ from treadle.store.records import (
     Named,
     RolledBack,
     ToolsGiven,
+    SettingsGiven,
     TurnAdjusted,
     TurnContext,
     UsageRecord,
@@ -86,6 +87,7 @@ class Replay:
         self._timeline = Timeline()
         self._foreign = ForeignReader(self._timeline, meta.model_provider)
         self._stored = StoredThread(meta)
+        self._given_after: TurnContext | None = None
         self._last_turn_id = last_turn_id
         self._before_turn_id = before_turn_id
         # Items under way, by id: needed only if their server died. A command may outlive its turn.
@@ -126,6 +128,8 @@ class Replay:
         stored.item_times = {turn.id: turn.times for turn in timeline.turns}
         stored.views = [(turn.history, turn.length) for turn in timeline.turns]
         stored.settings = self._foreign.settings
+        if stored.settings is not self._given_after:
+            stored.given = None  # a later turn had settings of its own
         stored.usage = self._foreign.usage
         stored.response_ids = self._foreign.response_ids
         stored.meta = self._final_meta()
@@ -197,6 +201,8 @@ class Replay:
         match mark:
             case TurnContext():
                 foreign.settings = mark
+            case SettingsGiven():
+                stored.given, self._given_after = mark.settings, foreign.settings
             case TurnAdjusted():
                 stored.adjusted = mark
             case UsageRecord():

@@ -116,6 +116,8 @@ class StoredThread:
     views: list[tuple[list[ModelItem], int]] = field(default_factory=list)
     item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
+    # What it was given after its last turn began, if it was.
+    given: TurnContext | None = None
     # What a turn was told to do otherwise while it ran.
     adjusted: TurnAdjusted | None = None
     usage: ThreadTokenUsage | None = None

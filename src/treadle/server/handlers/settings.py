@@ -7,6 +7,7 @@ from functools import partial
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
+from treadle.engine.intake import keep_settings
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_REVERT,
@@ -53,6 +54,8 @@ def thread_settings_update(
         summary=params.summary,
     )
     settings = thread.settings.overridden_by(asked, profile)
+    if settings != thread.settings:
+        keep_settings(thread, settings)
     ctx.after_reply(partial(thread.update_settings, settings))
     return ThreadSettingsUpdateResponse()
 
