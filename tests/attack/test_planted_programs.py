@@ -19,6 +19,9 @@ from tests.attack.test_planted_settings import (
     trust,
 )
 from tests.harness.commands import bench
+from tests.harness.model_server import calls
+from tests.harness.questions import answer, question
+from tests.harness.threads import Stage
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
 from treadle.sandbox import opened_roots
@@ -227,3 +230,21 @@ async def test_rule_still_frees_a_program_that_no_command_can_write(
         bench_.stage.configure(NO_TEMPORARY_FOLDERS)
         await run_in(bench_, ws, name, login=False)
     assert names(outside) == ["made"]
+
+
+async def test_rule_does_not_allow_the_shell_of_a_repository(stage: Stage, home: Path) -> None:
+    (home / "rules").mkdir(exist_ok=True)
+    (home / "rules" / "default.rules").write_text('prefix_rule(pattern=["git", "status"])\n')
+    shell = stage.workspace / "bash"
+    shell.write_text("#!/bin/sh\ntouch made\n")
+    shell.chmod(0o755)
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="danger-full-access"
+    )
+    stage.model.plays(calls("shell", {"command": ["./bash", "-lc", "git status"]}))
+    turn_id = await client.begin(thread_id)
+    request = await question(client, "item/commandExecution/requestApproval")
+    await answer(client, request, {"decision": "decline"})
+    await client.end_of(turn_id)
+    assert not (stage.workspace / "made").exists()

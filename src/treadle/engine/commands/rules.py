@@ -20,7 +20,7 @@ from treadle.engine.commands.rule_file import (
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
-from treadle.shell.scripts import commands_of, program_name
+from treadle.shell.scripts import commands_of, program_name, script_of
 from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
@@ -123,6 +123,10 @@ class Rules:
 
     def _permission(self, argv: Sequence[str]) -> Verdict | None:
         verdicts: list[Verdict] = []
+        # The shell that a script is given to runs too, and may be a file of a repository.
+        is_script = script_of(argv) is not None
+        if is_script and "/" in argv[0] and not self._is_trusted(argv[0]):
+            return None
         for command in commands_of(argv):
             verdict = self._allowing(command)
             if verdict is not None:
