@@ -11,6 +11,7 @@ import pytest
 
 from tests.attack.test_planted_settings import NO_TEMPORARY_FOLDERS
 from tests.harness.commands import Bench, bench
+from tests.harness.model_server import calls
 from tests.sandbox.commands import names
 from treadle.protocol.base import JsonValue
 
@@ -84,3 +85,22 @@ async def test_command_that_was_approved_to_run_outside_is_asked_about_once(home
         assert await answered(b, wanted, "accept") == ["why"]
         assert (b.stage.workspace / "runs").read_text() == "run\n"
     assert names(outside) == ["left"]
+
+
+async def test_yes_for_the_session_in_the_sandbox_does_not_count_without_one(home: Path) -> None:
+    wanted: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
+    async with bench(home, approvalPolicy="untrusted", sandbox="workspace-write") as b:
+        turn_id = await b.begin("exec_command", wanted)
+        asked = (await b.client.until(APPROVAL))[-1]
+        await b.client.peer.send({"id": asked["id"], "result": {"decision": "acceptForSession"}})
+        await b.client.end_of(turn_id)
+        await b.call("exec_command", wanted, "call-2")
+        assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"
+
+        b.stage.model.plays(calls("exec_command", wanted, "call-3"))
+        free: JsonValue = {"type": "dangerFullAccess"}
+        turn_id = await b.client.begin(b.thread_id, sandboxPolicy=free)
+        asked = (await b.client.until(APPROVAL))[-1]
+        await b.client.peer.send({"id": asked["id"], "result": {"decision": "decline"}})
+        await b.client.end_of(turn_id)
+        assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"

@@ -103,7 +103,9 @@ class Approvals:
             rule=rules.check(request.argv),
             wants_more=request.escalated or wider != usual,
         )
-        is_known = self.grants.has_command(request.key)
+        # A yes to a command in the sandbox is not one without.
+        is_free = request.escalated or usual.is_unrestricted
+        is_known = self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judged, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judged.by
             self._note(turn, request.call_id, display(request.argv), by, judged)
@@ -278,7 +280,8 @@ class Approvals:
         if decision == "decline":
             raise Declined(BY_USER)
         if decision == "acceptForSession":
-            self.grants.add_command(turn, request.key)
+            is_free = request.escalated or self._confine(turn).is_unrestricted
+            self.grants.add_command(turn, request.key_for(is_free=is_free))
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
             await self._amend(turn, decision)
 

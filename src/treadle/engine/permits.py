@@ -27,11 +27,10 @@ class CommandRequest:
     prefix_rule: tuple[str, ...] | None = None
     additional: AdditionalPermissionProfile | None = None
 
-    @property
-    def key(self) -> CommandKey:
-        """What the command is remembered by."""
+    def key_for(self, *, is_free: bool) -> CommandKey:
+        """What the command is remembered by, where it runs without a sandbox or in one."""
         # Permissions have lists in them, which cannot be looked up.
-        return self.argv, self.cwd, self.escalated, msgspec.json.encode(self.additional)
+        return self.argv, self.cwd, is_free, msgspec.json.encode(self.additional)
 
 
 @dataclass(frozen=True, slots=True)
