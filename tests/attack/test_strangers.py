@@ -185,6 +185,19 @@ async def test_flood_of_tiny_frames_does_not_hold_up_others(short_folder: Path) 
                 assert pongs < 1000
 
 
+async def test_heads_with_many_blanks_do_not_hold_up_others(kind: str, short_folder: Path) -> None:
+    """An expression that looked for the end of a value at each blank took a second for one."""
+    head = b"GET / HTTP/1.1\r\nA: x" + b" " * 16_000 + b"y\r\n\r\n"
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder) as (_, where):
+            async with known(where) as client:
+                for _ in range(100):
+                    async with stranger(where) as line:
+                        line.writer.write(head)
+                        assert await line.is_cut()  # after its answer
+                await client.ask("model/list", {})
+
+
 async def test_garbage_of_strangers_leaves_few_lines_in_the_log(
     kind: str, short_folder: Path
 ) -> None:
