@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -25,9 +27,11 @@ from treadle.engine.mcp.limits import (
     MAX_QUESTIONS,
     MAX_VALUES,
 )
+from treadle.engine.mcp.requests import words_of
 from treadle.engine.tools.output import MAX_KEPT_BYTES
 from treadle.protocol.base import JsonValue
 from treadle.support.json_text import MAX_NESTING
+from treadle.support.secrets import MAX_TEXT
 
 FLOOD = str(ROOT / "tests" / "harness" / "mcp_flood.py")
 ASK = "mcpServer/elicitation/request"
@@ -240,3 +244,24 @@ async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays
     assert item["error"]["message"].endswith(f"the answer to tools/call {reason}")
     assert after == "process 1"
     assert set(encodings) == {"identity"}
+
+
+@pytest.mark.parametrize("text", ["x" + " " * 4_000_000 + "y", "[type=" * 1_000_000])
+def test_a_long_error_of_a_server_is_read_in_linear_time(text: str) -> None:
+    """20 KB of blanks in the answer to `initialize` stopped the server for two seconds."""
+    assert words_of(RuntimeError(text)) == text[:MAX_TEXT]
+
+
+def test_the_document_that_does_not_fit_is_not_quoted() -> None:
+    text = "1 error for T\na\n  wrong [type=x, input_value='k', input_type=str]\n"
+    text += "    For further information visit u"
+    assert words_of(ValueError(text)) == "1 error for T\na\n  wrong"
+
+
+def test_the_sdk_logs_no_payloads_of_a_sign_in() -> None:
+    """It logs a failed exchange with its traceback, which quotes what the service answered."""
+    program = "import logging, treadle.engine.mcp.oauth; print(logging.getLogger('mcp').level)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == logging.CRITICAL

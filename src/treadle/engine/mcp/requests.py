@@ -5,14 +5,14 @@ This module imports the HTTP library, and so is imported only when a server is c
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
 import httpx2
 
-from treadle.support.secrets import Secrets, secrets_of_headers, secrets_of_url
+from treadle.support.secrets import MAX_TEXT, Secrets, secrets_of_headers, secrets_of_url
 from treadle.support.urls import without_queries
 
 Hook = Callable[[httpx2.Request], Awaitable[None]]
@@ -22,7 +22,10 @@ _FORM_SECRETS: Final = frozenset(
     {"client_secret", "client_assertion", "refresh_token", "code", "code_verifier"}
 )
 # pydantic quotes the document that does not fit: it may be one with tokens.
-_QUOTED_INPUT: Final = re.compile(r"\s*\[type=.*?input_value=.*|\s*For further information.*")
+_QUOTE, _INPUT, _MORE = "[type=", "input_value=", "For further information"
+
+# The SDK logs what it cannot read as an error, with all of it: payloads are for debugging only.
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def learns(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
@@ -42,4 +45,13 @@ def learns(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
 
 def words_of(error: BaseException) -> str:
     """Return what a library says of an error, without queries of URLs and quoted documents."""
-    return without_queries(_QUOTED_INPUT.sub("", str(error))) or type(error).__name__
+    # A server may have written the text: each step takes linear time.
+    lines = map(_without_quote, str(error)[:MAX_TEXT].splitlines())
+    return without_queries("\n".join(filter(None, lines))) or type(error).__name__
+
+
+def _without_quote(line: str) -> str:
+    start = line.find(_QUOTE)
+    if start < 0 or line.find(_INPUT, start) < 0:
+        start = line.find(_MORE)
+    return line if start < 0 else line[:start].rstrip()

@@ -48,8 +48,6 @@ _LIST_TOOLS: Final = "tools/list"
 CLIENT: Final = types.Implementation(name="treadle-mcp-client", title="Treadle", version="1")
 
 logger = logging.getLogger(__name__)
-# The SDK logs what it cannot read as an error, with all of it: payloads are for debugging only.
-logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 class _Answer(RootModel[dict[str, JsonValue]]):
