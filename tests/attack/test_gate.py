@@ -10,7 +10,10 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,8 +32,10 @@ from treadle.engine.network import closed_gate
 from treadle.protocol.base import JsonValue
 from treadle.protocol.network import NetworkDomainPermission
 from treadle.sandbox.backend import find_backend
+from treadle.sandbox.network import http
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.gate import PORT
+from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import NetworkPolicy
 from treadle.sandbox.network.tunnel import MAX_LOOKUPS, Resolve, Resolver
 from treadle.support.tasks import Nursery
@@ -92,6 +97,13 @@ for way, host in attempts:
     line.close()
     verdict = "denied" if b"denylist" in answer else "refused"
     print("reached" if is_open else verdict, flush=True)
+"""
+
+
+OWN = """
+from ipaddress import ip_address
+from treadle.sandbox.network.own_addresses import is_own
+print(*[is_own(ip_address(f"203.0.114.{last}")) for last in (10, 11, 12)])
 """
 
 
@@ -209,6 +221,56 @@ async def test_a_denied_address_is_denied_in_every_spelling_and_under_every_name
     assert {verdict for each, verdict in verdicts.items() if each.way in ("connect", "http")} == {
         "denied"
     }
+
+
+async def test_a_denied_loopback_address_is_not_reached_by_no_address() -> None:
+    """The kernel connects to loopback if it is given 0.0.0.0 or ::."""
+    policy = NetworkPolicy(
+        domains=(*EVERYTHING, ("127.0.0.1", "deny"), ("::1", "deny")), allows_local=True
+    )
+    unspecified = ["0.0.0.0", "0", "0x0", "[::]", "[::ffff:0.0.0.0]"]  # noqa: S104 - to refuse
+    attempts = [*by_name(unspecified), *by_address(["0.0.0.0", "::"])]  # noqa: S104 - to refuse
+
+    async with target() as (port, reached):
+        verdicts = await attempt(attempts, port, policy)
+
+    assert reached == []
+    assert "reached" not in verdicts.values()
+
+
+def test_every_address_of_this_machine_is_its_own() -> None:
+    """A second address in one subnet is reached from the first, in a network made for this."""
+    script = "; ".join(
+        [
+            "ip link set lo up && ip link add v0 type veth && ip link set v0 up",
+            "ip addr add 203.0.114.10/24 dev v0 && ip addr add 203.0.114.11/24 dev v0 || exit 77",
+            f"exec {shlex.join([sys.executable, '-c', OWN])}",
+        ]
+    )
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("no program to make a network with")
+    done = subprocess.run(
+        [unshare, "-rn", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 2):
+        pytest.skip(f"no network can be made here: {done.stderr}")
+    assert (done.stdout, done.stderr) == ("True True False\n", "")
+
+
+@pytest.mark.parametrize("host", ["\ufdfa" * 20_000, "\u00e9." * 20_000, "%ef%b7%ba" * 7_000])
+def test_a_host_that_is_too_long_is_not_decoded(host: str) -> None:
+    """IDNA took four seconds for one of these, on the loop that serves everybody."""
+    for _ in range(100):
+        with pytest.raises(ValueError, match="it is too long"):
+            normal(host)
+
+
+def test_a_request_that_is_not_utf_8_is_answered() -> None:
+    """Each left a traceback in the server's log, as many as a command could send."""
+    with pytest.raises(ValueError, match="NFKC") as caught:
+        http.read_request("GET http://\u2100".encode() + b"\x80/ HTTP/1.1\r\n\r\n")
+    assert http.answer("400 Bad Request", str(caught.value)).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_rule_about_an_address_forbids_every_name_for_it() -> None:

@@ -113,7 +113,7 @@ class PeerCheck:
     async def _owner(self, line: TransportSocket) -> Owner:
         if line.family == socket.AF_UNIX:
             return await asyncio.to_thread(_unix_owner, line, self._commands)
-        from treadle.sandbox.network.hosts import is_own
+        from treadle.sandbox.network.own_addresses import is_own
         from treadle.sandbox.socket_owner import find_socket
 
         try:

@@ -13,10 +13,10 @@ from treadle.sandbox.network.hosts import (
     covers,
     is_local,
     is_local_host,
-    is_own,
     is_pattern,
     normal,
 )
+from treadle.sandbox.network.own_addresses import is_own
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 

@@ -11,7 +11,10 @@ import socket
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, TypeAlias
+from unicodedata import normalize
 from urllib.parse import unquote
+
+from treadle.sandbox.network.own_addresses import is_own
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -19,6 +22,8 @@ _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*(?<!-)")
 # The last label of an address, in decimal, octal or hexadecimal: no domain ends like this.
 _NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 _MAX_LENGTH: Final = 253
+# With a percent sign for each byte. What is longer is not decoded: IDNA takes seconds for 64 KiB.
+_MAX_SPELLED: Final = 9 * _MAX_LENGTH
 
 _UNICAST: Final = IPv6Network("2000::/3")
 # Python 3.11 and 3.12 take these for public ones.
@@ -26,8 +31,8 @@ _NOT_PUBLIC: Final = (IPv6Network("3fff::/20"), IPv6Network("2002::/16"), IPv6Ne
 _COMPATIBLE: Final = IPv6Network("::/96")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+_LOOPBACK: Final = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 _ISATAP: Final = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
-_UNUSED_PORT: Final = 9
 
 
 def normal(host: str) -> str:
@@ -40,9 +45,11 @@ def normal(host: str) -> str:
     Raises:
         ValueError: the text is neither a name nor an address, or has a zone.
     """
-    text = host.strip()
+    text = host[:_MAX_SPELLED].strip()
     try:
         text = unquote(text, errors="strict") if "%" in text else text
+        if len(host) > _MAX_SPELLED or _length(text) > _MAX_LENGTH:
+            raise ValueError(f"invalid host {host[:40]!r}: it is too long")
         is_bracketed = text.startswith("[") and text.endswith("]")
         text = text[1:-1] if is_bracketed else text
         # The codec also maps full-width digits and the dots of other scripts.
@@ -56,6 +63,11 @@ def normal(host: str) -> str:
     if is_bracketed or not is_name or _NUMBER.fullmatch(text):
         raise ValueError(f"invalid host {host!r}")
     return text
+
+
+def _length(text: str) -> int:
+    """Return how long a host is after the step of IDNA that makes many characters of one."""
+    return len((text if text.isascii() else normalize("NFKC", text)).strip("[]."))
 
 
 def literal(host: str) -> Address | None:
@@ -120,26 +132,14 @@ def is_local(address: Address) -> bool:
     return any(not _is_public(each) for each in meanings(address))
 
 
-def is_own(address: Address) -> bool:
-    """Return whether an address belongs to this machine, public ones included.
-
-    The kernel reaches its own addresses from these addresses. Nothing is sent.
-
-    Raises:
-        OSError: no descriptor is left to ask with.
-    """
-    is_v4 = isinstance(address, IPv4Address)
-    with socket.socket(socket.AF_INET if is_v4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((str(address), _UNUSED_PORT))
-        except OSError:
-            return False  # not reachable, so not connected to either
-        return ip_address(probe.getsockname()[0]) == address
-
-
 def meanings(address: Address) -> Iterator[Address]:
-    """Yield an address and the IPv4 addresses inside it: a gateway may lead to those instead."""
+    """Yield an address and those that it may lead to instead.
+
+    A gateway may lead to the IPv4 address inside, and the kernel takes no address for loopback.
+    """
     yield address
+    if address.is_unspecified:
+        yield from _LOOPBACK
     if isinstance(address, IPv4Address):
         return
     packed = address.packed

@@ -88,7 +88,8 @@ def refusal(destination: Destination, blocked: Blocked) -> bytes:
 
 def answer(status: str, body: str, fields: dict[str, str] | None = None) -> bytes:
     """An answer of our own; the connection ends with it."""
-    content = body.encode()
+    # It may quote a request that is not UTF-8.
+    content = body.encode(errors="backslashreplace")
     given = {"content-type": "text/plain", **(fields or {})}
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in given.items())]
     lines += [f"content-length: {len(content)}", "connection: close", "", ""]

@@ -11,10 +11,10 @@ from treadle.sandbox.network.hosts import (
     covers,
     is_local,
     is_local_host,
-    is_own,
     literal,
     meanings,
 )
+from treadle.sandbox.network.own_addresses import is_own
 from treadle.sandbox.policy import Confinement
 from treadle.support.listeners import OWN_LISTENERS
 
