@@ -10,10 +10,12 @@ import pytest
 
 from tests.harness.model_server import Reply, calls, completed, created, patches, says
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
+from treadle.client.errors import OutputInvalid
+from treadle.client.output import read_output
 from treadle.engine.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
-from treadle.model import sse
+from treadle.model import errors, sse
 from treadle.model.base import ModelEvent, TextDelta
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.model.pacing import MAX_DELTA, MAX_TEXT
@@ -220,3 +222,14 @@ async def test_a_command_that_no_program_can_be_started_with_is_refused_before_i
     expected = f"the command has {MAX_SCRIPT} characters: expected less than {MAX_SCRIPT}"
     assert output.startswith(f"{name} failed: {expected}")
     assert "item/started commandExecution" not in outline(sent)
+
+
+def test_a_rate_limit_with_many_digits_is_read_in_linear_time() -> None:
+    """A header of 8 KB took two seconds."""
+    for _ in range(100):
+        assert errors.delay_of_headers({"retry-after": "1" * 8_000 + "x"}) is None
+
+
+def test_an_answer_with_many_empty_lines_is_read_in_linear_time() -> None:
+    with pytest.raises(OutputInvalid):
+        read_output(dict, "```" + "\n" * 2_000_000)

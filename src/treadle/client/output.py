@@ -12,7 +12,8 @@ from treadle.protocol.base import JsonValue
 
 T = TypeVar("T")
 
-_FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+# One way to read each blank: with several, many empty lines would take quadratic time.
+_FENCE: Final = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)```", re.DOTALL)
 
 REPAIR: Final = (
     "Your last message does not fit the required output: {reason}\n"

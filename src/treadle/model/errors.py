@@ -66,6 +66,8 @@ _TRY_AGAIN: Final = re.compile(
     re.IGNORECASE,
 )
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+# The expression takes quadratic time for a long row of digits.
+_MAX_DURATION: Final = 100
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RESET_HEADERS: Final = (
     "x-ratelimit-reset-requests",
@@ -289,7 +291,7 @@ def _seconds_until(text: str, now: Now) -> float | None:
     if number is not None:
         # A number this large is a point in time, not a wait.
         return max(0.0, number - now() if number > 1e9 else number)
-    parts = _DURATION.findall(text)
+    parts = _DURATION.findall(text[:_MAX_DURATION])
     if parts and "".join(amount + unit for amount, unit in parts) == text.strip():
         return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
