@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.harness.processes import TREADLE, environment
-from treadle.support.logs import JsonFormatter, TextFormatter, parse_levels
+from treadle.support.logs import JsonFormatter, TextFormatter, configure, parse_levels
 
 HELLO = (
     b'{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"},'
@@ -127,3 +128,23 @@ def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
     entry = json.loads(JsonFormatter().format(record))
     assert entry["fields"] == {"path": "/a"}
     assert entry["exception"].endswith("ValueError: no")
+
+
+def test_a_line_that_gets_no_thread_is_written_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    logger = logging.getLogger("treadle")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(logger, "level", logger.level)
+    configure({})
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        logger.error("first")
+    logger.error("second")
+    logger.handlers[0].flush()
+    said = capfd.readouterr().err.splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["first", "second"]

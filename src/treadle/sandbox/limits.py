@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +30,8 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _OFF: Final = "none"
 _MAX: Final = 2**62
+# Fewer processes than this are too few for most commands.
+_FEWEST: Final = 64
 # With these a shell reports that the kernel ended a program for its CPU time or its file's size.
 _OUT_OF_CPU, _FILE_TOO_LARGE = 128 + 24, 128 + 25
 
@@ -220,22 +223,26 @@ def _permille(value: str) -> int | None:
 
 
 def _default_processes() -> int:
-    """4096, more on a machine with many cores, and never so many that no process id is left."""
+    """4096, more on a machine with many cores, and at most half of what the server may have."""
     wanted = max(4096, 256 * (os.cpu_count() or 1))
-    most = _first_number(["/proc/sys/kernel/pid_max"])
-    return wanted if most is None else max(64, min(wanted, most // 2))
+    # The server itself needs threads while a command has as many as it may.
+    bounds = [_first_number(["/proc/sys/kernel/pid_max"]), _first_number(_cgroup_files("pids"))]
+    if os.geteuid() != 0:  # the kernel does not hold root to it
+        bounds.append(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+    least = min((bound for bound in bounds if bound is not None and bound > 0), default=2 * wanted)
+    return max(_FEWEST, min(wanted, least // 2))
 
 
 @cache
 def memory_of_machine() -> int:
     """Return the memory that this process can have at most: the machine's, or its cgroup's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = _first_number(_memory_files())
+    found = _first_number(_cgroup_files("memory"))
     return total if found is None else min(total, found)
 
 
-def _memory_files() -> Iterable[str]:
-    """Where a memory limit may be: of the own cgroup if that is visible, else of the mount's."""
+def _cgroup_files(controller: str) -> Iterable[str]:
+    """Where a limit may be: of the own cgroup if that is visible, else of the mount's."""
     try:
         lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -244,10 +251,11 @@ def _memory_files() -> Iterable[str]:
     top = "/sys/fs/cgroup"
     for path in (own.get(""), ""):
         if path is not None:
-            yield f"{top}{path}/memory.max"
-    for path in (own.get("memory"), ""):
+            yield f"{top}{path}/{controller}.max"
+    older = {"memory": "memory.limit_in_bytes"}.get(controller, f"{controller}.max")
+    for path in (own.get(controller), ""):
         if path is not None:
-            yield f"{top}/memory{path}/memory.limit_in_bytes"
+            yield f"{top}/{controller}{path}/{older}"
 
 
 def _first_number(paths: Iterable[str]) -> int | None:

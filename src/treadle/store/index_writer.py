@@ -6,6 +6,7 @@ files are looked at again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -69,7 +70,7 @@ class IndexWriter:
                 self._is_awaited = True
                 self._run()
                 left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
+                if self._thread is None or left <= 0 or not self._changed.wait(left):
                     return self._made >= goal
         return True
 
@@ -86,8 +87,11 @@ class IndexWriter:
     def _run(self) -> None:
         if self._thread is None and not self._is_closed:
             # A daemon: a locked index must not keep the process from ending.
-            self._thread = threading.Thread(target=self._work, name="index", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="index", daemon=True)
+            # Where no thread is to be had, the change waits for the next one that comes.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
         self._changed.notify_all()
 
     def _work(self) -> None:

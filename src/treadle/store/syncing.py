@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -77,7 +79,16 @@ class FileSync:
         again = self._synced if self._has_failed else size
         # By the loop rather than directly: a loop with virtual time waits for its executors.
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(_threads(), _sync, path, descriptor, again, size, self._folders)
+        is_wanted = threading.Event()
+        is_wanted.set()
+        sync = partial(_sync, path, descriptor, again, size, self._folders)
+        work: asyncio.Future[None]
+        try:
+            work = loop.run_in_executor(_threads(), _if_wanted, is_wanted, sync)
+        except RuntimeError as error:  # no thread is to be had, and the pool keeps what to do
+            is_wanted.clear()
+            work = loop.create_future()
+            work.set_exception(OSError(errno.EAGAIN, str(error)))
         # The waiting ones are served by this sync; those that come later by the next one.
         on_done = partial(self._on_done, self._take(), path, size, descriptor)
         work.add_done_callback(on_done)
@@ -120,6 +131,12 @@ class FileSync:
                 future.set_result(None)
             else:
                 future.set_exception(error)
+
+
+def _if_wanted(is_wanted: threading.Event, sync: Callable[[], None]) -> None:
+    """Sync, unless it was given up before: the descriptor may be that of another file by now."""
+    if is_wanted.is_set():
+        sync()
 
 
 def _sync(path: Path, descriptor: int, again: int, size: int, folders: Sequence[Path]) -> None:

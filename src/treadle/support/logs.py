@@ -8,6 +8,7 @@ module: `info`, `debug`, `warn,treadle.rpc=debug`, `off`. `LOG_FORMAT=json` give
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -120,8 +121,11 @@ class _StderrHandler(logging.Handler):
             line, self._dropped = f"{line}\n... {self._dropped} lines were dropped", 0
         self._waiting.put(line)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write, name="logs", daemon=True)
+            # Where no thread is to be had, a log must not be what fails: the next line tries again.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def flush(self) -> None:
         """Wait a moment for what is queued: called when the process ends."""
