@@ -46,6 +46,8 @@ _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 _DESCRIPTORS, _MOST_FDS, _MORE_FOLLOW = 2**31 - 1, 250, b"+"
+# The order that these descriptors belong to was given up.
+_FORGET = b"0"
 
 # What Python or the guard has changed, and a command must find as usual.
 _DEFAULTS = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
@@ -80,6 +82,9 @@ def main() -> None:
         fds += received
         if data == _MORE_FOLLOW:
             continue
+        if data == _FORGET:
+            _close_all(fds)
+            continue
         try:
             guard = os.fork()
             if guard == 0:
@@ -92,8 +97,12 @@ def main() -> None:
         except OSError as error:
             # No more processes: one command cannot be started, the keeper goes on.
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
-        while fds:
-            os.close(fds.pop())
+        _close_all(fds)
+
+
+def _close_all(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
 
 
 def _leave(cgroup: str | None) -> None:

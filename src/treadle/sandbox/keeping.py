@@ -8,11 +8,13 @@ import errno
 import os
 import socket
 import sys
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from treadle.sandbox.child import Child, Descriptors
 from treadle.sandbox.limits import Bounds
@@ -25,6 +27,7 @@ _BESIDE: Final = ("keeper_cgroup.py", "keeper_limits.py")
 # As many descriptors as go with one message; the keeper takes as many.
 MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"
+_FORGET: Final = b"0"
 _LOST: Final = 137
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
 
@@ -68,6 +71,15 @@ class Keeper:
                 raise
         # Held as a number: it stays open until this process ends, which is no leak to warn of.
         self._fd = ours.detach()
+        self._is_closed = False
+        # Held for an order of several parts, which no other order may come between. One for each
+        # loop: a process may run several, one after the other.
+        self._sending: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        # Whether the last order broke off between its parts.
+        self._is_unfinished = False
+        self._room: asyncio.Future[None] | None = None
 
     async def launch(
         self,
@@ -123,25 +135,24 @@ class Keeper:
         """
         for pause in _PAUSES:
             try:
-                return self._send(order, fds, places, bounds)
+                return await self._send(order, fds, places, bounds)
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS:
                     raise
             await asyncio.sleep(pause)
-        return self._send(order, fds, places, bounds)
+        return await self._send(order, fds, places, bounds)
 
-    def _send(
+    async def _send(
         self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
     ) -> _Line:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         line = _Line(ours.detach(), places, bounds)
         try:
-            with theirs, _memory(order) as memory, _borrowed(self._fd) as keeper:
+            with theirs, _memory(order) as memory:
                 sent = [theirs.fileno(), memory, *fds]
-                while len(sent) > MOST_AT_ONCE:
-                    socket.send_fds(keeper, [_MORE_FOLLOW], sent[:MOST_AT_ONCE])
-                    sent = sent[MOST_AT_ONCE:]
-                socket.send_fds(keeper, [_signs(bounds)], sent)
+                loop = asyncio.get_running_loop()
+                async with self._sending.setdefault(loop, asyncio.Lock()):
+                    await self._pass_all(_signs(bounds), sent)
         except BrokenPipeError as error:
             line.close()
             raise KeeperGone(str(error)) from error
@@ -150,8 +161,50 @@ class Keeper:
             raise
         return line
 
+    async def _pass_all(self, word: bytes, fds: list[int]) -> None:
+        if self._is_unfinished:
+            # Else the next command would get the descriptors of one that was given up.
+            await self._pass(_FORGET, [])
+            self._is_unfinished = False
+        while len(fds) > MOST_AT_ONCE:
+            self._is_unfinished = True
+            await self._pass(_MORE_FOLLOW, fds[:MOST_AT_ONCE])
+            fds = fds[MOST_AT_ONCE:]
+        await self._pass(word, fds)
+        self._is_unfinished = False
+
+    async def _pass(self, word: bytes, fds: Sequence[int]) -> None:
+        """Send one message; waits beside the event loop while the keeper has others to read."""
+        while True:
+            if self._is_closed:
+                raise BrokenPipeError(errno.EPIPE, "the keeper of commands is gone")
+            try:
+                # Not `send_fds`, which ignores its flags.
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))
+                with _borrowed(self._fd) as keeper:
+                    keeper.sendmsg([word], [rights] if fds else [], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                await self._has_room()
+            else:
+                return
+
+    async def _has_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        room = self._room = loop.create_future()
+        loop.add_writer(self._fd, _settle, room)
+        try:
+            await room
+        finally:
+            self._room = None
+            if not self._is_closed:
+                loop.remove_writer(self._fd)
+
     def close(self) -> None:
         """Let it go; commands that run stay under their guards."""
+        self._is_closed = True
+        if self._room is not None:
+            self._room.get_loop().remove_writer(self._fd)
+            _settle(self._room)
         os.close(self._fd)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -221,6 +274,11 @@ class _Line:
             number = int(value)
             place = self._places.get(rest[0], rest[0])
             self.started.set_exception(OSError(number, os.strerror(number), place))
+
+
+def _settle(room: asyncio.Future[None]) -> None:
+    if not room.done():
+        room.set_result(None)
 
 
 def _signs(bounds: Bounds | None) -> bytes:
