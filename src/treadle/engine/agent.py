@@ -72,6 +72,7 @@ class Agent:
         self._ids = TurnIds(thread.used_ids(turn) if left_calls else ())
         self._repairs = 0
         self._has_item = False
+        self._beginning = asyncio.Lock()
 
     def begin(self) -> None:
         """Tell that the turn runs."""
@@ -311,6 +312,9 @@ class Agent:
         turn = self._turn
         turn.running_calls.add(call.id)
         try:
+            # One begins after the other: the first steps of a thousand calls take seconds.
+            async with self._beginning:
+                await asyncio.sleep(0)
             output = output_item(call, refusal or await self._tools.run(call, turn))
             try:
                 if not has_heard.is_set():
