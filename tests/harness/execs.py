@@ -102,8 +102,10 @@ async def bench(program: str, folder: Path, more: str = "") -> AsyncIterator[Ben
     cwd = folder / "workspace"
     shutil.rmtree(cwd, ignore_errors=True)
     cwd.mkdir(parents=True)
-    # Not in the system's temporary folder: there the reference refuses its own sandbox.
-    with TemporaryDirectory(dir=sys.prefix, prefix="home-") as home:
+    # Not in the system's temporary folder: there the reference refuses its own sandbox. Another
+    # user than the one who installed it has no other place.
+    place = sys.prefix if os.access(sys.prefix, os.W_OK) else None
+    with TemporaryDirectory(dir=place, prefix="home-") as home:
         async with model_server() as model:
             configure(Path(home), model, more)
             yield Bench(program, Path(home), cwd, model)
