@@ -32,12 +32,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from treadle.sandbox import keeper_cgroup, keeper_limits
+    from treadle.sandbox import keeper_cgroup, keeper_limits, keeper_use
 else:
     # Last and only for this: nothing beside this file takes the place of a module of Python's.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import keeper_cgroup
     import keeper_limits
+    import keeper_use
 
     sys.path.pop()
 
@@ -280,7 +281,7 @@ class _Guard:
                 self._tell("limit", hit)
             is_last = code is not None and "ends" in self._options
             if is_last and has_more:
-                for descendant in keeper_limits.descendants():
+                for descendant in keeper_use.descendants():
                     _signal(descendant)
             if code is not None:
                 # What was signalled runs no more; its end need not be waited for.
@@ -356,9 +357,9 @@ def _reap(pid: int) -> tuple[int | None, bool]:
 
 def _kill_descendants() -> set[int]:
     """Kill every process below this one, each as soon as it is found: it could fork meanwhile."""
-    found = keeper_limits.children(os.getpid())[0]
+    found = keeper_use.children(os.getpid())[0]
     for pid in found:
-        found += keeper_limits.children(pid)[0]
+        found += keeper_use.children(pid)[0]
         _signal(pid)
     return set(found)
 

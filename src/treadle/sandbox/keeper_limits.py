@@ -6,7 +6,7 @@ otherwise, so that a command that does nothing costs nothing.
 """
 
 # Part of the keeper's program: as little of Python as possible, and nothing of this package.
-# ruff: noqa: PTH110, PTH115, PTH116, PTH123, PTH208
+# ruff: noqa: PTH116, PTH123
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ import os
 import resource
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING or __package__:
+    from treadle.sandbox import keeper_use
+else:
+    import keeper_use
+
 TICK_SECONDS = 0.2
 """How often the keeper looks at the machine while commands with limits run."""
 
 # A limit is looked at when the machine has grown by this part of it.
 _PART = 8
-# Everything that a command starts may have this many times what one process may have open.
-_FILES_IN_ALL = 16
 # Who has written less than this is not why a file system is full.
 _WROTE = 16 * 1024**2
 # Faster than any disk: how soon the space that is left could be gone.
@@ -30,13 +34,9 @@ _SOONEST, _LATEST, _LATEST_LOW = 0.1, 30.0, 1.0
 # A look at a large tree takes time; at most a fifth of it is spent looking.
 _REST = 4
 _CPU_GRACE, _OOM_SCORE, _SPARE = 5, 500, 2048
-_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _CORES = os.cpu_count() or 1
 _IN_MEMORY = (b"tmpfs", b"ramfs", b"fuse")
-# What reading /proc raises: it is not there, not for us, or has another form.
-_UNREADABLE = (OSError, ValueError, IndexError)
-# Not every kernel keeps lists of children; without them all processes are asked for their parents.
-_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+_UNREADABLE, _read = keeper_use.UNREADABLE, keeper_use.read
 
 
 class Signs:
@@ -105,6 +105,9 @@ class Limits:
         self._next_disk = time.monotonic() + _SOONEST if self._folders else float("inf")
         self._disk_wait = _SOONEST
         self._free: list[int] = []
+        # As it was before the command: what it hides is taken from how these have changed.
+        self._free_before = [_free(folder) for folder in self._folders]
+        self._shared_before = keeper_use.shared() if "memory" in self._limits else 0
 
     def leave_out(self, keys: set[str]) -> None:
         """Do not look at these: the kernel enforces them for the whole command."""
@@ -167,7 +170,7 @@ class Limits:
 
     def _look_at_processes(self) -> str | None:
         began = time.monotonic()
-        limits, use = self._limits, _Use(self._limits)
+        limits, use = self._limits, keeper_use.Use(self._limits, self._shared_before)
         use.add_up()
         now = time.monotonic()
         self._wait = min(2 * self._wait, _LATEST)
@@ -192,7 +195,7 @@ class Limits:
                 if free >= 0:
                     wait = min(wait, max(_SOONEST, free / _BYTES_PER_SECOND))
                     continue
-                if _written(folder) >= _WROTE:
+                if self._written(place, folder) >= _WROTE:
                     return f"disk_reserve {place}"
                 wait = _SOONEST
         # Where nothing is written, the space stays the same: look less and less often.
@@ -202,109 +205,28 @@ class Limits:
         self._next_disk = now + wait
         return None
 
-
-class _Use:
-    """What the guard's descendants use, as far as there are limits to it."""
-
-    def __init__(self, limits: dict[str, int]) -> None:
-        self._limits = limits
-        self.threads = self.memory = self.files = 0
-        self.cpu_seconds = 0.0
-        self._found: list[int] = []
-        # What files without a name hold, by device and number: many may have one open.
-        self._nameless: dict[tuple[int, int], int] = {}
-        self._tables = 0
-
-    def add_up(self) -> None:
-        limits = self._limits
-        most = limits.get("processes", 0)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu_seconds = used.ru_utime + used.ru_stime
-        self._found = found = children(os.getpid())[0]
-        for pid in found:
-            below, threads = children(pid)
-            found += below
-            self.threads += threads
-            if most and self.threads > most:
-                return
-            # It may end at any time, and another user's cannot be looked into.
-            with contextlib.suppress(*_UNREADABLE):
-                if "memory" in limits:
-                    self.memory += int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
-                    self._tables += _page_tables(pid)
-                    self._add_nameless(pid)
-                if "cpu_seconds" in limits:
-                    times = _read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[11:15]
-                    self.cpu_seconds += sum(map(int, times)) / _TICKS
-                if "open_files" in limits:
-                    self.files += os.stat(f"/proc/{pid}/fd").st_size
-        if "memory" in limits:
-            self.memory += self._tables + self._unmapped()
-
-    def is_over(self, key: str, limit: int) -> bool:
-        if key == "processes":
-            return self.threads > limit
-        if key == "cpu_seconds":
-            return self.cpu_seconds > limit
-        if key == "open_files":
-            return self.files > _FILES_IN_ALL * limit
-        # Pages that processes share were counted once for each of them.
-        return key == "memory" and self.memory > limit and self._memory_shared_out() > limit
-
-    def _memory_shared_out(self) -> int:
-        """Add up what each process takes, with a page that several share divided among them.
-
-        What is mapped of a file in memory is part of that file, and counts once.
-        """
-        total = shared = 0
-        for pid in self._found:
-            with contextlib.suppress(*_UNREADABLE):
-                try:
-                    rollup = _read(f"/proc/{pid}/smaps_rollup")
-                    total += int(rollup.partition(b"\nPss:")[2].split()[0]) * 1024
-                    shared += int(rollup.partition(b"\nPss_Shmem:")[2].split()[0]) * 1024
-                except OSError:
-                    sizes = _read(f"/proc/{pid}/statm").split()
-                    total += (int(sizes[1]) - int(sizes[2])) * _PAGE
-        return total + self._tables + max(0, self._unmapped() - shared)
-
-    def _unmapped(self) -> int:
-        """Memory that may not be mapped by any process: files that are stored in it."""
-        return self._devices() + sum(self._nameless.values())
-
-    def _add_nameless(self, pid: int) -> None:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                path = f"/proc/{pid}/fd/{name}"
-                if os.readlink(path).startswith("/memfd:"):
-                    about = os.stat(path)
-                    self._nameless[about.st_dev, about.st_ino] = about.st_blocks * 512
-
-    def _devices(self) -> int:
-        """What is stored in the /dev of a sandbox, which is memory that no process has mapped."""
-        with contextlib.suppress(OSError, IndexError):
-            folder = f"/proc/{self._found[1]}/root/dev"
-            if os.stat(folder).st_dev != os.stat("/dev").st_dev:
-                disk = os.statvfs(folder)
-                return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-        return 0
+    def _written(self, place: int, folder: bytes) -> int:
+        """How many bytes the guard's descendants have written to disks, the dead ones included."""
+        # The kernel counts what goes to disks. For other file systems take what was written at all.
+        counted = b"\nwchar:" if _is_in_memory(os.stat(folder).st_dev) else b"\nwrite_bytes:"
+        total = 0
+        for pid in (os.getpid(), *keeper_use.descendants()):
+            try:
+                text = b"\n" + _read(f"/proc/{pid}/io")
+                total += int(text.partition(counted)[2].split()[0])
+            except PermissionError:
+                # It hides from its user: it may have written all that has gone since the start.
+                total = max(total, self._free_before[place] - _free(folder))
+            except (OSError, IndexError):
+                continue
+        return total
 
 
-def _page_tables(pid: int) -> int:
-    """What the kernel keeps of where the memory of a process is: much, if that is sparse."""
-    return int(_read(f"/proc/{pid}/status").partition(b"\nVmPTE:")[2].split()[0]) * 1024
-
-
-def _written(folder: bytes) -> int:
-    """How many bytes the guard's descendants have written to disks, the dead ones included."""
-    # The kernel counts what goes to disks. For other file systems take what was written at all.
-    counted = b"\nwchar:" if _is_in_memory(os.stat(folder).st_dev) else b"\nwrite_bytes:"
-    total = 0
-    for pid in (os.getpid(), *descendants()):
-        with contextlib.suppress(OSError, IndexError):
-            text = b"\n" + _read(f"/proc/{pid}/io")
-            total += int(text.partition(counted)[2].split()[0])
-    return total
+def _free(folder: bytes) -> int:
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(folder)
+        return disk.f_bavail * disk.f_frsize
+    return 0
 
 
 def _is_in_memory(device: int) -> bool:
@@ -322,46 +244,3 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
     hard = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(kind, (min(soft, hard), hard))
-
-
-# -- processes
-
-
-def descendants() -> list[int]:
-    """Every process below this one."""
-    found = children(os.getpid())[0]
-    for pid in found:
-        found += children(pid)[0]
-    return found
-
-
-def children(pid: int) -> tuple[list[int], int]:
-    """The children of a process and its number of threads; nothing if it has ended."""
-    found: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found, 0
-    if not _LISTS_CHILDREN:
-        return [child for child, parent in _parents() if parent == pid], len(threads)
-    for thread in threads:
-        with contextlib.suppress(OSError):
-            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    return found, len(threads)
-
-
-def _parents() -> list[tuple[int, int]]:
-    """Every process and its parent."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = _read(f"/proc/{name}/stat")
-                # The name of a program may hold anything, so count from its end.
-                found.append((int(name), int(stat.rsplit(b")", 1)[1].split()[1])))
-    return found
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb", 0) as file:
-        return file.read()

@@ -23,7 +23,7 @@ from treadle.support.code_guard import CodeChanged, read_code
 from treadle.support.descriptors import inherited_limit
 
 _SCRIPT: Final = Path(__file__).with_name("keeper.py")
-_BESIDE: Final = ("keeper_cgroup.py", "keeper_limits.py")
+_BESIDE: Final = ("keeper_cgroup.py", "keeper_limits.py", "keeper_use.py")
 # As many descriptors as go with one message; the keeper takes as many.
 MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"

@@ -57,7 +57,8 @@ sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119, semge
 setdomainname 171 162, sethostname 170 161, setns 308 268, setpriority 141 140, setxattr 188 5,
 setxattrat 463 463, shmat 30 196, shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225,
 swapon 167 224, syslog 103 116, truncate 76 45, umount2 166 39, unshare 272 97,
-userfaultfd 323 282, utime 132 -1, utimensat 280 88, utimes 235 -1, vhangup 153 58
+userfaultfd 323 282, utime 132 -1, utimensat 280 88, utimes 235 -1, vhangup 153 58,
+vmsplice 278 75
 """
 _MACHINES: Final = {
     "x86_64": (0xC000003E, 0),
@@ -72,15 +73,16 @@ kexec_file_load kexec_load keyctl mount mount_setattr move_mount name_to_handle_
 open_by_handle_at open_tree open_tree_attr
 perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev ptrace quotactl
 quotactl_fd reboot request_key setdomainname sethostname setns swapoff swapon syslog umount2
-userfaultfd vhangup
+userfaultfd vhangup vmsplice
 """.split()
 _NETWORK: Final = "accept accept4 bind connect listen".split()
 ATTRIBUTES: Final = """
 fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
 """.split()
 """Calls that change a file's extended attributes, which Landlock does not look at."""
-# As on a file system that has none: `cp -p` and `install` go on then.
-_ERRORS: Final = dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP)
+# As on a file system that has none: `cp -p` and `install` go on then. A page that `vmsplice` puts
+# into a pipe keeps up to 2 MiB of memory that no process has mapped; programs do without it.
+_ERRORS: Final = {**dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP), "vmsplice": errno.ENOSYS}
 QUEUES: Final = "mq_open msgget semget shmat shmget".split()
 """Calls to memory, queues and semaphores that are shared by name with all processes of a user."""
 MODES: Final = """

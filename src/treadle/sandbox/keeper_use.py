@@ -1,0 +1,220 @@
+"""What a command and everything that it started use, as far as /proc shows it.
+
+A command may hide from it: its first thread may end before the others, after which /proc has
+nothing more to say under the number of the process; a thread may have its own open files; and a
+process that is not dumpable keeps its user from looking into it. None of these makes it use less.
+"""
+
+# Part of the keeper's program: as little of Python as possible, and nothing of this package.
+# ruff: noqa: PTH110, PTH115, PTH116, PTH123, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+
+# What reading /proc raises: it is not there, not for us, or has another form.
+UNREADABLE = (OSError, ValueError, IndexError)
+# Everything that a command starts may have this many times what one process may have open.
+_FILES_IN_ALL = 16
+_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+# Not every kernel keeps lists of children; without them all processes are asked for their parents.
+_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+# Compares what two threads have; on machines with the common table it has the other number.
+_KCMP = 312 if os.uname().machine == "x86_64" else 272
+_FILES, _SAME, _LESS, _GREATER = 2, 0, 1, 2
+_libc = ctypes.CDLL(None)
+
+
+class Use:
+    """What the guard's descendants use, as far as there are limits to it."""
+
+    def __init__(self, limits: dict[str, int], shared_before: int) -> None:
+        self._limits = limits
+        self._shared_before = shared_before
+        self.threads = self.memory = self.files = 0
+        self.cpu_seconds = 0.0
+        self._found: list[int] = []
+        # Where each process is to be read about.
+        self._places: list[str] = []
+        # What files without a name hold, by device and number: many may have one open.
+        self._nameless: dict[tuple[int, int], int] = {}
+        self._tables = 0
+        self._is_hidden = False
+
+    def add_up(self) -> None:
+        limits = self._limits
+        most = limits.get("processes", 0)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_seconds = used.ru_utime + used.ru_stime
+        self._found = found = children(os.getpid())[0]
+        for pid in found:
+            below, threads = children(pid)
+            found += below
+            self.threads += len(threads)
+            if most and self.threads > most:
+                return
+            self._add(pid, threads)
+        if "memory" in limits:
+            self.memory += self._tables + self._unmapped()
+
+    def _add(self, pid: int, threads: list[str]) -> None:
+        limits, place = self._limits, _place(pid, threads)
+        self._places.append(place)
+        # It may end at any time, and another user's cannot be looked into. Each for itself: what
+        # cannot be read of one kind says nothing about the others.
+        if "cpu_seconds" in limits:
+            with contextlib.suppress(*UNREADABLE):
+                times = read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[11:15]
+                self.cpu_seconds += sum(map(int, times)) / _TICKS
+        if "memory" in limits:
+            with contextlib.suppress(*UNREADABLE):
+                self.memory += int(read(f"{place}/statm").split()[1]) * _PAGE
+                self._tables += _of_status(place, b"VmPTE")
+        if "memory" not in limits and "open_files" not in limits:
+            return
+        for holder in _holders(pid, place, threads):
+            with contextlib.suppress(*UNREADABLE):
+                self.files += os.stat(f"{holder}/fd").st_size
+            if "memory" in limits:
+                with contextlib.suppress(*UNREADABLE):
+                    self._add_nameless(holder)
+
+    def is_over(self, key: str, limit: int) -> bool:
+        if key == "processes":
+            return self.threads > limit
+        if key == "cpu_seconds":
+            return self.cpu_seconds > limit
+        if key == "open_files":
+            return self.files > _FILES_IN_ALL * limit
+        # Pages that processes share were counted once for each of them.
+        return key == "memory" and self.memory > limit and self._memory_shared_out() > limit
+
+    def _memory_shared_out(self) -> int:
+        """Add up what each process takes, with a page that several share divided among them.
+
+        What is mapped of a file in memory is part of that file, and counts once.
+        """
+        total = shared_ = 0
+        for place in self._places:
+            with contextlib.suppress(*UNREADABLE):
+                try:
+                    rollup = read(f"{place}/smaps_rollup")
+                    total += int(rollup.partition(b"\nPss:")[2].split()[0]) * 1024
+                    shared_ += int(rollup.partition(b"\nPss_Shmem:")[2].split()[0]) * 1024
+                except OSError:
+                    mapped = _of_status(place, b"RssShmem")
+                    total += _of_status(place, b"RssAnon") + mapped
+                    shared_ += mapped
+        return total + self._tables + max(0, self._unmapped() - shared_)
+
+    def _unmapped(self) -> int:
+        """Memory that may not be mapped by any process: files that are stored in it."""
+        seen = self._devices() + sum(self._nameless.values())
+        return max(seen, shared() - self._shared_before) if self._is_hidden else seen
+
+    def _add_nameless(self, holder: str) -> None:
+        try:
+            names = os.listdir(f"{holder}/fd")
+        except PermissionError:
+            self._is_hidden = True
+            return
+        for name in names:
+            with contextlib.suppress(OSError):
+                path = f"{holder}/fd/{name}"
+                if os.readlink(path).startswith("/memfd:"):
+                    about = os.stat(path)
+                    self._nameless[about.st_dev, about.st_ino] = about.st_blocks * 512
+
+    def _devices(self) -> int:
+        """What is stored in the /dev of a sandbox, which is memory that no process has mapped."""
+        with contextlib.suppress(OSError, IndexError):
+            folder = f"/proc/{self._found[1]}/root/dev"
+            if os.stat(folder).st_dev != os.stat("/dev").st_dev:
+                disk = os.statvfs(folder)
+                return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        return 0
+
+
+def shared() -> int:
+    """The bytes of shared memory and of files in memory of the whole machine."""
+    with contextlib.suppress(*UNREADABLE):
+        return int(read("/proc/meminfo").partition(b"\nShmem:")[2].split(None, 1)[0]) * 1024
+    return 0
+
+
+def _of_status(place: str, key: bytes) -> int:
+    """A size from the state of a process; tables grow with memory that is sparse."""
+    return int(read(f"{place}/status").partition(b"\n" + key + b":")[2].split()[0]) * 1024
+
+
+def _place(pid: int, threads: list[str]) -> str:
+    """Where to read about a process: if its first thread has ended, under one that has not."""
+    for place in (f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in threads)):
+        with contextlib.suppress(OSError):
+            if len(threads) < 2 or not read(f"{place}/statm").startswith(b"0 "):
+                return place
+    return f"/proc/{pid}"
+
+
+def _holders(pid: int, place: str, threads: list[str]) -> list[str]:
+    """Where the open files of a process are: once for each table of them that its threads have."""
+    if len(threads) < 2:
+        return [place]
+    known = [int(place.rpartition("/")[2])]
+    for thread in map(int, threads):
+        low, high = 0, len(known)
+        while low < high:
+            middle = (low + high) // 2
+            order = _libc.syscall(_KCMP, thread, known[middle], _FILES, 0, 0)
+            if order not in (_LESS, _GREATER):
+                break  # the same, or it cannot be compared
+            low, high = (low, middle) if order == _LESS else (middle + 1, high)
+        else:
+            known.insert(low, thread)
+    return [f"/proc/{pid}/task/{thread}" for thread in known]
+
+
+# -- processes
+
+
+def descendants() -> list[int]:
+    """Every process below this one."""
+    found = children(os.getpid())[0]
+    for pid in found:
+        found += children(pid)[0]
+    return found
+
+
+def children(pid: int) -> tuple[list[int], list[str]]:
+    """The children of a process and its threads; nothing if it has ended."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found, []
+    if not _LISTS_CHILDREN:
+        return [child for child, parent in _parents() if parent == pid], threads
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
+    return found, threads
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Every process and its parent."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = read(f"/proc/{name}/stat")
+                # The name of a program may hold anything, so count from its end.
+                found.append((int(name), int(stat.rsplit(b")", 1)[1].split()[1])))
+    return found
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb", 0) as file:
+        return file.read()
