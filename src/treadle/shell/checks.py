@@ -106,9 +106,11 @@ _DATE_OPTION: Final = re.compile(
 )
 
 # Escapes that stand for a character by its number are left out: it might be a percent sign.
-_PRINTF_CONVERSION: Final = re.compile(r"%(?:%|[-+ #0]*[0-9]*(?:\.[0-9]*)?([bcdeEfFgGioqsuxX]))")
+# A zero may be a flag or a digit: it is read in one way only, or many take quadratic time.
+_PRINTF_WIDTH: Final = r"[-+ #0]*+[0-9]*+(?:\.[0-9]*+)?"
+_PRINTF_CONVERSION: Final = re.compile(rf"%(?:%|{_PRINTF_WIDTH}([bcdeEfFgGioqsuxX]))")
 _PRINTF_FORMAT: Final = re.compile(
-    r"(?:[^%\\]|\\[abefnrtv\\\"]|%(?:%|[-+ #0]*[0-9]*(?:\.[0-9]*)?[bcdeEfFgGioqsuxX]))*"
+    rf"(?:[^%\\]|\\[abefnrtv\\\"]|%(?:%|{_PRINTF_WIDTH}[bcdeEfFgGioqsuxX]))*"
 )
 _PRINTF_TEXT: Final = frozenset("bcqs")
 
