@@ -6,10 +6,19 @@ Each text here took more than a minute before, which is longer than a test may t
 from __future__ import annotations
 
 from treadle.shell.safe import is_known_safe
-from treadle.shell.syntax import MAX_SCRIPT
+from treadle.shell.syntax import MAX_SCRIPT, parse
 
 
 def test_the_format_of_printf() -> None:
     zeros = "0" * (MAX_SCRIPT - 100)
     assert not is_known_safe(["printf", f"%{zeros}"])
     assert is_known_safe(["printf", f"%{zeros}9.9d", "1"])
+
+
+def test_a_document_whose_end_begins_with_tabs() -> None:
+    """No line ends it: the shell takes the tabs away first. One took seconds."""
+    tabs = "\t" * (MAX_SCRIPT // 2 - 100)
+    for name in range(50):
+        assert parse(f"cat <<-'{tabs}{name}'\n{tabs}\nx") is None
+    assert parse("cat <<-'\tx'\n\tx\n") is None
+    assert parse("cat <<-'x'\n\t\tx") is not None

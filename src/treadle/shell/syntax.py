@@ -81,7 +81,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
 _SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _REDIRECT: Final = re.compile(r"([0-9]*)(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>)")
-_TABS: Final = r"\t*"
 _EMPTY_LINES: Final = re.compile(r"[ \t\n]*")
 _ENDS_COMMAND: Final = frozenset({"", "\n", ";", "&", "|", ")", "#"})
 
@@ -329,12 +328,7 @@ class _Parser(WordReader):
     def _read_documents(self) -> None:
         documents, self._documents = self._documents, []
         for end, strips_tabs, is_quoted in documents:
-            line = re.compile(f"^{_TABS if strips_tabs else ''}{re.escape(end)}$", re.MULTILINE)
-            last = line.search(self._text, self._at)
-            if last is None:
-                raise NotUnderstood
-            body = self._text[self._at : last.start()]
-            self._at = min(last.end() + 1, len(self._text))
+            body = self._read_until_line(end, strips_tabs=strips_tabs)
             if is_quoted:
                 continue
             # A line that ends like this is joined with the next, which then does not end the text.
@@ -343,6 +337,21 @@ class _Parser(WordReader):
             inner = _Parser(body, self.found, self._depth)
             inner.read_expandable()
             self.has_control = self.has_control or inner.has_control
+
+    def _read_until_line(self, end: str, *, strips_tabs: bool) -> str:
+        """Read the lines before one, and go past it.
+
+        Line by line: an expression takes quadratic time if the end begins with tabs, too.
+        """
+        start = self._at
+        while self._at < len(self._text):
+            begin, newline = self._at, self._text.find("\n", self._at)
+            stop = len(self._text) if newline < 0 else newline
+            self._at = min(stop + 1, len(self._text))
+            line = self._text[begin:stop]
+            if (line.lstrip("\t") if strips_tabs else line) == end:
+                return self._text[start:begin]
+        raise NotUnderstood
 
 
 def _is_plain(command: Simple) -> bool:
