@@ -5,6 +5,12 @@ Each text here took more than a minute before, which is longer than a test may t
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
+import pytest
+
+from treadle.protocol.explain import explain
 from treadle.shell.safe import is_known_safe
 from treadle.shell.syntax import MAX_SCRIPT, parse
 
@@ -22,3 +28,14 @@ def test_a_document_whose_end_begins_with_tabs() -> None:
         assert parse(f"cat <<-'{tabs}{name}'\n{tabs}\nx") is None
     assert parse("cat <<-'\tx'\n\tx\n") is None
     assert parse("cat <<-'x'\n\t\tx") is not None
+
+
+class _Choice(msgspec.Struct):
+    x: Literal["a"]
+
+
+def test_a_value_that_is_not_allowed() -> None:
+    """It was read as the path of the error."""
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert({"x": " - at `$" + "[" * 1_000_000}, _Choice)
+    assert explain(caught.value, _Choice).path == "x"

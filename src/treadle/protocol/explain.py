@@ -11,8 +11,8 @@ import msgspec
 
 from treadle.protocol.base import JsonValue
 
-_AT: Final = re.compile(r" - at `(?:key in )?\$(?P<path>.*)`$")
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_AT: Final = " - at `"
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]*)\]")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _VALUE: Final = re.compile(r"Invalid (?:enum )?value (?P<value>.*)")
 
@@ -27,10 +27,7 @@ class Fault:
 
 def explain(error: Exception, expected: object) -> Fault:
     """Turn a decoding error into a message that names the field and what it should have been."""
-    text = str(error)
-    at = _AT.search(text)
-    path = at["path"].removeprefix(".") if at else ""
-    text = _AT.sub("", text)
+    text, path = _parted(str(error))
     if missing := _MISSING.fullmatch(text):
         message = f"missing field `{missing['name']}`{_where(path)}"
         return Fault(message, f"{path}.{missing['name']}" if path else missing["name"])
@@ -45,6 +42,15 @@ def explain(error: Exception, expected: object) -> Fault:
         reason = "a lone surrogate" if "truncated" in text else text
         return Fault(f"not readable as JSON: {reason}", path)
     return Fault(f"invalid type{_where(path)}: {text[:1].lower()}{text[1:]}", path)
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Part an error from its path: the last one, as the value that it quotes may hold others."""
+    before, at, after = text.rpartition(_AT)
+    place = after.removeprefix("key in ")
+    if not at or not place.startswith("$") or not place.endswith("`"):
+        return text, ""
+    return before, place[1:-1].removeprefix(".")
 
 
 def _where(path: str) -> str:
