@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 import pytest
 
+from treadle.client.unattended_graphql import operations
 from treadle.protocol.explain import explain
 from treadle.shell.safe import is_known_safe
 from treadle.shell.syntax import MAX_SCRIPT, parse
@@ -39,3 +40,8 @@ def test_a_value_that_is_not_allowed() -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert({"x": " - at `$" + "[" * 1_000_000}, _Choice)
     assert explain(caught.value, _Choice).path == "x"
+
+
+@pytest.mark.parametrize("start", ['"', '"""'])
+def test_a_query_with_a_text_that_is_not_closed(start: str) -> None:
+    assert operations("query { a } " + start + '\\"' * 1_000_000) == ["query"]

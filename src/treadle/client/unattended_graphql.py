@@ -24,8 +24,11 @@ LINEAR: Final = "https://api.linear.app/graphql"
 _DESCRIPTION: Final = (
     "Execute one GraphQL query or mutation against {service}, with the credentials of the session."
 )
+# A text that is not closed is one, too: to look for the end of each takes quadratic time.
 _WORDS: Final = re.compile(
-    r'"""(?:\\"""|.)*?"""|"(?:\\.|[^"\\\n])*"|\#[^\n\r]*|[{}()\[\]]|[_A-Za-z]\w*', re.DOTALL
+    r'''"""(?:\\"""|(?!""").)*+(?:""")?+|"(?:\\.|[^"\\\n])*+"?+'''
+    r"|#[^\n\r]*|[{}()\[\]]|[_A-Za-z]\w*",
+    re.DOTALL,
 )
 _OPERATIONS: Final = frozenset({"query", "mutation", "subscription"})
 _OPENING: Final = ("(", "[", "{")
