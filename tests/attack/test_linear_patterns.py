@@ -12,8 +12,10 @@ import pytest
 
 from treadle.client.unattended_graphql import operations
 from treadle.protocol.explain import explain
+from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
 from treadle.shell.safe import is_known_safe
 from treadle.shell.syntax import MAX_SCRIPT, parse
+from treadle.store.item_lines import legacy_item
 
 
 def test_the_format_of_printf() -> None:
@@ -45,3 +47,12 @@ def test_a_value_that_is_not_allowed() -> None:
 @pytest.mark.parametrize("start", ['"', '"""'])
 def test_a_query_with_a_text_that_is_not_closed(start: str) -> None:
     assert operations("query { a } " + start + '\\"' * 1_000_000) == ["query"]
+
+
+def test_a_command_with_a_text_that_is_not_closed() -> None:
+    command = '"' + '\\"' * 1_000_000
+    item = CommandExecutionThreadItem(
+        id="1", command=command, command_actions=[], cwd="/", status="completed"
+    )
+    (event,) = legacy_item(ItemCompletedNotification(0, item, "thread", "turn"))
+    assert event["command"] == [command]

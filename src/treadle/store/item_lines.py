@@ -29,8 +29,10 @@ from treadle.protocol.item import (
 from treadle.store.foreign_items import Json, moved_to
 from treadle.store.foreign_settings import snake
 
-# The ways in which a command is quoted when it is shown; each takes linear time.
+# The ways in which a command is quoted when it is shown.
 _BARE, _SINGLE, _DOUBLE = r"[^\s'\"\\]+", r"'[^']*'", r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_SHOWN: Final = re.compile(rf"(?:[^\s'\"\\]|{_SINGLE}|{_DOUBLE}| )*", re.DOTALL)
+# Only for what is shown like this: to look for the end of each open quote takes quadratic time.
 _WORD: Final = re.compile(f"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+", re.DOTALL)
 _PART: Final = re.compile(f"{_BARE}|{_SINGLE}|{_DOUBLE}", re.DOTALL)
 _ESCAPED: Final = re.compile(r'\\(["\\$`])')
@@ -215,7 +217,7 @@ def _duration(millis: int | None) -> Json:
 
 def _words(command: str) -> list[str]:
     """The words of a command as it is shown; the library's way takes minutes for long ones."""
-    shown = _WORD.findall(command)
+    shown = _WORD.findall(command) if _SHOWN.fullmatch(command) else []
     if " ".join(shown) != command:
         return [command]
     return ["".join(_unquoted(part) for part in _PART.findall(word)) for word in shown]
