@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from treadle.client.unattended_graphql import operations
+from treadle.engine.plans import CLOSE, OPEN, split
 from treadle.protocol.explain import explain
 from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
 from treadle.shell.safe import is_known_safe
@@ -56,3 +57,8 @@ def test_a_command_with_a_text_that_is_not_closed() -> None:
     )
     (event,) = legacy_item(ItemCompletedNotification(0, item, "thread", "turn"))
     assert event["command"] == [command]
+
+
+def test_a_message_with_many_plans() -> None:
+    count = 500_000
+    assert split(f"a{OPEN}\nb{CLOSE}\n" * count) == ("a" * count, "b" * count)

@@ -22,21 +22,21 @@ class PlanSplitter:
 
     def feed(self, text: str) -> list[tuple[bool, str]]:
         """Take the next piece; gives pairs of whether it is plan, and the text."""
-        self._held += text
+        # With a place instead of a rest: a copy for each mark takes quadratic time.
+        held, at = self._held + text, 0
         parts: list[tuple[bool, str]] = []
         while True:
-            self._drop_break()
+            at = self._after_break(held, at)
             mark = CLOSE if self.is_inside else OPEN
-            before, found, after = self._held.partition(mark)
-            if not found:
+            found = held.find(mark, at)
+            if found < 0:
                 break
-            self._add(parts, before)
+            self._add(parts, held[at:found])
             self.is_inside = not self.is_inside
-            self._held, self._drops_break = after, True
-        kept = _open_end(self._held, mark)
-        ready = self._held[: len(self._held) - kept]
-        self._held = self._held[len(ready) :]
-        self._add(parts, ready)
+            at, self._drops_break = found + len(mark), True
+        end = len(held) - _open_end(held[at:], mark)
+        self._add(parts, held[at:end])
+        self._held = held[end:]
         return parts
 
     def finish(self) -> list[tuple[bool, str]]:
@@ -46,10 +46,11 @@ class PlanSplitter:
         self._add(parts, rest)
         return parts
 
-    def _drop_break(self) -> None:
-        if self._drops_break and self._held:
-            self._held = self._held.removeprefix("\n")
-            self._drops_break = False
+    def _after_break(self, held: str, at: int) -> int:
+        if not self._drops_break or at == len(held):
+            return at
+        self._drops_break = False
+        return at + held.startswith("\n", at)
 
     def _add(self, parts: list[tuple[bool, str]], text: str) -> None:
         if text:
