@@ -10,8 +10,10 @@ from typing import Literal
 import msgspec
 import pytest
 
+from tests.model.double import collect, request, user
 from treadle.client.unattended_graphql import operations
 from treadle.engine.plans import CLOSE, OPEN, split
+from treadle.model.scripted import ScriptedModel
 from treadle.protocol.explain import explain
 from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
 from treadle.shell.safe import is_known_safe
@@ -62,3 +64,9 @@ def test_a_command_with_a_text_that_is_not_closed() -> None:
 def test_a_message_with_many_plans() -> None:
     count = 500_000
     assert split(f"a{OPEN}\nb{CLOSE}\n" * count) == ("a" * count, "b" * count)
+
+
+@pytest.mark.parametrize("text", ["\n" * 1_000_000, "`" * 1_000_000])
+async def test_a_request_to_the_demonstration(text: str) -> None:
+    tools = [{"type": "function", "name": "shell_command", "parameters": {}}]
+    assert await collect(ScriptedModel(), request(user(text), tools=tools))

@@ -30,8 +30,9 @@ _CONTEXT: Final = (
     "<turn_aborted>",
     "<skill>",
 )
-_RUN: Final = re.compile(r"^\s*run:\s*(?P<command>\S.*)$", re.IGNORECASE | re.MULTILINE)
-_BACKTICKS: Final = re.compile(r"`+(?P<command>[^`\n]+)`+")
+# Within one line: an expression that goes on to the next takes quadratic time for empty lines.
+_RUN: Final = re.compile(r"^[^\S\n]*run:[^\S\n]*(?P<command>\S.*)$", re.IGNORECASE | re.MULTILINE)
+_BACKTICKS: Final = re.compile(r"`(?P<command>[^`\n]+)`")
 _GREETING: Final = (
     "I am Treadle's demonstration model: a script without intelligence, here so that everything "
     "else can be tried without a key. Configure a provider to talk to a real model."
