@@ -19,6 +19,8 @@ from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotif
 from treadle.shell.safe import is_known_safe
 from treadle.shell.syntax import MAX_SCRIPT, parse
 from treadle.store.item_lines import legacy_item
+from treadle.testing.comparing import differences
+from treadle.testing.redaction import REDACTED
 
 
 def test_the_format_of_printf() -> None:
@@ -70,3 +72,10 @@ def test_a_message_with_many_plans() -> None:
 async def test_a_request_to_the_demonstration(text: str) -> None:
     tools = [{"type": "function", "name": "shell_command", "parameters": {}}]
     assert await collect(ScriptedModel(), request(user(text), tools=tools))
+
+
+def test_a_request_with_redacted_secrets() -> None:
+    text = "a" * 1_000_000
+    assert list(differences(f"a{REDACTED}a{REDACTED}a", text)) == []
+    assert list(differences(f"{REDACTED}a" * 5 + "b", text)) != []
+    assert list(differences(f"ab{REDACTED}bc", "abc")) != []
