@@ -30,7 +30,7 @@ from treadle.protocol.tool import (
 
 Function: TypeAlias = Callable[..., object]
 
-_NAMED: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_NAMED: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*+(.*)$")
 _SECTION: Final = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$")
 _OTHER_SECTION: Final = re.compile(r"^\s*(Returns|Raises|Yields|Examples?|Notes?):\s*$")
 

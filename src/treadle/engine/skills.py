@@ -29,7 +29,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_NAME_CHARACTERS: Final = 64
 _ORDER: Final[Mapping[SkillScope, int]] = {"repo": 0, "user": 1, "system": 2, "admin": 3}
 _ADMIN: Final = Path("/etc/codex/skills")
-_FIELD: Final = re.compile(r"([A-Za-z_][\w-]*):(?:\s+(.*)|)$")
+_FIELD: Final = re.compile(r"([A-Za-z_][\w-]*):(?:\s++(.*)|)$")
 _BLOCK: Final = re.compile(r"[|>][+-]?$")
 
 
