@@ -111,6 +111,20 @@ def test_listed_programs_are_the_only_ones_of_their_name(tmp_path: Path) -> None
     assert allowed == ["tool", "/opt/x/tool"]
 
 
+@pytest.mark.parametrize("program", ["git", "/usr/bin/git", "/bin/git", "./git"])
+def test_a_list_of_programs_narrows_no_restriction(program: str, tmp_path: Path) -> None:
+    rules = load(
+        tmp_path,
+        'prefix_rule(pattern=["git", "push"], decision="forbidden")\n'
+        'host_executable(name="git", paths=["/usr/bin/git"])\n',
+    )
+
+    for argv in ([program, "push"], ["bash", "-c", f"{program} push"]):
+        verdict = rules.check(argv)
+        assert verdict is not None
+        assert verdict.decision == "forbidden"
+
+
 def test_files_of_all_folders_count(tmp_path: Path) -> None:
     load(tmp_path / "user", 'prefix_rule(pattern=["a"])')
     (tmp_path / "user" / "more.rules").write_text('prefix_rule(pattern=["b"])')

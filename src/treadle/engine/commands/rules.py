@@ -150,17 +150,15 @@ class Rules:
         """The command as it is, and with its program's bare name in place of a path."""
         if not command or "/" not in command[0]:
             return [command]
-        name = program_name(command[0])
-        listed = self._executables.get(name)
-        if listed is not None and command[0] not in listed:
-            return [command]
-        return [command, [name, *command[1:]]]
+        return [command, [program_name(command[0]), *command[1:]]]
 
     def _is_trusted(self, program: str) -> bool:
         """Is it the program that is meant by its bare name?"""
-        # The reference takes any path, unless the name is listed; so ./git would be git.
+        # The reference takes any path, unless the name is listed; so ./git would be git. The list
+        # narrows what is allowed, and never what is restricted.
         folder, _, name = program.rpartition("/")
-        return name in self._executables or folder in SYSTEM_FOLDERS
+        listed = self._executables.get(name)
+        return folder in SYSTEM_FOLDERS if listed is None else program in listed
 
 
 class RulesCache:
