@@ -15,12 +15,21 @@ from typing import Final
 from treadle.shell.words import WORD_END, NotUnderstood, Word, WordReader
 
 
+@dataclass(slots=True)
+class Document:
+    """The text of a here-document; `is_literal` says that nothing in it is expanded."""
+
+    is_literal: bool
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Redirection:
     """Where a stream goes or comes from: an operator and its target."""
 
     operator: str
     target: Word
+    document: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ class _Parser(WordReader):
         self.is_plain = True
         self.has_control = False
         self._depth = depth
-        self._documents: list[tuple[str, bool, bool]] = []
+        self._documents: list[tuple[str, bool, Document]] = []
 
     def count_step(self) -> None:
         """Count one more piece of the script; a script may have only so many."""
@@ -318,18 +327,21 @@ class _Parser(WordReader):
             raise NotUnderstood
         begin = self._at
         target = self.read_word()
+        document: Document | None = None
         if operator in {"<<", "<<-"}:
             raw = self._text[begin : self._at]
             if target.expansion == "text" or not target.text or "\n" in raw:
                 raise NotUnderstood
-            self._documents.append((target.text, operator == "<<-", raw != target.text))
-        return Redirection(operator, target)
+            document = Document(raw != target.text)
+            self._documents.append((target.text, operator == "<<-", document))
+        return Redirection(operator, target, document)
 
     def _read_documents(self) -> None:
         documents, self._documents = self._documents, []
-        for end, strips_tabs, is_quoted in documents:
+        for end, strips_tabs, document in documents:
             body = self._read_until_line(end, strips_tabs=strips_tabs)
-            if is_quoted:
+            document.text = body
+            if document.is_literal:
                 continue
             # A line that ends like this is joined with the next, which then does not end the text.
             if "\\\n" in body:

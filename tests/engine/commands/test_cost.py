@@ -49,6 +49,12 @@ PIECES: Final = {
     "letters": "a",
     "apostrophes": "'$",
     "carets": "^'",
+    "tests": "|[[ a ",
+    "braces": "{a,b}",
+    "ranges": "{..",
+    "pattern programs": "r?;",
+    "assignments": "a= ",
+    "variable programs": "$x;",
 }
 RULES: Final = Rules(
     [

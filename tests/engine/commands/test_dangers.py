@@ -35,7 +35,12 @@ FORCED: Final = [
         "eval rm -rf a",
         "eval 'rm -rf a'",
     ),
+    *("bash -c -e 'rm -rf a'", "bash -c -- 'rm -rf a'", "{rm,-rf,a}", "r? -rf a", "rm {-rf,a}"),
+    *("bash <<E\nrm -rf a\nE", "bash <<< 'rm -rf a'", "echo 'rm -rf a' | sh"),
+    *("trap 'rm -rf a' EXIT", "env -S 'rm -rf a'", "flock a rm -rf b", "flock a -c 'rm -rf b'"),
+    *("strace rm -rf a", "taskset 1 rm -rf a", "script -qc 'rm -rf a'"),
     # Not understood, but plain to see
+    *("[[ 1 ]]; r''m -rf a", "[[ 1 ]]; {rm,-rf,a}", "[[ 1 ]]; r[m] -rf a"),
     *("case a in a) rm -rf b;; esac", "f() { rm -rf a; }; f", "ls &> /dev/null; rm -rf a"),
 ]
 
@@ -70,6 +75,8 @@ HARMLESS: Final = [
         "find . -name x",
         "dd if=a",
     ),
+    *("ls *", "ls {rm,-rf}", "$CC -fPIC a.c", "bash <<'E'\nls\nE", "timeout 5 ls *", "./*.sh"),
+    *("bash a.sh; cat <<'E' > b\nrm -rf a\nE", "case a in [Yy]*) ls;; *) ls;; esac"),
     *("cat <<'E'\n$(rm -rf a)\nE", "rg 'sudo ls'", "bash -c 'echo rm -rf'", "xargs ls", "bash", ""),
 ]
 
@@ -118,6 +125,7 @@ REPEATING: Final = "env " * 400 + "bash " * 400 + "-c 'ls'"
         "eval " * 3000 + "ls",
         "env " * 200 + "rm -rf a",
         "ls " + "a" * 200_000,
+        "* push",
     ],
 )
 def test_a_command_with_too_much_in_it_counts_as_dangerous(script: str) -> None:

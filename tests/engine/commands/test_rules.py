@@ -85,6 +85,112 @@ def test_the_strictest_rule_about_a_script_decides(
     assert load(tmp_path, RULES).check(["/bin/bash", "-lc", script]) == verdict
 
 
+PUSH: Final = """\
+prefix_rule(pattern=["git", "push"], decision="forbidden")
+prefix_rule(pattern=["deploy"], decision="forbidden")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "decision"),
+    [
+        ("bash -c -e 'git push; ls'", "forbidden"),
+        ("bash -c -- 'git push'", "forbidden"),
+        ("bash -c -o errexit 'git push'", "forbidden"),
+        ("bash -ec 'git push'", "forbidden"),
+        ("[[ 1 ]]; gi''t push", "forbidden"),
+        ("[[ 1 ]]; g\\it push", "forbidden"),
+        ("[[ 1 ]]; {git,push}", "forbidden"),
+        ("[[ 1 ]]; gi? push", "forbidden"),
+        ("[[ 1 ]]; x=git; $x push", "prompt"),
+        ("[[ 1 ]] && git $x", "prompt"),
+        ("{git,push}", "forbidden"),
+        ("{git,{push,origin}}", "forbidden"),
+        ("git {push,origin}", "forbidden"),
+        ("git pus{h,}", "forbidden"),
+        ("gi{s..u} push", "forbidden"),
+        ("gi? push", "forbidden"),
+        ("/usr/bin/g[i]t push", "forbidden"),
+        ("git pus?", "prompt"),
+        ("git $x", "prompt"),
+        ("x=git; $x push", "prompt"),
+        ("$(echo git) push", "prompt"),
+        ("bash <<E\ngit push\nE", "forbidden"),
+        ("bash -s <<'E'\ngit push\nE", "forbidden"),
+        ("env bash <<'E'\ngit push\nE", "forbidden"),
+        ("bash <<E\necho $x\nE", "prompt"),
+        ("cat <<'E' | sh\ngit push\nE", "forbidden"),
+        ("{ bash; } <<'E'\ngit push\nE", "forbidden"),
+        (". /dev/stdin <<'E'\ngit push\nE", "forbidden"),
+        ("bash <<< 'git push'", "forbidden"),
+        ('bash <<< "$x"', "prompt"),
+        ("echo 'git push' | bash", "forbidden"),
+        ("base64 -d a | bash", "prompt"),
+        ("bash < a", "prompt"),
+        ("bash <(cat a)", "prompt"),
+        ("trap 'git push' EXIT", "forbidden"),
+        ("trap deploy EXIT", "forbidden"),
+        ('trap "$x" EXIT', "prompt"),
+        ("env -S 'git push'", "forbidden"),
+        ("env '-Sgit push'", "forbidden"),
+        ("env -S 'git\\_push'", "forbidden"),
+        ("env -vSgit push", "forbidden"),
+        ("env --split-string='git push'", "forbidden"),
+        ("env X=1 $x push", "prompt"),
+        ("timeout 5 gi? push", "forbidden"),
+        ("flock a git push", "forbidden"),
+        ("flock a -c 'git push'", "forbidden"),
+        ("strace -f git push", "forbidden"),
+        ("taskset 1 git push", "forbidden"),
+        ("script -qc 'git push' /dev/null", "forbidden"),
+        ("script '-qcgit push'", "forbidden"),
+        ("find . -exec $x {} +", "prompt"),
+        ('bash -c "$x"', "prompt"),
+        ('eval "$x"', "prompt"),
+    ],
+)
+def test_a_restriction_holds_for_every_spelling(script: str, decision: str, tmp_path: Path) -> None:
+    verdict = load(tmp_path, PUSH).check(["/bin/bash", "-lc", script])
+
+    assert verdict is not None
+    assert verdict.decision == decision
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ls *",
+        "cp {a,b}.txt c",
+        "git add *",
+        'git commit -m "$message"',
+        "git log $x",
+        "rm -f *.o $x",
+        "make -j$(nproc)",
+        "./run-*.sh",
+        'for f in *.py; do python3 "$f"; done',
+        'find "$folder" -name *.py',
+        "find . -exec grep {} x +",
+        "timeout 5 ls *",
+        'xargs -I{} cp {} "$to"',
+        'env X="$x y" make',
+        "cat <<'E' > notes\ngit push\nE",
+        "python3 - <<'E'\nprint('git push')\nE",
+        "bash build.sh",
+        "bash --version",
+        "bash <<'E'\nmake\nE",
+        "bash <<< 'make'",
+        "trap 'echo done' EXIT",
+        "[[ -f a && $x == b ]] && make *.o",
+        "case $1 in -h|--help) usage;; *.txt) ls;; *) make;; esac",
+        'f() { echo "${1:-x}"; }; f a',
+        "i=$((i+1)); make &> log",
+        'x=${y:-z}; make "$x"',
+    ],
+)
+def test_an_ordinary_script_meets_no_restriction(script: str, tmp_path: Path) -> None:
+    assert load(tmp_path, PUSH).check(["/bin/bash", "-lc", script]) is None
+
+
 def test_a_script_that_is_not_plain_can_be_allowed_as_a_whole(tmp_path: Path) -> None:
     rules = load(tmp_path, 'prefix_rule(pattern=["/bin/bash", "-lc", "echo $HOME > a"])')
 

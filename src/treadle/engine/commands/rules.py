@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from treadle.engine.commands.dangers import TooComplex, every_command, is_dangerous
+from treadle.engine.commands.dangers import is_dangerous
+from treadle.engine.commands.every import every_command
 from treadle.engine.commands.rule_file import (
     MAX_RULE_BYTES,
     Decision,
@@ -18,6 +19,7 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
+from treadle.engine.commands.unclear import Glob, TooComplex, Unclear, may_begin
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.shell.scripts import commands_of, program_name, script_of
@@ -35,6 +37,7 @@ __all__ = [
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
+_UNCLEAR: Final = "what it runs is decided by the shell, and may be what a rule restricts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Rules:
 
         A rule that restricts finds its command wherever it hides: in substitutions, behind `sudo`
         or `env`, in a script that is handed to a shell. The reference looks at plain scripts only.
+        A program that cannot be known, as in `$x push`, may be a restricted one: it is asked about.
         """
         if not self._prefixes:
             return None
@@ -112,14 +116,24 @@ class Rules:
         return self._allowing(command) is not None
 
     def _restriction(self, argv: Sequence[str]) -> Verdict | None:
-        found = [
-            _verdict(rule, words)
-            for command in every_command(argv, self._restricting_rules.keys())
-            for words in self._spellings(command)
-            for rule in self._restricting_rules.get(words[0], ())
-            if rule.matches(words)
-        ]
+        found: list[Verdict] = []
+        for command in every_command(argv, self._restricting_rules.keys()):
+            first = command[0] if command else ""
+            if isinstance(first, Unclear) and not isinstance(first, Glob):
+                found.append(self._doubt(first))
+                continue
+            for words in self._spellings(command):
+                for rule in self._restricting_rules.get(words[0], ()) if words else ():
+                    if rule.matches(words):
+                        found.append(_verdict(rule, words))
+                    elif may_begin(words, rule.pattern):
+                        found.append(Verdict("prompt", tuple(words), _UNCLEAR, rule.source))
         return max(found, key=_strictness, default=None)
+
+    def _doubt(self, program: str) -> Verdict:
+        """What is said of a program that is not known: it may be one that a rule restricts."""
+        rules = next(iter(self._restricting_rules.values()))
+        return Verdict("prompt", (str(program),), _UNCLEAR, rules[0].source)
 
     def _permission(self, argv: Sequence[str]) -> Verdict | None:
         verdicts: list[Verdict] = []

@@ -1,0 +1,133 @@
+"""All commands that a command may start: those of its scripts, and those that it passes on.
+
+It looks everywhere, and at what cannot be resolved it says so: a command whose first word is
+`Unclear` may be any. A pattern in the place of a program counts as each program that fits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from treadle.engine.commands.guesses import guesses
+from treadle.engine.commands.starters import (
+    SHELLS,
+    STARTERS,
+    name_of,
+    passed_on,
+    reads_input,
+    scripts_in,
+)
+from treadle.engine.commands.unclear import Glob, TooComplex, Unclear, fitting, values_of
+from treadle.shell.scripts import display, program_name
+from treadle.shell.syntax import MAX_SCRIPT, Script, Simple, parse
+
+
+def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list[str]]:
+    """All commands that a command may start, itself included.
+
+    `names` are the programs that the caller looks for.
+
+    Raises:
+        TooComplex: it may start more than were found so far.
+    """
+    wanted = names | _STARTING
+    seen: set[str] = set()
+    characters, words = _MAX_CHARACTERS, _MAX_WORDS
+    pending = [list(argv)]
+    while pending:
+        command = pending.pop()
+        if not command:
+            continue
+        started = list(_started(command, wanted))
+        yield from started
+        words -= sum(len(each) for each in started[1:])
+        for script in (script for each in started for script in scripts_in(each)):
+            # Each script is read once: one that repeats itself would be read without end.
+            if script in seen:
+                continue
+            seen.add(script)
+            characters -= len(script)
+            if characters < 0 or len(script) > MAX_SCRIPT:
+                raise TooComplex
+            found = list(_of_script(script, wanted))
+            words -= sum(map(len, found))
+            if words < 0:
+                raise TooComplex
+            pending.extend(found)
+        if words < 0:
+            raise TooComplex
+
+
+def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
+    """The command, what it passes on, and what the patterns in it may stand for."""
+    for each in (command, *passed_on(command, wanted)):
+        yield each
+        if isinstance(each[0], Glob):
+            names = fitting(each[0], wanted)
+            if len(names) > _MAX_FITTING:
+                raise TooComplex
+            for name in names:
+                yield from _started([name, *each[1:_MAX_BEHIND]], wanted)
+        if reads_input(each):
+            yield [Unclear(f"{display(each)} < ...")]
+
+
+def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
+    parsed = parse(script)
+    if parsed is None:
+        yield from guesses(script, wanted)
+        return
+    commands = [(each, values_of(each.words)) for each in parsed.commands]
+    for simple, words in commands:
+        yield [*words, *_input_script(simple, words)]
+    # What any command of it has as input or prints, a shell that reads may run.
+    if any(map(reads_input, (each for _, words in commands for each in _readers(words)))):
+        yield from (["eval", text] for text in _texts(parsed))
+        yield from (["eval", *words[1:]] for _, words in commands if name_of(words) in _PRINTERS)
+
+
+def _readers(words: list[str]) -> Iterator[list[str]]:
+    if words:
+        yield words
+        yield from passed_on(words, _READERS)
+
+
+def _input_script(simple: Simple, words: Sequence[str]) -> Iterator[str]:
+    """The input of a shell, if it stands in the script, as the option that would do the same."""
+    if not any(map(_is_shell, words)):
+        return
+    for each in simple.redirections:
+        document = each.document
+        if document is not None and (document.is_literal or not _is_expanded(document.text)):
+            yield from ("-c", document.text)
+        elif each.operator == "<<<" and each.target.expansion == "none":
+            yield from ("-c", each.target.text)
+
+
+def _is_shell(word: str) -> bool:
+    return program_name(word) in _READERS
+
+
+def _is_expanded(text: str) -> bool:
+    return "$" in text or "`" in text
+
+
+def _texts(script: Script) -> Iterator[str]:
+    for each in (each for command in script.commands for each in command.redirections):
+        if each.document is not None:
+            yield each.document.text
+        elif each.operator == "<<<":
+            yield each.target.text
+
+
+# How much is looked at, of all scripts together.
+_MAX_CHARACTERS: Final = 2 * MAX_SCRIPT
+_MAX_WORDS: Final = 10_000
+# How many programs a pattern may stand for, and how many words behind it are looked at.
+_MAX_FITTING: Final = 20
+_MAX_BEHIND: Final = 50
+_READERS: Final = SHELLS | {"source", "."}
+_PRINTERS: Final = frozenset({"echo", "printf", "print"})
+_STARTING: Final = STARTERS | SHELLS | {"eval"}
