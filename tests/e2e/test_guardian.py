@@ -11,12 +11,15 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import EPILOGUE, Client, outline, params_of
-from treadle.engine.guardian import review_action
+from treadle.engine.guardian import TOO_LARGE, review_action
+from treadle.engine.patch.work import OMITTED
+from treadle.engine.reviewed import IS_CUT, details_of_edits
 from treadle.model.base import ModelRequest
 from treadle.model.script import Response
 from treadle.model.scripted import ScriptedModel, calls, fails, usage, waits_for
 from treadle.protocol.approval import CommandGuardianApprovalReviewAction
 from treadle.protocol.base import JsonValue
+from treadle.protocol.item import AddPatchChangeKind, FileUpdateChange
 from treadle.server.server import Server
 
 REVIEWED: JsonValue = {"approvalPolicy": "on-request", "approvalsReviewer": "auto_review"}
@@ -34,6 +37,7 @@ class Guarded:
 
     def __init__(self, workspace: Path) -> None:
         self.target = workspace / "made"
+        self.does: Response | None = None
         self.says: Response = verdict("allow")
         self.model = ScriptedModel(self._play)
 
@@ -42,8 +46,18 @@ class Guarded:
             return self.says
         if any("output" in item for item in request.input):
             return "done"
+        if self.does is not None:
+            return self.does
         asked = {"sandbox_permissions": "require_escalated", "justification": "it has to be"}
         return calls("exec_command", {"cmd": f"touch {self.target}", **asked}, call_id="c1")
+
+    @property
+    def action(self) -> dict[str, JsonValue]:
+        """What the reviewer was shown of the action."""
+        text = self.question.input[0]["content"][0]["text"]
+        shown = json.loads(text.rpartition("<action>")[2].partition("</action>")[0])
+        assert isinstance(shown, dict)
+        return shown
 
     @property
     def question(self) -> ModelRequest:
@@ -132,6 +146,84 @@ async def test_the_reviewer_sees_the_conversation_and_has_no_tools(
     assert "it has to be" in text
     assert str(guarded.target) in text
     assert server.threads.get(thread_id).accounts.fill == 0
+
+
+async def test_the_reviewer_sees_that_a_command_leaves_the_sandbox(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    await client.run(thread_id, "make it")
+
+    assert guarded.action["runsOutsideTheSandbox"] is True
+    assert guarded.action["additionalPermissions"] is None
+
+
+async def test_the_reviewer_sees_the_permissions_that_a_command_asks_for(
+    home: Path, client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    feature = "features.exec_permission_approvals = true"
+    (home / "config.toml").write_text(feature, "utf-8")
+    asked: JsonValue = {
+        "sandbox_permissions": "with_additional_permissions",
+        "additional_permissions": {"network": {"enabled": True}},
+    }
+    guarded.does = calls("exec_command", {"cmd": "true", **asked}, call_id="c1")
+    thread_id = await client.start(cwd=str(tmp_path), sandbox="read-only", **REVIEWED)
+    await client.run(thread_id, "make it")
+
+    assert guarded.action["runsOutsideTheSandbox"] is False
+    assert guarded.action["additionalPermissions"]["network"] == {"enabled": True}
+
+
+def adding(path: Path, lines: int) -> Response:
+    text = "".join(f"+line {line}\n" for line in range(lines))
+    patch = f"*** Begin Patch\n*** Add File: {path}\n{text}*** End Patch\n"
+    return calls("apply_patch", {"input": patch}, call_id="c1")
+
+
+async def test_the_reviewer_sees_what_a_patch_does(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    guarded.does = adding(guarded.target, 1000)
+    thread_id = await client.start(
+        cwd=str(tmp_path), approvalPolicy="untrusted", approvalsReviewer="auto_review"
+    )
+    await client.run(thread_id, "make it")
+
+    assert "line 500\n" in guarded.action["changes"][0]["diff"]
+    assert guarded.target.exists()
+
+
+@pytest.mark.parametrize("is_patch", [True, False])
+async def test_what_is_too_large_to_be_seen_is_not_approved(
+    client: Client, guarded: Guarded, tmp_path: Path, *, is_patch: bool
+) -> None:
+    command = calls("exec_command", {"cmd": f"touch {guarded.target} # {'a' * 99_999}"})
+    guarded.does = adding(guarded.target, 10_000) if is_patch else command
+    thread_id = await client.start(
+        cwd=str(tmp_path), approvalPolicy="untrusted", approvalsReviewer="auto_review"
+    )
+    told = await client.run(thread_id, "make it")
+    review = params_of(told, COMPLETED)[0]["review"]
+
+    assert (review["status"], review["rationale"]) == ("denied", TOO_LARGE)
+    assert not guarded.target.exists()
+
+
+async def test_what_is_left_out_of_the_conversation_is_announced(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
+    await client.run(thread_id, "a" * 10_000)
+    text = guarded.question.input[0]["content"][0]["text"]
+
+    assert "[... 6007 characters are left out ...]" in text
+
+
+def test_a_patch_whose_diff_is_not_there_counts_as_cut() -> None:
+    change = FileUpdateChange(f"{OMITTED} 5 characters.\n", AddPatchChangeKind(), "/a")
+
+    assert details_of_edits([change])[IS_CUT] is True
 
 
 async def test_what_others_wrote_cannot_pass_for_the_users_words(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from treadle.engine.judgement import (
     judge_retry,
 )
 from treadle.engine.permits import CommandRequest, Declined, Failed, Permit
+from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -37,7 +37,7 @@ from treadle.protocol.approval import (
     GuardianApprovalReviewAction,
 )
 from treadle.protocol.error import WarningNotification
-from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
+from treadle.protocol.item import FileUpdateChange
 from treadle.protocol.permission import AdditionalPermissionProfile, GrantedPermissionProfile
 from treadle.protocol.server_requests import (
     ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
@@ -113,9 +113,11 @@ class Approvals:
             before()
             raise Declined(judged.reason)
         if isinstance(judged, Allowed):
+            is_let_out = judged.is_free and settings.approval_policy != "untrusted"
             if turn.reviews_all:
-                await self._review_command(turn, request, before)
-            if judged.is_free and settings.approval_policy != "untrusted":
+                is_free = is_let_out or usual.is_unrestricted
+                await self._review_command(turn, request, before, is_free=is_free)
+            if is_let_out:
                 return free_permit(self._thread, turn, request, usual)
             return Permit(usual, was_asked=False)
         if not is_known or turn.reviews_all:
@@ -165,7 +167,7 @@ class Approvals:
         """
         settings = self._thread.settings_of(turn)
         bounds = self._confine(turn)
-        paths = _touched(changes)
+        paths = touched(changes)
         judged = judge_edit(
             settings.approval_policy,
             settings.sandbox,
@@ -178,8 +180,11 @@ class Approvals:
         if isinstance(judged, Forbidden):
             raise Declined(judged.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
+        details = details_of_edits(changes)
         if isinstance(judged, Allowed) or is_known:
-            return turn.reviews_all and await self.reviewed(turn, call_id, action, None, before)
+            return turn.reviews_all and await self.reviewed(
+                turn, call_id, action, None, before, details=details
+            )
         params = FileChangeRequestApprovalParams(
             item_id=call_id,
             started_at_ms=turn.clock(),
@@ -187,7 +192,9 @@ class Approvals:
             turn_id=turn.id,
             reason=judged.reason,
         )
-        await self._ask_files(turn, params, action, before)
+        why = judged.reason
+        if not await self.reviewed(turn, call_id, action, why, before, details=details):
+            await self._ask_files(turn, params, paths, before)
         return True
 
     def rules(self, turn: Turn) -> Rules:
@@ -211,7 +218,8 @@ class Approvals:
         before: Callable[[], None] | None = None,
         suffix: str = "",
     ) -> None:
-        if await self._review_command(turn, request, before):
+        is_free = request.escalated or bool(suffix) or self._confine(turn).is_unrestricted
+        if await self._review_command(turn, request, before, is_free=is_free):
             return
         params = self._command_params(turn, request, rules, reason)
         accept = CommandExecutionRequestApprovalResponse("accept")
@@ -308,11 +316,9 @@ class Approvals:
         self,
         turn: Turn,
         params: FileChangeRequestApprovalParams,
-        action: ApplyPatchGuardianApprovalReviewAction,
+        paths: Sequence[str],
         before: Callable[[], None],
     ) -> None:
-        if await self.reviewed(turn, params.item_id, action, params.reason, before):
-            return
         try:
             answer = await self._thread.asks.ask(
                 ITEM_FILE_CHANGE_REQUEST_APPROVAL,
@@ -330,14 +336,20 @@ class Approvals:
         if answer.decision == "decline":
             raise Declined(BY_USER)
         if answer.decision == "acceptForSession":
-            self.grants.add_files(turn, action.files)
+            self.grants.add_files(turn, paths)
 
     async def _review_command(
-        self, turn: Turn, request: CommandRequest, before: Callable[[], None] | None
+        self,
+        turn: Turn,
+        request: CommandRequest,
+        before: Callable[[], None] | None,
+        *,
+        is_free: bool,
     ) -> bool:
-        shown = display(request.argv)
+        shown, why = display(request.argv), request.justification
         action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
-        return await self.reviewed(turn, request.call_id, action, request.justification, before)
+        details = details_of_command(request, is_free=is_free)
+        return await self.reviewed(turn, request.call_id, action, why, before, details=details)
 
     async def reviewed(
         self,
@@ -346,6 +358,8 @@ class Approvals:
         action: GuardianApprovalReviewAction,
         justification: str | None,
         before: Callable[[], None] | None,
+        *,
+        details: Details | None = None,
     ) -> bool:
         """Let a model decide in the user's stead, if the thread is set up so.
 
@@ -358,12 +372,12 @@ class Approvals:
 
         if before is not None:
             before()
-        review = await review_action(self._thread, turn, action, call_id, justification)
+        review = await review_action(
+            self._thread, turn, action, call_id, justification, details=details
+        )
         if review.status != "approved":
             raise Declined(review.rationale or f"the automatic review ended as {review.status}")
         return True
-
-    # -- the rest
 
     def on_deadline(self, accept: D) -> D:
         """The answer that counts when none came in time."""
@@ -383,14 +397,3 @@ class Approvals:
         """Leave a line on what was decided without a question."""
         decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
         self._thread.log.note(Decided(call_id, turn.id, action, decision, by, turn.clock()))
-
-
-def _touched(changes: Sequence[FileUpdateChange]) -> list[str]:
-    """The files that edits make, change or take away."""
-    paths = [change.path for change in changes]
-    paths += [
-        change.kind.move_path
-        for change in changes
-        if isinstance(change.kind, UpdatePatchChangeKind) and change.kind.move_path
-    ]
-    return [str(Path(path)) for path in paths]

@@ -53,3 +53,31 @@ async def test_the_reviewer_decides_whether_a_tool_is_called(
     assert item_of(told)["status"] == status
     (given,) = (item["output"] for item in model.requests[-1].input if "output" in item)
     assert text_of(given) == output
+
+
+@pytest.mark.parametrize(("size", "status"), [(10_000, "approved"), (99_999, "denied")])
+async def test_the_reviewer_sees_all_arguments_or_does_not_approve(
+    home: Path, size: int, status: str
+) -> None:
+    said = {"risk_level": "low", "risk_score": 7, "user_authorization": "high"}
+    hidden = f"{'a' * size}hidden{'a' * size}"
+
+    def play(request: ModelRequest) -> Response:
+        if request.subagent == "guardian":
+            return json.dumps({**said, "rationale": "fine", "outcome": "allow"})
+        if any("output" in item for item in request.input):
+            return "done"
+        return calls("mcp__mini__plain", {"text": hidden}, call_id="c1")
+
+    model = ScriptedModel(play)
+    (home / "config.toml").write_text(stdio(), "utf-8")
+    async with playing(home, model) as server, client_of(server) as client:
+        thread_id = await client.start(**REVIEWED)
+        await settled(client, "mini")
+        told = await client.run(thread_id)
+
+    (review,) = params_of(told, "item/autoApprovalReview/completed")
+    assert review["review"]["status"] == status
+    asked = [request for request in model.requests if request.subagent == "guardian"]
+    shown = [request.input[0]["content"][0]["text"].rpartition("<action>")[2] for request in asked]
+    assert [hidden in text for text in shown] == ([True] if status == "approved" else [])

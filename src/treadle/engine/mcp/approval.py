@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import msgspec
-
 from treadle.engine.asks import AskRefused
 from treadle.engine.mcp.config import ApprovalMode
 from treadle.engine.mcp.server import McpServer, Raw
@@ -179,8 +177,8 @@ async def _review(thread: Thread, use: ToolUse) -> None:
     action = McpToolCallGuardianApprovalReviewAction(
         use.server.name, use.name, tool_title=title if isinstance(title, str) else None
     )
-    arguments = msgspec.json.encode(use.arguments).decode()
-    review = await review_action(thread, use.turn, action, use.call_id, arguments)
+    details = {"arguments": use.arguments, "hints": use.tool.get("annotations")}
+    review = await review_action(thread, use.turn, action, use.call_id, None, details=details)
     if review.status != "approved":
         raise McpRefused(review.rationale or f"the automatic review ended as {review.status}")
 

@@ -27,7 +27,8 @@ from treadle.support.workers import Workers
 _CONTEXT: Final = 1
 # How often a patch is planned while another program changes the same files.
 _ATTEMPTS: Final = 3
-_OMITTED: Final = "The diff is not shown: it is longer than {limit} characters.\n"
+OMITTED: Final = "The diff is not shown: it is longer than"
+"""What stands in the place of a long diff begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ def _changes(edits: Sequence[Edit]) -> list[FileUpdateChange]:
     for edit in sorted(edits, key=lambda edit: edit.path):
         change = _change(edit)
         if len(change.diff) > min(left, MAX_SHOWN):
-            omitted = "" if edit.kind == "delete" else _OMITTED.format(limit=min(left, MAX_SHOWN))
+            limit = min(left, MAX_SHOWN)
+            omitted = "" if edit.kind == "delete" else f"{OMITTED} {limit} characters.\n"
             change = msgspec.structs.replace(change, diff=omitted)
         left -= len(change.diff)
         changes.append(change)

@@ -1,0 +1,44 @@
+"""What the automatic reviewer is shown of an action besides what clients are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from treadle.engine.patch.work import OMITTED
+from treadle.engine.permits import CommandRequest
+from treadle.protocol.base import JsonValue
+from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
+
+Details: TypeAlias = Mapping[str, JsonValue]
+
+IS_CUT: Final = "isCut"
+"""The detail which says that not all of the action is there."""
+
+
+def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
+    """Where a command runs, and what it may do there besides."""
+    return {
+        "runsOutsideTheSandbox": is_free,
+        "additionalPermissions": msgspec.to_builtins(request.additional),
+    }
+
+
+def details_of_edits(changes: Sequence[FileUpdateChange]) -> Details:
+    """What edits do to each file."""
+    is_cut = any(change.diff.startswith(OMITTED) for change in changes)
+    return {"changes": msgspec.to_builtins(list(changes)), IS_CUT: is_cut}
+
+
+def touched(changes: Sequence[FileUpdateChange]) -> list[str]:
+    """The files that edits make, change or take away."""
+    paths = [change.path for change in changes]
+    paths += [
+        change.kind.move_path
+        for change in changes
+        if isinstance(change.kind, UpdatePatchChangeKind) and change.kind.move_path
+    ]
+    return [str(Path(path)) for path in paths]
