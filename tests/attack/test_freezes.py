@@ -6,8 +6,10 @@ meanwhile, or sees that work out of proportion is refused before it begins. No t
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -406,6 +408,25 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
 
     assert outline(told)[-2:] == EPILOGUE
     assert len(stage.model.requests) == 2
+
+
+async def test_settings_are_written_while_answers_are_checked_against_their_schemas(
+    stage: Stage,
+) -> None:
+    """Checks have threads to themselves: they cannot take those of other kinds of work."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says('"a"'))
+    edit = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
+    with stalled(agent, "validate") as stall:
+        turn_id = await client.begin(thread_id, outputSchema={"type": "string"})
+        await stall.reached()
+        assert (await other.ask("config/value/write", edit))["status"] == "ok"
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize(

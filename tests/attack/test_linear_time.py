@@ -5,6 +5,7 @@ No test here takes the time: each counts the steps of the work, or sees that it 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -12,6 +13,9 @@ from typing import TypeVar
 
 import pytest
 
+from treadle.model.effort import MAX_STEPS
+from treadle.model.validation import validate
+from treadle.protocol.base import JsonValue
 from treadle.support.json_text import MAX_CONTAINERS, MAX_NESTING, is_nested_deeper
 
 T = TypeVar("T")
@@ -62,3 +66,98 @@ def test_a_document_of_brackets_is_looked_at_a_few_times_however_deep_it_is(
 def test_the_nesting_is_exact_wherever_the_deepest_place_is(before: int, depth: int) -> None:
     document = b"[" + b"[]," * before + b"[" * (depth - 1) + b"]" * depth
     assert is_nested_deeper(document) == (depth > MAX_NESTING)
+
+
+# -- answers against schemas
+
+
+def bounded(work: Callable[[], T], limit: int) -> T:
+    """Do some work that may call and resume functions so many times, and no more."""
+    left = limit
+
+    def count(_frame: FrameType, event: str, _function: object) -> None:
+        nonlocal left
+        left -= event in ("call", "c_call")
+        if left < 0:
+            raise AssertionError(f"more than {limit} calls")
+
+    sys.setprofile(count)
+    try:
+        return work()
+    finally:
+        sys.setprofile(None)
+
+
+def each(schema: JsonValue) -> JsonValue:
+    """A schema that tries another one for each item, and takes all but a zero at the end."""
+    return {"items": {"anyOf": [schema, {"not": {"const": 0}}]}}
+
+
+NAMES = {f"{'ab' * 20}{number}": None for number in range(1000)}
+EXPENSIVE: dict[str, tuple[JsonValue, JsonValue]] = {
+    "patterns": (NAMES, {"patternProperties": {f"(a|b){{{n}}}n": True for n in range(100, 400)}}),
+    "refused patterns": (
+        NAMES,
+        {"patternProperties": {f"(a|b){{{n}}}n": True for n in range(2000, 2300)}},
+    ),
+    "empty groups": (["a"] * 1000, {"items": {"pattern": "(" + "()" * 3000 + "){1900}b"}}),
+    "sets": ("a", {"pattern": "[" + "".join(map(chr, range(1000, 9000, 2))) + "]{1900}"}),
+    "ranges": (
+        "a" * 500_000,
+        {"pattern": "[" + "".join(f"{chr(n)}-{chr(n + 1)}" for n in range(500, 9500, 3)) + "]"},
+    ),
+    "values": (["a"] * 5000, each({"enum": [f"a{number}" for number in range(5000)]})),
+    "large values": (
+        [["a"] * 500] * 500,
+        each({"enum": [["a"] * 499 + [f"{number}"] for number in range(500)]}),
+    ),
+    "types": ([1] * 5000, each({"type": ["string"] * 5000})),
+    "required": ([{"a": None}] * 5000, each({"required": ["a"] * 5000})),
+    "references": ([1] * 5000, each({"$ref": "#" + "/items" * 5000})),
+    "quotes": ([1] * 5000, each({"const": "a" * 100_000})),
+    "repeated items": ([["a" * 1000] * 100], each({"allOf": [{"uniqueItems": True}] * 5000})),
+}
+
+
+@pytest.mark.parametrize("kind", EXPENSIVE)
+def test_all_checks_of_an_answer_draw_from_one_budget(kind: str) -> None:
+    """Each match of a pattern had a budget to itself, and the other keywords had none."""
+    value, schema = EXPENSIVE[kind]
+    text = json.dumps([*value, 0] if isinstance(value, list) else value)
+
+    assert bounded(lambda: validate(text, schema), 4 * MAX_STEPS) == []
+
+
+def test_a_budget_is_enough_for_what_people_ask_for() -> None:
+    record = {"id": "ab-12", "mail": "someone@example.org", "state": "open", "tags": ["x", "y"]}
+    fields: JsonValue = {
+        "id": {"type": "string", "pattern": r"^[a-z]{2}-\d+$"},
+        "mail": {"type": "string", "pattern": r"^[^@\s]+@[\w.-]+\.\w{2,}$"},
+        "state": {"enum": ["new", "open", "closed"]},
+        "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    }
+    schema: JsonValue = {
+        "type": "array",
+        "items": {"type": "object", "properties": fields, "required": [*fields]},
+    }
+    wrong = {**record, "id": "ab-12!"}
+
+    found = validate(json.dumps([record] * 1000 + [wrong]), schema)
+
+    assert found == [f"$[1000].id: does not match {fields['id']['pattern']!r}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "problems"),
+    [
+        ("[" * 100_000 + "]" * 100_000, {}, ["$: not JSON: nested too deeply"]),
+        ("{}", {"required": [["a"]]}, []),
+        ("[true]", {"const": [1]}, ["$: expected [1]"]),
+    ],
+    ids=["deep", "list", "nested"],
+)
+def test_odd_answers_and_schemas_are_judged(
+    text: str, schema: JsonValue, problems: list[str]
+) -> None:
+    """A failure of the check itself ended the turn as an internal error."""
+    assert validate(text, schema) == problems

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from treadle.model.pattern import MAX_STEPS, Undecided, matches
+from treadle.model.effort import MAX_STEPS, Effort, TooComplex
+from treadle.model.pattern import Patterns, Undecided
 
 PATTERNS = [
     "",
@@ -32,7 +33,12 @@ PATTERNS = [
     "a{0}b",
     "[]a]",
     r"[\W\d]",
+    "[b-ca-bx-z1-2]c",
 ]
+
+
+def matches(pattern: str, text: str) -> bool:
+    return Patterns(Effort()).matches(pattern, text)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -79,7 +85,6 @@ def test_patterns_that_backtrack_for_ever_elsewhere_are_decided(pattern: str) ->
         ("a{100000}", "a"),
         ("(" * 5000 + ")" * 5000, "a"),
         ("a" * 20_000, "a"),
-        ("(.*)(.*)(.*)(.*)x", "a" * MAX_STEPS),
     ],
     ids=[
         "syntax",
@@ -91,9 +96,29 @@ def test_patterns_that_backtrack_for_ever_elsewhere_are_decided(pattern: str) ->
         "many",
         "deep",
         "long",
-        "steps",
     ],
 )
 def test_what_cannot_be_matched_safely_is_undecided(pattern: str, text: str) -> None:
     with pytest.raises(Undecided):
         matches(pattern, text)
+
+
+def test_all_patterns_of_one_effort_share_its_steps() -> None:
+    patterns = Patterns(Effort(2000))
+    assert not patterns.matches("b", "a" * 200)
+
+    with pytest.raises(TooComplex):
+        patterns.matches("c", "a" * 200)
+
+
+def test_a_pattern_is_prepared_once() -> None:
+    patterns = Patterns(Effort(50_000))
+    for _ in range(50):
+        assert not patterns.matches("b" * 1000, "")
+        with pytest.raises(Undecided):
+            patterns.matches("(" * 1000, "")
+
+
+def test_a_match_of_too_many_steps_is_given_up() -> None:
+    with pytest.raises(TooComplex):
+        matches("(.*)(.*)(.*)(.*)x", "a" * MAX_STEPS)

@@ -172,8 +172,8 @@ class Agent:
         schema, last = self._turn.output_schema, self._turn.last_message
         if schema is None or last is None or self._repairs >= MAX_REPAIRS:
             return False
-        # Off the loop: client and model decide how much work that is.
-        faults = await asyncio.to_thread(validate, last.text, schema)
+        # Off the loop: client and model decide how much work that is, up to a limit.
+        faults = await self._thread.around.schema_workers.run(validate, last.text, schema)
         if not faults:
             return False
         self._repairs += 1

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import importlib
 import re
+from bisect import bisect_right
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from treadle.model.effort import Effort
+
 MAX_STATES: Final = 2000
-MAX_STEPS: Final = 1_000_000
 _MAX_LENGTH: Final = 10_000
+# What other work costs, in steps: one is what a state takes for a character.
+_PER_CHARACTER: Final = 5
+_PER_PARSED: Final = 10
+_PER_PART: Final = 10
 
 # What the parser of the standard library gives, which has no types.
 _Parsed: TypeAlias = Any
@@ -35,28 +40,45 @@ _CATEGORIES: Final[dict[str, Predicate]] = {
 
 
 class Undecided(Exception):
-    """The pattern has no form that is safe to match, or takes too many steps."""
+    """The pattern has no form that is safe to match."""
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found anywhere in a text.
+class Patterns:
+    """The patterns of one check, each prepared once; all work on them is one effort."""
 
-    Raises:
-        Undecided: that cannot be said.
-    """
-    states = _compiled(pattern)
-    budget = MAX_STEPS
-    active: set[int] = set()
-    for place in range(len(text) + 1):
-        active.add(0)
-        reached = _closure(states, active, text, place)
-        if len(states) in reached:
-            return True
-        budget -= len(reached) + 1
-        if budget < 0:
-            raise Undecided("too many steps")
-        active = _advanced(states, reached, text[place]) if place < len(text) else set()
-    return False
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
+        self._prepared: dict[str, list[_State] | Undecided] = {}
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a pattern is found anywhere in a text.
+
+        Raises:
+            Undecided: that cannot be said.
+            TooComplex: the effort is used up.
+        """
+        states = self._states(pattern)
+        active: set[int] = set()
+        for place in range(len(text) + 1):
+            active.add(0)
+            reached = _closure(states, active, text, place)
+            if len(states) in reached:
+                return True
+            self._effort.spend(len(reached) + _PER_CHARACTER)
+            active = _advanced(states, reached, text[place]) if place < len(text) else set()
+        return False
+
+    def _states(self, pattern: str) -> list[_State]:
+        found = self._prepared.get(pattern)
+        if found is None:
+            try:
+                found = _compiled(pattern, self._effort)
+            except Undecided as undecided:
+                found = undecided
+            self._prepared[pattern] = found
+        if isinstance(found, Undecided):
+            raise Undecided(*found.args)
+        return found
 
 
 def _advanced(states: list[_State], reached: set[int], char: str) -> set[int]:
@@ -103,18 +125,18 @@ def _holds(condition: str, text: str, place: int) -> bool:
             return (before != after) == (condition == "AT_BOUNDARY")
 
 
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> list[_State]:
+def _compiled(pattern: str, effort: Effort) -> list[_State]:
     """The states of a pattern, from 0 on; the one after the last is reached by a match."""
     if len(pattern) > _MAX_LENGTH:
         raise Undecided("the pattern is too long")
+    effort.spend(len(pattern) * _PER_PARSED)
     try:
         parsed = _parser.parse(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise Undecided("not a pattern of this dialect") from error
     if parsed.state.flags & ~re.UNICODE:
         raise Undecided("flags")
-    builder = _Builder()
+    builder = _Builder(effort)
     try:
         builder.sequence(parsed)
     except RecursionError as error:
@@ -125,8 +147,9 @@ def _compiled(pattern: str) -> list[_State]:
 class _Builder:
     """Makes states; each part goes on in the state that is made after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, effort: Effort) -> None:
         self.states: list[_State] = []
+        self._effort = effort
 
     def sequence(self, parts: _Parsed) -> None:
         for code, argument in parts:
@@ -136,6 +159,7 @@ class _Builder:
         number = len(self.states)
         if number >= MAX_STATES:
             raise Undecided("the pattern has too many states")
+        self._effort.spend(_PER_PART)
         self.states.append((test, number + 1 if following is None else following, -1))
         return number
 
@@ -144,6 +168,8 @@ class _Builder:
         self.states[number] = (test, following, other)
 
     def _part(self, code: str, argument: _Parsed) -> None:
+        # Also if it adds no state: what is in a repetition is gone through again and again.
+        self._effort.spend(_PER_PART * (len(argument) if code == "IN" else 1))
         match code:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
                 self._add(_predicate(code, argument))
@@ -214,11 +240,11 @@ def _predicate(code: str, argument: _Parsed) -> Predicate:
 
 
 def _set(items: _Parsed) -> Predicate:
-    """A test of one character against what stands in brackets."""
+    """A test of one character against what stands in brackets; its time is that of a few."""
     is_negated = False
     literals: set[str] = set()
     ranges: list[tuple[str, str]] = []
-    categories: list[Predicate] = []
+    categories: dict[str, Predicate] = {}
     for code, argument in items:
         match str(code):
             case "NEGATE":
@@ -228,19 +254,35 @@ def _set(items: _Parsed) -> Predicate:
             case "RANGE":
                 ranges.append((chr(argument[0]), chr(argument[1])))
             case "CATEGORY":
-                categories.append(_category(str(argument)))
+                categories[str(argument)] = _category(str(argument))
             case other:
                 raise Undecided(other)
+    lows, highs = _joined(ranges)
+    tests = tuple(categories.values())
 
     def holds(char: str) -> bool:
+        before = bisect_right(lows, char) - 1
         found = (
             char in literals
-            or any(low <= char <= high for low, high in ranges)
-            or any(test(char) for test in categories)
+            or (before >= 0 and char <= highs[before])
+            or any(test(char) for test in tests)
         )
         return found != is_negated
 
     return holds
+
+
+def _joined(ranges: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """The first and the last characters of ranges, in order and without those that overlap."""
+    lows: list[str] = []
+    highs: list[str] = []
+    for low, high in sorted(ranges):
+        if highs and low <= highs[-1]:
+            highs[-1] = max(highs[-1], high)
+        else:
+            lows.append(low)
+            highs.append(high)
+    return lows, highs
 
 
 def _category(name: str) -> Predicate:

@@ -9,7 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from treadle.model.validation import Root, TooComplex, check, resolve, validate
+from treadle.model.effort import TooComplex
+from treadle.model.validation import STEPS_PER_CHECK, Root, check, validate
 from treadle.protocol.base import JsonValue
 
 __all__ = ["BOUNDS", "Strict", "example", "to_strict", "validate"]
@@ -34,7 +35,7 @@ _FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ip
 _SHAPES: Final = frozenset({"type", "anyOf", "enum", "const"})
 _MAX_DEPTH: Final = 64
 # For all properties together, with every request.
-_MAX_STEPS: Final = 5000
+_MAX_STEPS: Final = 5000 * STEPS_PER_CHECK
 
 
 class Strict(Struct, frozen=True):
@@ -165,7 +166,7 @@ def _example(schema: JsonValue, root: Root, depth: int) -> JsonValue:
         return None
     root.spend()
     if "$ref" in schema:
-        return _example(resolve(str(schema["$ref"]), root.schema), root, depth + 1)
+        return _example(root.referred(schema["$ref"]), root, depth + 1)
     if "const" in schema:
         return schema["const"]
     for name in ("enum", "examples"):

@@ -10,12 +10,18 @@ from urllib.parse import unquote
 
 import msgspec
 
-from treadle.model.pattern import Undecided, matches
+from treadle.model.effort import MAX_STEPS, Effort, TooComplex
+from treadle.model.pattern import Patterns, Undecided
 from treadle.protocol.base import JsonValue
 
 MAX_PROBLEMS: Final = 20
-MAX_STEPS: Final = 100_000
+STEPS_PER_CHECK: Final = 20
+"""What it costs to hold one value against one schema, besides what its keywords cost."""
+
 _MAX_DEPTH: Final = 100
+_PER_COMPARISON: Final = 5
+# How many characters are copied, encoded or looked up in the time of one step.
+_PER_STEP: Final = 64
 
 
 def validate(text: str, schema: JsonValue) -> list[str]:
@@ -27,6 +33,8 @@ def validate(text: str, schema: JsonValue) -> list[str]:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         return [f"$: not JSON: {error}"]
+    except RecursionError:
+        return ["$: not JSON: nested too deeply"]
     return check(value, schema)
 
 
@@ -35,21 +43,39 @@ class Root:
 
     def __init__(self, schema: JsonValue, steps: int = MAX_STEPS) -> None:
         self.schema = schema
-        self._left = steps
+        self._effort = Effort(steps)
+        self._patterns = Patterns(self._effort)
 
-    def spend(self) -> None:
-        """Count one step: a schema of a few lines can refer to itself more often than time lasts.
+    def spend(self, steps: int = STEPS_PER_CHECK, *, characters: int = 0) -> None:
+        """Count work: a schema of a few lines can refer to itself more often than time lasts.
 
         Raises:
             TooComplex: there is nothing left.
         """
-        self._left -= 1
-        if self._left < 0:
-            raise TooComplex
+        self._effort.spend(steps + characters // _PER_STEP)
 
+    def referred(self, reference: JsonValue) -> JsonValue:
+        """The schema that a reference names.
 
-class TooComplex(Exception):
-    """The schema takes too many steps."""
+        Raises:
+            TooComplex: there is nothing left.
+        """
+        if not isinstance(reference, str):
+            return True
+        self.spend(len(reference))
+        return resolve(reference, self.schema)
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a text has what a pattern asks for; one of another dialect forbids nothing.
+
+        Raises:
+            TooComplex: there is nothing left.
+        """
+        self.spend(1, characters=len(pattern))
+        try:
+            return self._patterns.matches(pattern, text)
+        except Undecided:
+            return True
 
 
 def check(value: JsonValue, schema: JsonValue, *, root: Root | None = None) -> list[str]:
@@ -90,36 +116,34 @@ def _is_index(key: str, items: list[JsonValue]) -> bool:
 def _problems(
     value: JsonValue, schema: JsonValue, path: str, root: Root, depth: int
 ) -> Iterator[str]:
-    root.spend()
+    root.spend(characters=len(path))
     if schema is False:
         yield f"{path}: not allowed"
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return
     if "$ref" in schema:
-        yield from _problems(
-            value, resolve(str(schema["$ref"]), root.schema), path, root, depth + 1
-        )
-    if "type" in schema and not _has_type(value, schema["type"]):
-        yield f"{path}: expected {_words(schema['type'])}, got {_type_of(value)}"
+        yield from _problems(value, root.referred(schema["$ref"]), path, root, depth + 1)
+    if "type" in schema and not _has_type(value, schema["type"], root):
+        yield f"{path}: expected {_words(schema['type'], root)}, got {_type_of(value)}"
         return
-    yield from _listed(value, schema, path)
+    yield from _listed(value, schema, path, root)
     yield from _combined(value, schema, path, root, depth)
     if isinstance(value, dict):
         yield from _object(value, schema, path, root, depth)
     elif isinstance(value, list):
         yield from _array(value, schema, path, root, depth)
     elif isinstance(value, str):
-        yield from _string(value, schema, path)
+        yield from _string(value, schema, path, root)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number(value, schema, path)
 
 
-def _listed(value: JsonValue, schema: dict[str, JsonValue], path: str) -> Iterator[str]:
-    if "const" in schema and not _same(value, schema["const"]):
-        yield f"{path}: expected {_quote(schema['const'])}"
+def _listed(value: JsonValue, schema: dict[str, JsonValue], path: str, root: Root) -> Iterator[str]:
+    if "const" in schema and not _same(value, schema["const"], root):
+        yield f"{path}: expected {_quote(schema['const'], root)}"
     listed = schema.get("enum")
-    if isinstance(listed, list) and not any(_same(value, one) for one in listed):
-        yield f"{path}: expected one of {_quote(listed)}"
+    if isinstance(listed, list) and not any(_same(value, one, root) for one in listed):
+        yield f"{path}: expected one of {_quote(listed, root)}"
 
 
 def _combined(
@@ -152,7 +176,8 @@ def _object(
     root: Root,
     depth: int,
 ) -> Iterator[str]:
-    required = _parts(schema, "required")
+    root.spend(len(_parts(schema, "required")))
+    required = dict.fromkeys(name for name in _parts(schema, "required") if isinstance(name, str))
     for name in required:
         if name not in value:
             yield f"{path}: {name!r} is missing"
@@ -163,10 +188,11 @@ def _object(
     patterns = patterns if isinstance(patterns, dict) else {}
     extra = schema.get("additionalProperties", True)
     for name, part in value.items():
+        root.spend(1, characters=len(name))
         if part is None and name in properties and name not in required:
             continue
         schemas = [properties[name]] if name in properties else []
-        schemas += [sub for pattern, sub in patterns.items() if _matches(pattern, name)]
+        schemas += [sub for pattern, sub in patterns.items() if root.matches(pattern, name)]
         if not schemas and extra is False:
             yield f"{path}: {name!r} is not allowed"
             continue
@@ -185,6 +211,7 @@ def _array(
         yield from _problems(part, sub, f"{path}[{index}]", root, depth + 1)
     if schema.get("uniqueItems") is True:
         seen = [msgspec.json.encode(part, order="sorted") for part in value]
+        root.spend(len(seen), characters=4 * sum(map(len, seen)))
         if len(set(seen)) != len(seen):
             yield f"{path}: items repeat"
     if "contains" in schema and not any(
@@ -194,10 +221,10 @@ def _array(
         yield f"{path}: no item is of the kind that it must contain"
 
 
-def _string(value: str, schema: dict[str, JsonValue], path: str) -> Iterator[str]:
+def _string(value: str, schema: dict[str, JsonValue], path: str, root: Root) -> Iterator[str]:
     yield from _bounds(len(value), schema, path, "Length", "characters")
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and not _matches(pattern, value):
+    if isinstance(pattern, str) and not root.matches(pattern, value):
         yield f"{path}: does not match {pattern!r}"
 
 
@@ -236,9 +263,10 @@ def _bounds(
         yield f"{path}: expected at most {most} {words}, got {size}"
 
 
-def _has_type(value: JsonValue, kind: JsonValue) -> bool:
+def _has_type(value: JsonValue, kind: JsonValue, root: Root) -> bool:
+    root.spend(_PER_COMPARISON)
     if isinstance(kind, list):
-        return any(_has_type(value, one) for one in kind)
+        return any(_has_type(value, one, root) for one in kind)
     actual = _type_of(value)
     if kind == "number":
         return actual in ("integer", "number")
@@ -264,8 +292,17 @@ def _type_of(value: JsonValue) -> str:
             return "object"
 
 
-def _same(one: JsonValue, other: JsonValue) -> bool:
+def _same(one: JsonValue, other: JsonValue, root: Root) -> bool:
     """Equal as JSON, where true is not 1."""
+    root.spend(_PER_COMPARISON)
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_same(*pair, root) for pair in pairs)
+    if isinstance(one, dict) and isinstance(other, dict):
+        root.spend(len(one))
+        return one.keys() == other.keys() and all(_same(one[key], other[key], root) for key in one)
+    if isinstance(one, str):
+        root.spend(0, characters=len(one))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -273,22 +310,18 @@ def _is_number(value: JsonValue) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return matches(pattern, text)
-    except Undecided:
-        return True  # a pattern of another dialect forbids nothing here
-
-
 def _parts(schema: dict[str, JsonValue], name: str) -> Sequence[JsonValue]:
     parts = schema.get(name)
     return parts if isinstance(parts, list) else ()
 
 
-def _words(kind: JsonValue) -> str:
-    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+def _words(kind: JsonValue, root: Root) -> str:
+    text = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+    root.spend(0, characters=4 * len(text))
+    return text
 
 
-def _quote(value: JsonValue) -> str:
+def _quote(value: JsonValue, root: Root) -> str:
     text = msgspec.json.encode(value).decode()
+    root.spend(0, characters=len(text))
     return text if len(text) <= 200 else f"{text[:200]}..."
