@@ -6,22 +6,32 @@ No test here takes the time: each counts the steps of the work, or sees that it 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 import pytest
 
+from tests.harness.threads import Stage
 from treadle.model.effort import MAX_STEPS
 from treadle.model.validation import validate
 from treadle.protocol.base import JsonValue
+from treadle.server import files
+from treadle.support.files import make_folders
 from treadle.support.json_text import MAX_CONTAINERS, MAX_NESTING, is_nested_deeper
 
 T = TypeVar("T")
 
 # Each look at a part of 64 KiB takes some ten calls.
 MAX_LOOKS = 60
+# Of folders in one another; paths of that many still have room for those of the test.
+DEPTH = 1500
 
 
 def counted(work: Callable[[], T]) -> tuple[T, int]:
@@ -161,3 +171,69 @@ def test_odd_answers_and_schemas_are_judged(
 ) -> None:
     """A failure of the check itself ended the turn as an internal error."""
     assert validate(text, schema) == problems
+
+
+# -- folders in folders
+
+
+def deep_folder(root: Path) -> Path:
+    return root.joinpath(*["q"] * DEPTH)
+
+
+@contextmanager
+def few_descriptors() -> Iterator[None]:
+    """Allow only few more descriptors than are open: one for each level is too many."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = max(int(link.name) for link in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 20, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_folders_are_made_copied_and_removed_however_deep_they_are(stage: Stage) -> None:
+    """A level of recursion for each folder ended in an internal error."""
+    client = await stage.client()
+    top, other = stage.workspace / "top", stage.workspace / "other"
+    params: JsonValue = {"path": str(deep_folder(top)), "recursive": True}
+
+    assert await client.ask("fs/createDirectory", params) == {}
+    assert await client.ask("fs/createDirectory", params) == {}
+    paths = {"sourcePath": str(deep_folder(top)), "destinationPath": str(deep_folder(other))}
+    assert await client.ask("fs/copy", {**paths, "recursive": True}) == {}
+    assert deep_folder(other).is_dir()
+    for path in (top, other):
+        with few_descriptors():
+            assert await client.ask("fs/remove", {"path": str(path), "recursive": True}) == {}
+
+    assert list(stage.workspace.iterdir()) == []
+
+
+def test_private_folders_are_made_however_deep_they_are(tmp_path: Path) -> None:
+    folder = deep_folder(tmp_path / "top")
+    try:
+        assert len(make_folders(folder)) == DEPTH + 2
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    finally:
+        files.remove(tmp_path / "top", recursive=True, force=True)
+
+
+def test_a_folder_that_is_moved_while_it_is_emptied_takes_no_other_one_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way up from the inner folder then leads to a place that was not to be removed."""
+    (tmp_path / "top" / "inner" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "inner").mkdir(parents=True)
+    original = os.rmdir
+
+    def rmdir(path: str, *, dir_fd: int | None = None) -> None:
+        original(path, dir_fd=dir_fd)
+        if path == "deep":
+            (tmp_path / "top" / "inner").rename(tmp_path / "elsewhere" / "moved")
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    with pytest.raises(OSError, match="moved"):
+        files.remove(tmp_path / "top", recursive=True, force=True)
+
+    assert (tmp_path / "elsewhere" / "inner").is_dir()

@@ -18,7 +18,14 @@ from typing import BinaryIO, Final, TypeAlias
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
 from treadle.support.files import FileTooLarge as TooLarge
-from treadle.support.files import NotRegularFile, open_regular, read_regular, sync_folder
+from treadle.support.files import (
+    NotRegularFile,
+    make_with_parents,
+    open_regular,
+    read_regular,
+    sync_folder,
+)
+from treadle.support.folders import remove_folder
 from treadle.support.ids import uuid7
 
 SCRATCH: Final = ".treadle-scratch-"
@@ -100,7 +107,10 @@ def write(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path, *, with_parents: bool) -> None:
     """Make a folder; with its parents, it may be there already."""
-    path.mkdir(parents=with_parents, exist_ok=with_parents)
+    if with_parents:
+        make_with_parents(path)
+    else:
+        path.mkdir()
 
 
 def describe(path: Path) -> FsGetMetadataResponse:
@@ -165,7 +175,7 @@ def remove(path: Path, *, recursive: bool, force: bool) -> None:
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()
         elif recursive:
-            shutil.rmtree(path)
+            remove_folder(path)
         else:
             path.rmdir()
     except FileNotFoundError:
@@ -201,7 +211,7 @@ def _copy_folder(source: Path, destination: Path) -> None:
         folder, target = left.pop()
         # A private folder stays private; ours it must be, or nothing could be put into it.
         mode = stat.S_IMODE(folder.stat().st_mode) | stat.S_IRWXU
-        target.mkdir(mode, parents=True, exist_ok=True)
+        make_with_parents(target, mode)
         for child in folder.iterdir():
             child_mode = child.lstat().st_mode
             if stat.S_ISDIR(child_mode):

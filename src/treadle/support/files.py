@@ -159,8 +159,36 @@ def make_folders(path: Path) -> list[Path]:
         if folder.exists():
             break
         folders.append(folder.parent)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_with_parents(path, 0o700)
     return folders
+
+
+def make_with_parents(path: Path, mode: int = 0o777) -> None:
+    """Make a folder of that mode and the folders above it; all of them may be there already.
+
+    Not as `Path.mkdir`, which goes one call deeper for each folder that is missing.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [path]
+    while not _is_made(missing[-1], mode if len(missing) == 1 else 0o777):
+        missing.append(missing[-1].parent)
+    for folder in missing[-2:0:-1]:
+        folder.mkdir(exist_ok=True)
+    if len(missing) > 1:
+        path.mkdir(mode, exist_ok=True)
+
+
+def _is_made(folder: Path, mode: int) -> bool:
+    """Make a folder if it is not there; false if the one above it is missing."""
+    try:
+        folder.mkdir(mode, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        return False
+    return True
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
