@@ -38,3 +38,18 @@ def test_a_command_may_be_very_long() -> None:
     """The library's own way to split it takes minutes."""
     script = "echo " + "x" * 3_000_000
     assert words(display(["/bin/bash", "-c", script])) == ["/bin/bash", "-c", script]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'a "' + '\\"' * 500_000,
+        '"' + '\\"' * 500_000 + "\\",
+        "a 'b' \"" + '\\"' * 500_000 + "'",
+        "'a" * 500_001,
+    ],
+    ids=["quotes", "backslash", "mixed", "single"],
+)
+def test_a_quote_that_is_not_closed_is_looked_for_once(command: str) -> None:
+    """To look again from each quote inside would take an hour."""
+    assert words(command) == [command]
