@@ -6,10 +6,12 @@ No test here takes the time: each counts the steps of the work, or sees that it 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import stat
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from treadle.protocol.base import JsonValue
 from treadle.server import files
 from treadle.support.files import make_folders
 from treadle.support.json_text import MAX_CONTAINERS, MAX_NESTING, is_nested_deeper
+from treadle.support.logs import JsonFormatter, TextFormatter
 
 T = TypeVar("T")
 
@@ -237,3 +240,65 @@ def test_a_folder_that_is_moved_while_it_is_emptied_takes_no_other_one_with_it(
         files.remove(tmp_path / "top", recursive=True, force=True)
 
     assert (tmp_path / "elsewhere" / "inner").is_dir()
+
+
+# -- what is logged
+
+
+def long_chain() -> Exception:
+    """An error for each level of a deep recursion, each raised while the one before was handled."""
+    error: Exception = ValueError("first")
+    for number in range(2000):
+        following = KeyError(number)
+        following.__context__ = error
+        error = following
+    return error
+
+
+def deep_calls(depth: int) -> Exception:
+    def call(left: int) -> None:
+        if left:
+            call(left - 1)
+        raise ValueError("first")
+
+    try:
+        call(depth)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        long_chain,
+        lambda: deep_calls(700),
+        lambda: ExceptionGroup("x", [deep_calls(20) for _ in range(200)]),
+        lambda: ValueError("first" * MAX_STEPS),
+    ],
+    ids=["chain", "calls", "group", "text"],
+)
+def test_a_long_traceback_is_shortened_before_it_is_formatted(
+    formatter: logging.Formatter, make: Callable[[], Exception]
+) -> None:
+    """It is formatted on the event loop: a chain of a thousand errors took half a second."""
+    error = make()
+    info = (type(error), error, error.__traceback__)
+    record = logging.makeLogRecord({"name": "treadle", "msg": "x", "exc_info": info})
+
+    line = bounded(lambda: formatter.format(record), 20_000)
+
+    assert len(line) < 20_000
+    assert "first" in line
+    assert type(error).__name__ in line
+
+
+def test_an_ordinary_traceback_is_whole() -> None:
+    error = deep_calls(3)
+    error.__context__ = KeyError("before")
+    record = logging.makeLogRecord({"exc_info": (type(error), error, error.__traceback__)})
+
+    expected = "".join(traceback.format_exception(error)).rstrip()
+
+    assert TextFormatter().format(record).endswith(expected)

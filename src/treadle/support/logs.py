@@ -15,9 +15,15 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeAlias
 
 from treadle.support.terminal_text import one_line, prose
+from treadle.support.tracebacks import traceback_text
+
+ErrorInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 
 _LEVELS: Final = {
     "trace": logging.DEBUG,
@@ -68,7 +74,13 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
-class TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    def formatException(self, ei: ErrorInfo) -> str:  # noqa: N802 - of the base class
+        """The traceback, of bounded length: it is formatted where the error was logged."""
+        return "NoneType: None" if ei[1] is None else traceback_text(ei[1])
+
+
+class TextFormatter(_Formatter):
     """`2026-01-31T12:00:00 WARNING treadle.rpc: dropped a frame peer=stdio`."""
 
     def __init__(self) -> None:
@@ -85,7 +97,7 @@ class TextFormatter(logging.Formatter):
         return one_line(super().formatMessage(record))
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:

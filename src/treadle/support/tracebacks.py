@@ -1,0 +1,67 @@
+"""Tracebacks of bounded length: errors are logged where other work waits.
+
+The standard library formats every error that led to another one, and a deep recursion can leave
+one for each of its levels.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+MAX_ERRORS: Final = 16
+MAX_FRAMES: Final = 64
+"""How many errors and calls are shown as usual; of more, only some are."""
+
+MAX_TEXT: Final = 4000
+_SHOWN_FRAMES: Final = 20
+_MAX_LINKS: Final = 5000
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an error and of those that led to it; shortened if it is long."""
+    if _is_short(error):
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    first = _first(error)
+    lines = ["Traceback (shortened, most recent call last):\n"]
+    lines += traceback.format_list(traceback.extract_tb(error.__traceback__, limit=-_SHOWN_FRAMES))
+    lines.append(_line(error))
+    if isinstance(error, BaseExceptionGroup):
+        lines.append(f"\nThe first of {len(error.exceptions)}: {_line(error.exceptions[0])}")
+    if first is not error:
+        lines.append(f"\nThe first error was {_line(first)}")
+    return "".join(lines)
+
+
+def _is_short(error: BaseException) -> bool:
+    left, seen, frames = [error], set[int](), 0
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        place = one.__traceback__
+        while place is not None and frames <= MAX_FRAMES:
+            frames, place = frames + 1, place.tb_next
+        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        is_long = frames > MAX_FRAMES or max(len(seen), len(inner)) > MAX_ERRORS
+        if is_long or len(str(one)) > MAX_TEXT:
+            return False
+        left += [*inner, *filter(None, (one.__cause__, one.__context__))]
+    return True
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that the others came from, as far back as it is looked for."""
+    for _ in range(_MAX_LINKS):
+        before = error.__cause__ or error.__context__
+        if before is None:
+            break
+        error = before
+    return error
+
+
+def _line(error: BaseException) -> str:
+    text = str(error)
+    shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+    return f"{type(error).__qualname__}: {shown}"
