@@ -173,7 +173,7 @@ class Agent:
         if schema is None or last is None or self._repairs >= MAX_REPAIRS:
             return False
         # Off the loop: client and model decide how much work that is, up to a limit.
-        faults = await self._thread.around.schema_workers.run(validate, last.text, schema)
+        faults = await self._thread.around.text_workers.run(validate, last.text, schema)
         if not faults:
             return False
         self._repairs += 1

@@ -58,8 +58,8 @@ class Surroundings(Protocol):
     ask_ids: Iterator[int]
     # Threads that read files which clients and models name.
     file_workers: Workers
-    # Threads that check answers against the schemas of clients.
-    schema_workers: Workers
+    # Threads for long looks at texts of models and MCP servers.
+    text_workers: Workers
     # What patches share with those of other threads.
     patches: PatchResources
     # The skills that a folder sees.

@@ -56,7 +56,7 @@ MAX_IDLE: Final = 32
 """How many threads stay in memory that nobody listens to."""
 
 MAX_FILE_WORKERS: Final = 32
-MAX_SCHEMA_WORKERS: Final = 4
+MAX_TEXT_WORKERS: Final = 4
 
 BROADCAST: Final = frozenset(
     method.method for method in (n.THREAD_STATUS_CHANGED, n.THREAD_NAME_UPDATED, n.THREAD_REVERTED)
@@ -73,7 +73,7 @@ class Threads(Archive):
         self.clock = clock
         self.tasks = Nursery()
         self.file_workers = Workers("files", MAX_FILE_WORKERS)
-        self.schema_workers = Workers("schema", MAX_SCHEMA_WORKERS)
+        self.text_workers = Workers("texts", MAX_TEXT_WORKERS)
         self.patches = PatchResources()
         self.announcements = EventLog(None, clock)
         self.ask_ids: Iterator[int] = count()

@@ -19,6 +19,7 @@ from treadle.model.script import Response
 from treadle.model.scripted import ScriptedModel, calls, gives, says
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
+from treadle.support.workers import Workers
 
 
 def tool(name: str, description: str, **properties: JsonValue) -> JsonValue:
@@ -236,7 +237,7 @@ async def test_the_tools_of_an_mcp_server_can_be_left_to_the_search_and_work_onc
 
 
 def test_a_provider_that_knows_functions_only_is_offered_the_search_as_one() -> None:
-    search = ToolSearch([], is_native=True).spec()
+    search = ToolSearch([], Workers("texts", 1), is_native=True).spec()
 
     (made,) = Functions([search]).all
 

@@ -27,6 +27,7 @@ from treadle.engine.tools.registry import (
 from treadle.model.base import ModelItem, ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
+from treadle.support.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
@@ -41,6 +42,12 @@ ALWAYS_DEFER: Final = "tool_search_always_defer_mcp_tools"
 """The feature that lets the model look for each of them."""
 
 MCP_PREFIX: Final = "mcp__"
+
+MAX_SEARCHED: Final = 4096
+"""How many characters of what a tool says about itself are searched: its name comes first."""
+
+MAX_QUERY: Final = 4096
+"""The most characters of a query."""
 
 # The usual constants of BM25: how soon repetition stops to count, and how much length does.
 _SATURATION: Final = 1.2
@@ -72,7 +79,7 @@ class ToolFinder:
 
     def tool(self, deferred: Sequence[Tool]) -> Tool:
         """The tool by which it looks for them."""
-        return ToolSearch(deferred, is_native=self.is_native)
+        return ToolSearch(deferred, self._thread.around.text_workers, is_native=self.is_native)
 
     @property
     def is_native(self) -> bool:
@@ -85,8 +92,9 @@ class ToolSearch:
 
     name = NAME
 
-    def __init__(self, deferred: Sequence[Tool], *, is_native: bool) -> None:
+    def __init__(self, deferred: Sequence[Tool], workers: Workers, *, is_native: bool) -> None:
         self._deferred = deferred
+        self._workers = workers
         self._is_native = is_native
 
     def spec(self) -> ModelTool:
@@ -119,10 +127,17 @@ class ToolSearch:
         arguments = read_arguments(call, _Arguments)
         if not arguments.query.strip():
             raise ToolRefused("query must not be empty")
+        if len(arguments.query) > MAX_QUERY:
+            length = len(arguments.query)
+            raise ToolRefused(f"query must have at most {MAX_QUERY} characters, not {length}")
         if arguments.limit <= 0:
             raise ToolRefused("limit must be greater than zero")
+        # Off the loop: servers may have thousands of tools, each with a long description.
+        return await self._workers.run(self._search, arguments, is_native=call.is_search)
+
+    def _search(self, arguments: _Arguments, *, is_native: bool) -> Output:
         found = rank(arguments.query, self._deferred)[: arguments.limit]
-        if call.is_search:
+        if is_native:
             return _as_specs(found)
         tools = [
             {"namespace": space, "name": name, "description": tool.spec().get("description", "")}
@@ -172,7 +187,7 @@ def rank(query: str, tools: Sequence[Tool]) -> list[Tool]:
 
 
 def _text(tool: Tool) -> str:
-    """Everything that says what a tool is for."""
+    """What a tool is for, up to a limit: a server may describe its tools at any length."""
     space, name = name_of(tool)
     about = tool.spec()
     parameters = about.get("parameters")
@@ -182,7 +197,7 @@ def _text(tool: Tool) -> str:
         for field, schema in (properties if isinstance(properties, dict) else {}).items()
     ]
     described = (about.get("description"), getattr(tool, "namespace_description", ""))
-    return " ".join([space or "", name, *map(str, described), *fields])
+    return " ".join([space or "", name, *map(str, described), *fields])[:MAX_SEARCHED]
 
 
 def _words(text: str) -> list[str]:

@@ -1,0 +1,76 @@
+"""Steps whose length a client, a model or an MCP server decides: bounded, and off the loop.
+
+As in `test_freezes.py`, a step is made to wait while another client is served, or work out of
+proportion is refused before it begins. No test takes the time.
+"""
+
+from __future__ import annotations
+
+from tests.harness.model_server import calls, says
+from tests.harness.stalls import stalled
+from tests.harness.threads import EPILOGUE, Client, Stage, outline
+from treadle.engine.tools import tool_search
+from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
+from treadle.protocol.base import JsonValue
+
+
+async def answers_others(stage: Stage) -> bool:
+    """Whether another client gets a whole turn while something waits."""
+    other = await stage.client()
+    thread_id = await other.start(cwd=str(stage.workspace))
+    stage.model.plays(says("here"))
+    return outline(await other.run(thread_id))[-2:] == EPILOGUE
+
+
+# -- the search for tools
+
+
+def deferred(name: str, description: str) -> JsonValue:
+    schema = {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "inputSchema": schema,
+        "deferLoading": True,
+    }
+
+
+async def searcher(stage: Stage, query: str) -> tuple[Client, str]:
+    """Start a thread whose model looks for tools first."""
+    long = "word " * (MAX_SEARCHED // 5) + "hidden"
+    tools = [deferred("first", "finds tickets"), deferred("second", long)]
+    space = {"type": "namespace", "name": "desk", "description": "Help", "tools": tools}
+    client = await stage.client()
+    thread_id = await client.start(dynamicTools=[space])
+    stage.model.plays(calls("tool_search", {"query": query}))
+    return client, thread_id
+
+
+async def test_other_clients_are_served_while_a_model_looks_for_tools(stage: Stage) -> None:
+    client, thread_id = await searcher(stage, "ticket")
+    with stalled(tool_search, "rank") as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        assert await answers_others(stage)
+        stage.model.plays(says("ok"))
+        stall.release()
+        told = await client.end_of(turn_id)
+
+    assert outline(told)[-2:] == EPILOGUE
+    assert '"name":"first"' in stage.model.requests[-1].outputs()["call-1"]
+
+
+async def test_only_the_beginning_of_a_description_is_searched(stage: Stage) -> None:
+    client, thread_id = await searcher(stage, "hidden")
+    stage.model.plays(says("ok"))
+    await client.run(thread_id)
+    assert stage.model.requests[-1].outputs()["call-1"] == '{"tools":[]}'
+
+
+async def test_long_queries_for_tools_are_refused(stage: Stage) -> None:
+    client, thread_id = await searcher(stage, "x" * (MAX_QUERY + 1))
+    stage.model.plays(says("ok"))
+    await client.run(thread_id)
+    refused = f"query must have at most {MAX_QUERY} characters, not {MAX_QUERY + 1}"
+    assert refused in stage.model.requests[-1].outputs()["call-1"]
