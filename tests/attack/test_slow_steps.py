@@ -6,12 +6,16 @@ proportion is refused before it begins. No test takes the time.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.harness.model_server import calls, says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline
 from treadle.engine.tools import tool_search
 from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
 from treadle.protocol.base import JsonValue
+from treadle.server.config_file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
+from treadle.server.configuration import writing
 
 
 async def answers_others(stage: Stage) -> bool:
@@ -74,3 +78,57 @@ async def test_long_queries_for_tools_are_refused(stage: Stage) -> None:
     await client.run(thread_id)
     refused = f"query must have at most {MAX_QUERY} characters, not {MAX_QUERY + 1}"
     assert refused in stage.model.requests[-1].outputs()["call-1"]
+
+
+# -- writes to the configuration
+
+
+def nested(depth: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+LONG: list[JsonValue] = ["x"] * 30_000
+HALF: list[JsonValue] = ["x"] * (MAX_SETTINGS // 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"notify": LONG}, f"`notify` has 30001 values: expected at most {MAX_SETTINGS}"),
+        (
+            {"notify": HALF, "desktop.other": HALF},
+            "`desktop.other` has 1001 values, 2002 with the edits before it: expected at most 2000",
+        ),
+        (
+            {"desktop": nested(MAX_DEPTH + 1)},
+            f"`desktop` has {MAX_DEPTH + 1} levels: expected at most {MAX_DEPTH}",
+        ),
+    ],
+    ids=["many", "many in all", "deep"],
+)
+async def test_writes_out_of_proportion_are_refused_before_the_file_is_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, values: dict[str, JsonValue], message: str
+) -> None:
+    monkeypatch.delattr(writing, "edit_file")
+    client = await stage.client()
+    edits = [
+        {"keyPath": key, "value": value, "mergeStrategy": "replace"}
+        for key, value in values.items()
+    ]
+    refused = await client.refusal("config/batchWrite", {"edits": edits})
+    assert refused.message == message
+    assert refused.data["path"] == list(values)[-1]
+
+
+async def test_no_write_makes_the_file_too_large_to_be_read(stage: Stage) -> None:
+    client = await stage.client()
+    file = stage.home / "config.toml"
+    before = file.read_bytes()
+    edit = {"keyPath": "model", "value": "x" * MAX_CONFIG_BYTES, "mergeStrategy": "replace"}
+    refused = await client.refusal("config/value/write", edit)
+    assert f"bytes: expected at most {MAX_CONFIG_BYTES}" in refused.message
+    assert file.read_bytes() == before
+    await client.ask("config/value/write", {**edit, "value": "small"})

@@ -12,11 +12,11 @@ from treadle.support.descriptors import is_shortage
 from treadle.support.files import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
+"""The largest configuration file: it is parsed when a request first needs it."""
 MAX_SETTINGS: Final = 2000
 """The most settings, tables and elements of lists that one request may give."""
 MAX_DEPTH: Final = 64
 """The most names of a dotted key: tables are joined by recursion."""
-"""The largest configuration file: it is parsed when a request first needs it."""
 
 
 class ConfigError(Exception):
@@ -85,7 +85,7 @@ def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     Raises:
         ConfigError: there are too many, or a key has too many parts.
     """
-    if _count(values) > MAX_SETTINGS:
+    if count_values(values) > MAX_SETTINGS:
         raise ConfigError(f"more than {MAX_SETTINGS} settings are given")
     table: dict[str, JsonValue] = {}
     for key, value in values.items():
@@ -97,11 +97,12 @@ def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return table
 
 
-def _count(value: JsonValue | Mapping[str, JsonValue]) -> int:
+def count_values(value: JsonValue | Mapping[str, JsonValue]) -> int:
+    """Count the settings, tables and elements of lists in a value, and the value itself."""
     if not isinstance(value, Mapping | list):
         return 1
     parts = value.values() if isinstance(value, Mapping) else value
-    return 1 + sum(map(_count, parts))
+    return 1 + sum(map(count_values, parts))
 
 
 def load_config(

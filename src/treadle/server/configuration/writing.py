@@ -16,7 +16,13 @@ from treadle.protocol.config import (
     OverriddenMetadata,
     SessionFlagsConfigLayerSource,
 )
-from treadle.server.config_file import ConfigError
+from treadle.server.config_file import (
+    MAX_CONFIG_BYTES,
+    MAX_DEPTH,
+    MAX_SETTINGS,
+    ConfigError,
+    count_values,
+)
 from treadle.server.configuration.configuration import Configuration
 from treadle.server.configuration.edits import BadEdit, Edit, apply
 from treadle.server.configuration.key_path import BadKeyPath, KeyPath, parse_key_path
@@ -59,6 +65,7 @@ def write_config(
     if len(edits) > MAX_EDITS:
         message = f"edits has {len(edits)} entries: expected at most {MAX_EDITS}"
         raise WriteRefused("configValidationError", message, "edits")
+    _check_sizes(edits)
     path = _file_to_write(configuration, file_path)
     parsed: list[Edit] = []
 
@@ -89,6 +96,7 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
 
     Raises:
         ConfigError: the file is not TOML now; what `change` raises is passed on.
+        WriteRefused: the file would be too large to be read.
     """
     path = configuration.user_file
     after: Table = {}
@@ -102,11 +110,40 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
             message = f"{path}: {error}"
             raise ConfigError(message, file=path) from error
         after = change(before)
-        return rewrite(text, before, after).encode()
+        changed = rewrite(text, before, after).encode()
+        if len(changed) > MAX_CONFIG_BYTES:
+            # It could not be read any more.
+            message = f"{path} would have {len(changed)} bytes: expected at most {MAX_CONFIG_BYTES}"
+            raise WriteRefused("configValidationError", message)
+        return changed
 
     edit_file(path, rewritten)
     configuration.forget()
     return after
+
+
+def _check_sizes(edits: Sequence[ConfigEdit]) -> None:
+    """Refuse more values than are written in a moment: tomlkit takes quadratic time for a list."""
+    count = 0
+    for edit in edits:
+        name = edit.key_path if len(edit.key_path) <= 60 else f"{edit.key_path[:60]}..."
+        size = count_values(edit.value)
+        count += size
+        if count > MAX_SETTINGS:
+            where = "" if count == size else f", {count} with the edits before it"
+            message = f"`{name}` has {size} values{where}: expected at most {MAX_SETTINGS}"
+            raise WriteRefused("configValidationError", message, name)
+        depth = _depth(edit.value)
+        if depth > MAX_DEPTH:
+            message = f"`{name}` has {depth} levels: expected at most {MAX_DEPTH}"
+            raise WriteRefused("configValidationError", message, name)
+
+
+def _depth(value: JsonValue) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    parts = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, parts), default=0)
 
 
 def _file_to_write(configuration: Configuration, asked: str | None) -> Path:
