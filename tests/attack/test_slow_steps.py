@@ -6,6 +6,12 @@ proportion is refused before it begins. No test takes the time.
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
 import pytest
 
 from tests.harness.model_server import calls, says
@@ -16,6 +22,7 @@ from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
 from treadle.protocol.base import JsonValue
 from treadle.server.config_file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
 from treadle.server.configuration import writing
+from treadle.server.server import MAX_SETTINGS_WORKERS
 
 
 async def answers_others(stage: Stage) -> bool:
@@ -132,3 +139,48 @@ async def test_no_write_makes_the_file_too_large_to_be_read(stage: Stage) -> Non
     assert f"bytes: expected at most {MAX_CONFIG_BYTES}" in refused.message
     assert file.read_bytes() == before
     await client.ask("config/value/write", {**edit, "value": "small"})
+
+
+# -- each kind of work has its threads
+
+
+@contextmanager
+def busy_executor() -> Iterator[None]:
+    """Occupy every thread of the loop's default executor."""
+    released = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(released.wait)
+        asyncio.get_running_loop().set_default_executor(executor)
+        try:
+            yield
+        finally:
+            released.set()
+
+
+async def test_settings_and_watches_do_not_share_the_threads_of_other_work(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    path = str(stage.workspace)
+    write = {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}
+    with busy_executor():
+        async with asyncio.timeout(20):
+            await client.ask("config/value/write", write)
+            await client.ask("skills/config/write", {"name": "s", "enabled": False})
+            await client.ask("account/login/start", {"type": "apiKey", "apiKey": "k"})
+            await client.ask("account/logout", None)
+            await client.ask("fs/watch", {"watchId": "w", "path": path})
+            await client.ask("skills/list", {"cwds": [path]})
+            await client.ask("thread/delete", {"threadId": thread_id})
+
+
+async def test_a_write_that_hangs_delays_other_clients_by_nothing(stage: Stage) -> None:
+    edit = {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}
+    clients = [await stage.client() for _ in range(2 * MAX_SETTINGS_WORKERS)]
+    with stalled(writing, "edit_file") as stall:
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.ask("config/value/write", edit))
+            await stall.reached()
+            assert await answers_others(stage)
+            assert stall.calls <= MAX_SETTINGS_WORKERS
+            stall.release()

@@ -26,6 +26,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.sandbox.proc import ProcessEntry, parent, processes
+from treadle.support.workers import Workers
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
@@ -38,6 +39,9 @@ UNKNOWN: Final = (
     "cannot tell this client from a sandboxed command with network access; "
     "connect over the unix socket, or after the command has ended\n"
 )
+
+MAX_LOOKS: Final = 4
+"""How many peers are looked up at once; more of them wait."""
 
 SETTLE_SECONDS: Final = 10.0
 """For how long the kernel may keep the sockets of a command that has ended.
@@ -92,6 +96,7 @@ class PeerCheck:
 
     def __init__(self, commands: NetworkedCommands = NETWORKED) -> None:
         self._commands = commands
+        self._workers = Workers("peers", MAX_LOOKS)
         self._search = OwnerSearch(commands)
 
     async def refusal(self, line: TransportSocket, *, accepted_at: float) -> str | None:
@@ -112,7 +117,7 @@ class PeerCheck:
 
     async def _owner(self, line: TransportSocket) -> Owner:
         if line.family == socket.AF_UNIX:
-            return await asyncio.to_thread(_unix_owner, line, self._commands)
+            return await self._workers.run(_unix_owner, line, self._commands)
         from treadle.sandbox.network.own_addresses import is_own
         from treadle.sandbox.socket_owner import find_socket
 
@@ -122,14 +127,14 @@ class PeerCheck:
             return "gone"
         if not theirs.address.is_loopback and not is_own(theirs.address):
             return "client"  # on another machine
-        found = await asyncio.to_thread(find_socket, theirs, ours)
+        found = await self._workers.run(find_socket, theirs, ours)
         # First: the user of a closed socket is root in the tables of the kernel.
         if found is None or not found.inode:
             return "gone"  # what it has sent is still to be read
         if found.user != os.geteuid():
             return "client"  # commands are the user's who runs the server
         owner = await self._search.owner(found.inode)
-        if owner == "unknown" and await asyncio.to_thread(find_socket, theirs, ours) != found:
+        if owner == "unknown" and await self._workers.run(find_socket, theirs, ours) != found:
             return "gone"  # its owner ended before it was looked for
         return owner
 
@@ -139,6 +144,8 @@ class OwnerSearch:
 
     def __init__(self, commands: NetworkedCommands) -> None:
         self._commands = commands
+        # One look at a time, at as many processes as commands have started.
+        self._workers = Workers("owners", 1)
         self._wanted: set[int] = set()
         self._found: dict[int, Owner] = {}
         self._turn = asyncio.Lock()
@@ -162,7 +169,7 @@ class OwnerSearch:
 
     async def _look(self) -> None:
         batch = frozenset(self._wanted)
-        found = await asyncio.to_thread(_owners, batch, self._commands)
+        found = await self._workers.run(_owners, batch, self._commands)
         # Those who have stopped waiting would never take their answer.
         self._found.update({each: found.get(each, "unknown") for each in batch & self._wanted})
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -34,6 +34,7 @@ from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.descriptors import is_shortage
 from treadle.support.incidents import Incident
+from treadle.support.workers import Workers
 from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from treadle.protocol.skill import SkillMetadata
     from treadle.server.skills_watch import SkillsWatch
     from treadle.server.watching import Watcher
+
+MAX_SETTINGS_WORKERS: Final = 4
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,8 @@ class Server:
         self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
+        # Threads that write the configuration and the login, which wait for other programs.
+        self.settings_workers = Workers("settings", MAX_SETTINGS_WORKERS)
 
     @cached_property
     def watcher(self) -> Watcher:

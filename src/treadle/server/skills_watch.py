@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,7 +30,8 @@ class SkillsWatch:
         new = [root for root in roots if root not in self._watched]
         if new:
             # Itself as it is called, for it may be made or linked anew; the rest as it is there.
-            below = [folder for root in new for folder in await asyncio.to_thread(_below, root)]
+            run = self._watcher.workers.run
+            below = [folder for root in new for folder in await run(_below, root)]
             await self._add([*new, *below])
 
     async def _add(self, folders: Iterable[Path]) -> None:
@@ -54,7 +54,7 @@ class SkillsWatch:
             while True:
                 if await watch.changes():
                     # First what is new is watched: who is told looks at once, and never again.
-                    await self._add(await asyncio.to_thread(_below, folder))
+                    await self._add(await self._watcher.workers.run(_below, folder))
                     self._tell()
         finally:
             watch.end()

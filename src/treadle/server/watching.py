@@ -22,9 +22,12 @@ from typing import Final, Protocol, TypeAlias
 
 from treadle.server.files import SCRATCH, readable
 from treadle.server.inotify import Inotify
+from treadle.support.workers import Workers
 
 DEBOUNCE_S: Final = 0.2
 POLL_S: Final = 0.25
+MAX_LOOKS: Final = 8
+"""How many paths are looked at at once; more of them wait."""
 _LOOKS: Final = 3
 
 Tell: TypeAlias = Callable[[list[str]], Awaitable[None]]
@@ -59,6 +62,8 @@ class Watcher:
     """All watches of a server; they share what the kernel gives."""
 
     def __init__(self, *, polls: bool = sys.platform != "linux") -> None:
+        # Threads that look at paths, which may be on slow disks.
+        self.workers = Workers("watch", MAX_LOOKS)
         self._polls = polls
         self._inotify: Inotify | None = None
         self._listeners: dict[int, set[NotifiedWatch]] = {}
@@ -83,7 +88,7 @@ class Watcher:
                 raise
             else:
                 return watch
-        polled = PolledWatch(path)
+        polled = PolledWatch(self.workers, path)
         await polled.begin()
         return polled
 
@@ -199,11 +204,12 @@ class NotifiedWatch:
 
         What changes between a look and the listening is told by nobody, so there is another look.
         """
-        sight = await asyncio.to_thread(look, Path(self.path))
+        workers = self._watcher.workers
+        sight = await workers.run(look, Path(self.path))
         for _ in range(_LOOKS):
             with suppress(FileNotFoundError):
                 self._listen(sight)
-            seen, sight = sight, await asyncio.to_thread(look, Path(self.path))
+            seen, sight = sight, await workers.run(look, Path(self.path))
             if sight == seen:
                 break
         else:
@@ -256,18 +262,19 @@ class NotifiedWatch:
 class PolledWatch:
     """A watch that looks again and again."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, workers: Workers, path: str) -> None:
         self.path = path
+        self._workers = workers
         self._marks: dict[str, _Mark] = {}
 
     async def begin(self) -> None:
         """Take a first look."""
-        self._marks = await asyncio.to_thread(_marks, self.path)
+        self._marks = await self._workers.run(_marks, self.path)
 
     async def changes(self) -> set[str]:
         """Look again after a while."""
         await asyncio.sleep(POLL_S)
-        before, self._marks = self._marks, await asyncio.to_thread(_marks, self.path)
+        before, self._marks = self._marks, await self._workers.run(_marks, self.path)
         return {path for path, _ in before.items() ^ self._marks.items()}
 
     def end(self) -> None:

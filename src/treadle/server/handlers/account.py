@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
@@ -94,7 +93,7 @@ async def account_login_start(
     if not api_key:
         raise InvalidRequest("apiKey must not be empty", path="apiKey")
     try:
-        await asyncio.to_thread(server.credentials.sign_in, api_key)
+        await server.settings_workers.run(server.credentials.sign_in, api_key)
     except OSError as error:
         message = f"failed to save the API key: {error.strerror}"
         raise InternalError(message) from error
@@ -120,7 +119,7 @@ async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> Logo
     """Forget the key, whether or not there was one."""
     server = ctx.session.server
     try:
-        await asyncio.to_thread(server.credentials.sign_out)
+        await server.settings_workers.run(server.credentials.sign_out)
     except OSError as error:
         message = f"failed to remove the API key: {error.strerror}"
         raise InternalError(message) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -60,7 +59,7 @@ async def _write(
 ) -> ConfigWriteResponse:
     with answering_faults():
         # Off the loop: another program may be writing, and disks can be slow.
-        return await asyncio.to_thread(
+        return await ctx.session.server.settings_workers.run(
             write_config,
             ctx.session.server.configuration,
             edits,

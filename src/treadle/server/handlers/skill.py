@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,7 +80,7 @@ async def skills_config_write(
     if params.path is not None and not Path(params.path).is_absolute():
         raise InvalidInput("path", f"path must be absolute: {params.path!r}")
     with answering_faults():
-        await asyncio.to_thread(
+        await ctx.session.server.settings_workers.run(
             switch_skill,
             ctx.session.server.configuration,
             path=params.path,

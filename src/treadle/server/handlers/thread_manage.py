@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 import msgspec
@@ -237,7 +236,7 @@ async def thread_delete(
         await _let_go(ctx, params.thread_id)
         if loaded is None or not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.delete, params.thread_id))
-    await asyncio.to_thread(remove_outputs, threads.home, params.thread_id)
+    await threads.file_workers.run(remove_outputs, threads.home, params.thread_id)
     told = ThreadDeletedNotification(params.thread_id)
     ctx.after_reply(partial(threads.announce, n.THREAD_DELETED, told))
     return ThreadDeleteResponse()
