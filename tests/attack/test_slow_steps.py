@@ -19,7 +19,9 @@ from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline
 from treadle.engine.tools import tool_search
 from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
+from treadle.model.http import Endpoint
 from treadle.protocol.base import JsonValue
+from treadle.server import models
 from treadle.server.config_file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
 from treadle.server.configuration import writing
 from treadle.server.server import MAX_SETTINGS_WORKERS
@@ -184,3 +186,52 @@ async def test_a_write_that_hangs_delays_other_clients_by_nothing(stage: Stage) 
             assert await answers_others(stage)
             assert stall.calls <= MAX_SETTINGS_WORKERS
             stall.release()
+
+
+# -- providers that requests describe
+
+
+async def other_provider(stage: Stage, client: Client, name: str) -> str:
+    """Start a thread whose provider differs from all others in a header."""
+    headers = {"x-name": name}
+    return await client.start(config={"model_providers.mock_provider.http_headers": headers})
+
+
+async def test_only_so_many_models_are_kept_open(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "MAX_KEPT", 3, raising=False)
+    closed: list[str] = []
+    close = Endpoint.close
+
+    async def closing(endpoint: Endpoint) -> None:
+        closed.append(endpoint.config.http_headers["x-name"])
+        await close(endpoint)
+
+    monkeypatch.setattr(Endpoint, "close", closing)
+    client = await stage.client()
+    gate = asyncio.Event()
+    stage.model.plays(says("at last", None, ["at"], gate))
+    first = await client.begin(await other_provider(stage, client, "first"))
+    await client.until("item/agentMessage/delta")
+    for number in range(6):
+        stage.model.plays(says("ok"))
+        thread_id = await other_provider(stage, client, f"{number}")
+        assert outline(await client.run(thread_id))[-2:] == EPILOGUE
+
+    # The one that a turn asks is open, however long ago it was asked for.
+    assert closed == ["0", "1", "2", "3"]
+    gate.set()
+    assert outline(await client.end_of(first))[-2:] == EPILOGUE
+
+
+async def test_a_model_that_was_closed_is_made_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "MAX_KEPT", 1, raising=False)
+    client = await stage.client()
+    threads = [await other_provider(stage, client, name) for name in "abab"]
+    for thread_id in [*threads, *threads]:
+        stage.model.plays(says("ok"))
+        assert outline(await client.run(thread_id))[-2:] == EPILOGUE
+    assert [asked.headers["x-name"] for asked in stage.model.requests] == list("abababab")

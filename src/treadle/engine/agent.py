@@ -333,6 +333,7 @@ class Agent:
         for meter in self._thread.accounts.meters:
             meter.admit()
         model, policy = self._thread.model(self._turn)
+        self._turn.model = model
         return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
 
     def _notice(self, event: ModelEvent) -> None:

@@ -314,6 +314,11 @@ class Threads(Archive):
         """The model provider that a thread uses."""
         return self._models.model(settings)
 
+    def models_in_use(self) -> list[Model]:
+        """Those that turns ask now."""
+        turns = (thread.turn for thread in self._loaded.values())
+        return [turn.model for turn in turns if turn is not None and turn.model is not None]
+
     def tools(self, thread: Thread) -> Toolbox:
         """The tools that a thread has."""
         from treadle.engine.tools.toolset import toolbox_of

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.engine.diffs import TurnDiff
 from treadle.engine.log import EventLog
-from treadle.model.base import ModelItem
+from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import ErrorNotification, TurnError
@@ -128,6 +128,8 @@ class Turn:
     last_message: AgentMessageThreadItem | None = None
     diff: TurnDiff = field(default_factory=TurnDiff)
     task: asyncio.Task[None] | None = None
+    # What it asks: kept open until the turn ends.
+    model: Model | None = None
     # Calls of the model that are being carried out; none of them while it still speaks.
     running_calls: set[str] = field(default_factory=set)
     is_listening: bool = False

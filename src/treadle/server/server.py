@@ -65,12 +65,10 @@ class Server:
         self.configuration = configuration or Configuration(Path(home_folder()))
         self.credentials = self.configuration.credentials
         home = self.configuration.home
-        self.threads = Threads(
-            Store(home, clock=clock),
-            models or ConfiguredModels(self.configuration),
-            home=home,
-            clock=clock,
-        )
+        models = models or ConfiguredModels(self.configuration)
+        self.threads = Threads(Store(home, clock=clock), models, home=home, clock=clock)
+        if isinstance(models, ConfiguredModels):
+            models.in_use = self.threads.models_in_use
         self.threads.mcp = ConfiguredMcp(self.configuration)
         self.threads.rule_folders = self._rule_folders
         self.threads.settings_folders = (str(self.configuration.system),)
