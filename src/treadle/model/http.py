@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import ssl
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -35,6 +34,7 @@ from treadle.model.errors import (
 from treadle.model.pacing import STEPS_PER_TURN, Pause, Reading, TextMeter, read_payloads
 from treadle.model.provider import Credentials, ProviderConfig, nobody
 from treadle.model.sse import decode_json, encode_json
+from treadle.model.tls import tls_context
 from treadle.protocol.base import JsonValue
 from treadle.support.descriptors import is_shortage
 from treadle.support.secrets import (
@@ -48,8 +48,6 @@ from treadle.support.urls import REDIRECTS, is_same_origin, redirect_target, wit
 if TYPE_CHECKING:
     import aiohttp
 
-# The first that is set wins.
-CA_VARIABLES: Final = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
 # These keep the method and the body; the others turn a POST into a GET.
@@ -310,13 +308,15 @@ class Endpoint:
                 raise connection_failed(error, url, is_retryable=is_retryable) from error
         import aiohttp
 
+        context = await tls_context(self._environ)
+        # Another request may have been faster.
         if self._session is not None:
             return self._session
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_note_reuse)
         host = urlsplit(self.config.base_url or "").hostname
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=_tls(self._environ) or True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=context or True),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=self.config.connect_timeout_ms / 1000
             ),
@@ -354,17 +354,3 @@ def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
 
 async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.is_reused = True
-
-
-def _tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The system's authorities and the one that the environment names, if it does."""
-    for variable in CA_VARIABLES:
-        path = environ.get(variable)
-        if path:
-            context = ssl.create_default_context()
-            try:
-                context.load_verify_locations(cafile=path)
-            except OSError as error:
-                raise ModelError(f"{variable}: no certificates in {path!r}: {error}") from error
-            return context
-    return None

@@ -1,0 +1,66 @@
+"""Certificates that the environment names are read in a thread, and again only if they change."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.model.double import collect, events, model_of, provider_double
+from treadle.model.base import Completed
+from treadle.protocol.base import JsonValue
+
+COMPLETED: JsonValue = {"type": "response.completed", "response": {"id": "r"}}
+
+
+class Context(ssl.SSLContext):
+    """Takes any file for certificates, and notes where it was read."""
+
+    read: list[tuple[str, threading.Thread]]
+
+    def load_verify_locations(self, cafile: object = None, *_others: object) -> None:
+        content = Path(str(cafile)).read_text()
+        self.read.append((content, threading.current_thread()))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
+    """Provide what is read, and by which threads."""
+    monkeypatch.setattr(Context, "read", [], raising=False)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: Context(ssl.PROTOCOL_TLS_CLIENT))
+    return Context.read
+
+
+async def ask_once(environ: dict[str, str]) -> None:
+    """Ask a provider that has not been asked before."""
+    answer = events(COMPLETED)
+    async with provider_double(answer) as double, model_of(double, environ=environ) as model:
+        assert (await collect(model))[1:] == [Completed("r")]
+
+
+async def test_certificates_are_read_once_for_all_providers_and_not_on_the_loop(
+    tmp_path: Path, read: list[tuple[str, threading.Thread]]
+) -> None:
+    file = tmp_path / "authorities.pem"
+    file.write_text("one")
+    for _ in range(3):
+        await ask_once({"SSL_CERT_FILE": str(file)})
+
+    assert [content for content, _ in read] == ["one"]
+    assert read[0][1] is not threading.main_thread()
+
+
+async def test_certificates_that_change_are_read_again(
+    tmp_path: Path, read: list[tuple[str, threading.Thread]]
+) -> None:
+    file = tmp_path / "authorities.pem"
+    for content in ("one", "other"):
+        file.write_text(content)
+        await ask_once({"SSL_CERT_FILE": str(file)})
+    other = tmp_path / "others.pem"
+    other.write_text("others")
+    await ask_once({"CODEX_CA_CERTIFICATE": str(other), "SSL_CERT_FILE": str(file)})
+
+    assert [content for content, _ in read] == ["one", "other", "others"]
