@@ -83,46 +83,52 @@ class LineWriter:
 
     def lines(self, entries: Sequence[Entry]) -> bytes:
         """Encode entries, a line or more each."""
-        return b"".join(self._line(*parts) for entry in entries for parts in self._parts(entry))
+        # Joined once: an image in a message makes a line of many megabytes.
+        pieces: list[bytes] = []
+        for entry in entries:
+            for parts in self._parts(entry):
+                pieces += self._line(*parts)
+        return b"".join(pieces)
 
     def first(self, payload: object, mark: object, at_ms: int) -> bytes:
         """Encode the line that a file begins with."""
-        return self._line(at_ms, ("session_meta", payload), encode(mark))
+        return b"".join(self._line(at_ms, ("session_meta", payload), [encode(mark)]))
 
-    def _parts(self, entry: Entry) -> Iterator[tuple[int, Payload, bytes | None]]:
+    def _parts(self, entry: Entry) -> Iterator[tuple[int, Payload, Sequence[bytes] | None]]:
         match entry:
             case Event():
                 first, *others = self._event(entry)
                 yield entry.at_ms, first, _mark(entry)
                 for payload in others:
-                    yield entry.at_ms, payload, _COPY
+                    yield entry.at_ms, payload, [_COPY]
             case HistoryItem():
                 yield self._clock(), ("response_item", entry.item), None
             case Compacted():
                 body = {"message": entry.message, "replacement_history": entry.replacement}
                 yield self._clock(), ("compacted", body), None
             case TurnContext():
-                yield self._clock(), ("turn_context", write_turn_context(entry)), encode(entry)
+                yield self._clock(), ("turn_context", write_turn_context(entry)), [encode(entry)]
             case UsageRecord():
-                yield self._clock(), ("event_msg", write_usage(entry)), encode(entry)
+                yield self._clock(), ("event_msg", write_usage(entry)), [encode(entry)]
             case RolledBack():
-                yield self._clock(), ("event_msg", self._roll_back(entry)), encode(entry)
+                yield self._clock(), ("event_msg", self._roll_back(entry)), [encode(entry)]
             case _:
-                yield self._clock(), _OURS, encode(entry)
+                yield self._clock(), _OURS, [encode(entry)]
 
-    def _line(self, at_ms: int, payload: Payload, mark: bytes | None) -> bytes:
+    def _line(self, at_ms: int, payload: Payload, mark: Sequence[bytes] | None) -> list[bytes]:
         ordinal = b""
         if self._dialect == "paginated":
             ordinal = b'"ordinal":%d,' % self._ordinal
             self._ordinal += 1
         kind, body = payload
-        return b'{"timestamp":"%b",%b"type":"%b","payload":%b%b}\n' % (
+        head = b'{"timestamp":"%b",%b"type":"%b","payload":' % (
             self._timestamp(at_ms),
             ordinal,
             kind.encode(),
-            encode(body),
-            b"" if mark is None else b',"treadle":' + mark,
         )
+        if mark is None:
+            return [head, encode(body), b"}\n"]
+        return [head, encode(body), b',"treadle":', *mark, b"}\n"]
 
     def _timestamp(self, at_ms: int) -> bytes:
         second, rest = divmod(at_ms, 1000)
@@ -174,13 +180,13 @@ class LineWriter:
         return {"type": "thread_rolled_back", "num_turns": count}
 
 
-def _mark(event: Event) -> bytes:
-    return b'{"record":"event","seq":%d,"at_ms":%d,"method":"%b","params":%b}' % (
+def _mark(event: Event) -> Sequence[bytes]:
+    head = b'{"record":"event","seq":%d,"at_ms":%d,"method":"%b","params":' % (
         event.seq,
         event.at_ms,
         event.method.encode(),
-        encode(event.params),
     )
+    return head, encode(event.params), b"}"
 
 
 def _task_started(turn_id: str, at: int) -> Json:
