@@ -40,18 +40,36 @@ def _named(
 
 
 def _unclear(script: str) -> Iterator[list[str]]:
-    """Commands whose program is not a name, but a variable, a pattern or a list in braces."""
+    """Commands whose program is not a name, but a variable, a pattern or a list in braces.
+
+    Raises:
+        TooComplex: there are too many of them, or of places where a command may begin.
+    """
     script = _TEST.sub(r"\1[[ ]]", _SUM.sub("0", script))
-    for count, match in enumerate(_UNCLEAR_PROGRAM.finditer(script)):
-        if count > _MAX_STARTS:
+    unclear = 0
+    for count, start in enumerate(_START.finditer(script)):
+        if count > _MAX_COMMANDS or unclear > _MAX_STARTS:
             raise TooComplex
-        # The last branch of a `case`.
-        if match["word"] == "*" and script.startswith(")", match.end()):
+        at = _program(script, start.end())
+        word = _WORD.match(script, at, at + _MAX_LINE)
+        if word is None or _UNCLEAR.isdisjoint(word[0]):
             continue
-        line = _REST.match(script, match.start("word"), match.start("word") + _MAX_LINE)
+        # The last branch of a `case`.
+        if word[0] == "*" and script.startswith(")", word.end()):
+            continue
+        unclear += 1
+        line = _REST.match(script, at, at + _MAX_LINE)
         words = _words(line[0]) if line else []
-        if words and (isinstance(words[0], Unclear) or "{" in match["word"]):
+        if words and (isinstance(words[0], Unclear) or "{" in word[0]):
             yield words
+
+
+def _program(script: str, at: int) -> int:
+    """Find the first word of a command after the variables that are set for it."""
+    end = at + _MAX_LINE
+    while (blanks := _ASSIGNED.match(script, at, end)) is not None:
+        at = blanks.end()
+    return at
 
 
 def _words(line: str) -> list[str]:
@@ -73,6 +91,7 @@ def _pattern(names: frozenset[str]) -> re.Pattern[str]:
 
 
 _MAX_STARTS: Final = 400
+_MAX_COMMANDS: Final = 1000
 _MAX_LINE: Final = 2000
 _ENDS_WORD: Final = re.compile(r"[\s'\"<>$\\;&|()`{}]")
 _LINE: Final = re.compile(r"[^\n;&|()`{}]+")
@@ -81,10 +100,11 @@ _BETWEEN: Final = re.compile(r"[\s'\"<>$\\]+")
 _BLANK: Final = re.compile(r"[\s<>]+")
 _QUOTES: Final = re.compile(r"['\"\\]")
 _SUM: Final = re.compile(r"\$\(\([^()`\n]*\)\)")
-_START: Final = r"(?:^|[\n;&|()`]|\b(?:if|then|elif|else|while|until|do|time)[ \t]|[!{][ \t])[ \t]*"
-# What is compared in there is no command.
-_TEST: Final = re.compile(rf"({_START})\[\[[ \t][^()`\n;]{{0,300}}?[ \t]\]\]")
-_UNCLEAR_PROGRAM: Final = re.compile(
-    rf"{_START}(?:\w+\+?=[^\s;&|()<>`]*[ \t]+)*(?!\w+(?:\[[^\]]*\])?\+?=)"
-    r"(?P<word>[^\s;&|()<>`$*?\[{]*[$*?\[{][^\s;&|()<>`]*)"
-)
+_BEGINS: Final = r"(?:^|[\n;&|()`]|\b(?:if|then|elif|else|while|until|do|time)[ \t]|[!{][ \t])"
+# With the blanks behind it: more than these are taken for a command.
+_START: Final = re.compile(rf"{_BEGINS}[ \t]{{0,200}}")
+_WORD: Final = re.compile(r"[^\s;&|()<>`]+")
+_UNCLEAR: Final = frozenset("$*?[{")
+_ASSIGNED: Final = re.compile(r"\w+(?:\[[^\]]*\])?\+?=[^\s;&|()<>`]*[ \t]*")
+# What is compared in there is not a command.
+_TEST: Final = re.compile(rf"({_BEGINS}[ \t]{{0,200}})\[\[[ \t][^()`\n;]{{0,250}}?[ \t]\]\]")

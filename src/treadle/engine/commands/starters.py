@@ -126,7 +126,7 @@ _INPUTS: Final = frozenset(
 _ONLY_SAYS: Final = frozenset({"--version", "--help"})
 _WITH_FILE: Final = frozenset({"--rcfile", "--init-file"})
 _FIND_STARTS: Final = frozenset("-exec -execdir -ok -okdir".split())
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_ASSIGNMENT: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 _BEFORE_PROGRAM: Final = re.compile(rf"[-+]|{_ASSIGNMENT.pattern}|[0-9.]+[a-z]?$|0x[0-9a-f]+$")
 _OPTION: Final = re.compile(r"^(?:--[\w-]+=|-\w*?[Sc])")
 _STRING: Final = re.compile(rf"\s|\\_|{_OPTION.pattern}")

@@ -94,9 +94,8 @@ def _without_braces(text: str) -> list[str]:
 
 def _pattern(glob: str) -> re.Pattern[str]:
     """Names that fit; it may be wider than the shell's, as that only asks once too often."""
-    pieces = _PIECE.findall(glob)
     is_wild = sum(map(glob.count, "*?[")) > _MAX_WILD
-    middle = ".*" if is_wild else "".join(map(_translate, pieces))
+    middle = ".*" if is_wild else "".join(map(_translate, _PIECE.findall(glob)))
     return re.compile(f"^(?:.*/)?{middle}$", re.MULTILINE)
 
 
