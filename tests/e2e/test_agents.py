@@ -219,8 +219,10 @@ async def test_interrupting_a_parent_closes_its_children(
     if "turn/started" not in outline(of(told, child_id)):
         await client.until("turn/started", is_over(child_id))
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.until("turn/completed", is_over(thread_id))
-    told += await client.until("thread/status/changed", is_let_go(child_id))
+    # In either order: they are events of two threads.
+    told = await client.until("thread/status/changed", is_let_go(child_id))
+    if "turn/completed interrupted" not in outline(of(told, thread_id)):
+        told += await client.until("turn/completed", is_over(thread_id))
 
     assert [(deed["tool"], deed["status"]) for deed in deeds(told)] == [("wait", "interrupted")]
     assert outline(of(told, child_id))[-2:] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -23,7 +24,11 @@ class Stall:
 
     async def reached(self) -> None:
         """Wait until the step is about to be taken."""
-        assert await asyncio.to_thread(self._reached.wait, SECONDS), "the step was not reached"
+        # Not in the loop's own threads: the step may need one of them to be reached.
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as thread:
+            is_reached = await loop.run_in_executor(thread, self._reached.wait, SECONDS)
+        assert is_reached, "the step was not reached"
 
     def release(self) -> None:
         """Let the step go on."""
