@@ -30,7 +30,7 @@ setup: $(STAMP) ## Make .venv with everything the other targets need
 demo: $(STAMP) ## Watch a server and a client talk
 	@$(BIN)/treadle demo
 
-test: $(STAMP) ## Run the tests; make test ARGS="tests/rpc -k framing"
+test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
 check: $(STAMP) ## Run all that a change must pass: format, lint, types, imports, tests

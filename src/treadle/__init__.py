@@ -8,6 +8,7 @@ from __future__ import annotations
 # As in `typing`, whose import would cost the server a part of its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from treadle.client._compat.lenient import UnknownItem
     from treadle.client.approvals import (
         ApprovalPolicy,
         CannotDecide,
@@ -39,9 +40,8 @@ if TYPE_CHECKING:
         TurnTimeout,
         TurnUnsuccessful,
     )
-    from treadle.client.lenient import UnknownItem
     from treadle.client.result import ReviewResult, TurnResult
-    from treadle.client.terminal import ask_in_terminal
+    from treadle.client.terminal.prompt import ask_in_terminal
     from treadle.client.thread import AsyncThread
     from treadle.client.tools import Image, Tool, ToolContext, ToolError, tool
     from treadle.client.turn import AsyncTurn
@@ -101,9 +101,9 @@ _HOMES = {
     "client.errors": "ApprovalRequired ClientError Disconnected EventsLost InputRequired "
     "LoginFailed OutputInvalid RequestRefused RequestTimeout ServerBusy ServerExited "
     "ServerUnavailable TurnFailed TurnInterrupted TurnTimeout TurnUnsuccessful",
-    "client.lenient": "UnknownItem",
+    "client._compat.lenient": "UnknownItem",
     "client.result": "ReviewResult TurnResult",
-    "client.terminal": "ask_in_terminal",
+    "client.terminal.prompt": "ask_in_terminal",
     "client.thread": "AsyncThread",
     "client.tools": "Image Tool ToolContext ToolError tool",
     "client.turn": "AsyncTurn",

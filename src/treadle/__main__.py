@@ -10,7 +10,7 @@ def main() -> int:
     """Run the command line; the exit code is what it returns."""
     # What is imported now stays for good: collecting in between would only cost time.
     gc.disable()
-    from treadle.server.early import answer_first
+    from treadle.server.fast_handshake import answer_first
 
     early = answer_first(sys.argv[1:])
     from treadle.support.code_guard import CodeGuard

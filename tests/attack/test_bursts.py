@@ -17,8 +17,8 @@ from tests.harness.threads import EPILOGUE, Stage, outline
 from treadle.engine.tools.registry import Output, Toolbox, ToolCall
 from treadle.engine.turn import Turn
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.child import Descriptors
-from treadle.sandbox.keeping import MOST_AT_ONCE, Keeper
+from treadle.sandbox.supervisor.child import Descriptors
+from treadle.sandbox.supervisor.client import MOST_AT_ONCE, Keeper
 
 CALLS = 200
 MAX_GAP = 20

@@ -11,10 +11,10 @@ import pytest
 
 from tests.harness.scripted import OneModel, client_of
 from tests.harness.threads import Client, params_of
-from treadle.model.script import Response, calls, custom_call, says
-from treadle.model.scripted import ScriptedModel
+from treadle.config.configuration import Configuration
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import Response, calls, custom_call, says
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.testing import VirtualClock
 

@@ -16,12 +16,13 @@ import pytest
 from tests.harness.model_server import Reply, calls, created, done, says
 from tests.harness.scripted import client_of
 from tests.harness.threads import Client, Stage, words
+from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
-from treadle.store import loading, reading
+from treadle.store.rollout import loader as loading
+from treadle.store.rollout import reading
 from treadle.store.store import Store
-from treadle.store.thread import ThreadQuery
+from treadle.store.stored_thread import ThreadQuery
 from treadle.support.ids import uuid7
 
 SECONDS = 20

@@ -21,10 +21,10 @@ from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE, environment
 from tests.harness.questions import answer, question
 from tests.harness.threads import NOBODY, Client, Refused, params_of
+from treadle.config.credentials import Credentials
 from treadle.engine.commands.rules import RulesCache
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.probe import findings
-from treadle.server.credentials import Credentials
+from treadle.sandbox.backends.probe import findings
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
 SECONDS = 40

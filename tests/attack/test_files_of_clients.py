@@ -10,7 +10,7 @@ import pytest
 from tests.harness.execs import ANYWHERE, KNOWN, bench
 from tests.harness.model_server import calls, says
 from tests.harness.processes import TREADLE
-from treadle.client.unattended_state import RunState
+from treadle.unattended.state import RunState
 
 OPTIONS = (ANYWHERE, *KNOWN, "-s", "workspace-write")
 

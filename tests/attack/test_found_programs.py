@@ -12,13 +12,13 @@ import pytest
 from tests.harness.processes import environment
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
+from treadle.client._runtime.find import find_command
 from treadle.client.async_client import AsyncClient
 from treadle.client.errors import ServerUnavailable
-from treadle.client.find import find_command
-from treadle.client.unattended import ServerNotFound, Session, SessionOptions
-from treadle.sandbox.bubblewrap import find_bubblewrap
+from treadle.sandbox.backends.bubblewrap import find_bubblewrap
 from treadle.sandbox.opened_roots import OpenedRoots
-from treadle.support.programs import find_on_path
+from treadle.support.files.programs import find_on_path
+from treadle.unattended import ServerNotFound, Session, SessionOptions
 
 
 def program(folder: Path, name: str, trace: Path | None = None) -> str:
@@ -64,7 +64,7 @@ def test_program_of_the_workspace_does_not_take_the_place_of_another(
 def test_module_of_the_workspace_is_not_taken_for_the_server(
     home: Path, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.client.find._find", lambda *_: None)
+    monkeypatch.setattr("treadle.client._runtime.find._find", lambda *_: None)
     (workspace / "treadle.py").write_text(f"open({str(outside / 'sprung')!r}, 'w')\n")
     command = find_command("treadle")
     assert command[0] == sys.executable

@@ -19,8 +19,8 @@ from tests.harness.commands import Bench, bench, commands
 from tests.harness.threads import Client
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
-from treadle.client.safety import only_reads
-from treadle.engine.terminal_shell import reads_startup_files, without_startup_files
+from treadle.client._runtime.safety import only_reads
+from treadle.engine.terminals.shell import reads_startup_files, without_startup_files
 from treadle.protocol.base import JsonValue
 
 APPROVAL = "item/commandExecution/requestApproval"

@@ -18,9 +18,12 @@ import pytest
 from tests.harness.model_server import calls, patches, says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
-from treadle.engine import agent, skills, view
-from treadle.engine import input as engine_input
+from treadle.config.edit.writer import MAX_EDITS
+from treadle.config.file import MAX_DEPTH
+from treadle.engine import loop as agent
 from treadle.engine.commands import rule_writing
+from treadle.engine.conversation import input as engine_input
+from treadle.engine.conversation import model_context as view
 from treadle.engine.patch import work
 from treadle.engine.patch.effort import (
     MAX_OPERATIONS,
@@ -29,13 +32,12 @@ from treadle.engine.patch.effort import (
     MAX_UPDATE_BYTES,
 )
 from treadle.engine.patch.files import MAX_FOLDERS
+from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
-from treadle.server import files as server_files
-from treadle.server import skills as server_skills
-from treadle.server.config_file import MAX_DEPTH
-from treadle.server.configuration.writing import MAX_EDITS
+from treadle.server.files import service as server_files
 from treadle.server.session import MAX_FILE_REQUESTS
-from treadle.support.json_text import MAX_CONTAINERS
+from treadle.server.sources import skills as server_skills
+from treadle.support.text.json_text import MAX_CONTAINERS
 
 MEBIBYTE = 1024 * 1024
 REFUSED = "apply_patch verification failed: "

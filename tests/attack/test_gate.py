@@ -25,21 +25,21 @@ import pytest
 from tests.harness.commands import bench
 from tests.sandbox.commands import PYTHON, SECONDS, start
 from tests.sandbox.network.commands import FETCH, GATED
-from treadle.engine import network
+from treadle.engine.approvals import network
+from treadle.engine.approvals.network import closed_gate
 from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules
-from treadle.engine.network import closed_gate
 from treadle.protocol.base import JsonValue
 from treadle.protocol.network import NetworkDomainPermission
-from treadle.sandbox.backend import find_backend
+from treadle.sandbox.backends.selection import find_backend
 from treadle.sandbox.network import http
 from treadle.sandbox.network.environment import environment
-from treadle.sandbox.network.gate import PORT
 from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import NetworkPolicy
+from treadle.sandbox.network.proxy import PORT
 from treadle.sandbox.network.tunnel import MAX_LOOKUPS, Resolve, Resolver
-from treadle.support.tasks import Nursery
-from treadle.transport.websocket import WebSocketListener
+from treadle.support.concurrency.tasks import Nursery
+from treadle.transport.websocket.listener import WebSocketListener
 
 LOOPBACK = [
     *("127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1"),

@@ -13,14 +13,14 @@ from tests.harness.commands import bench
 from tests.harness.processes import TREADLE, environment
 from tests.harness.repositories import git, repository
 from tests.sandbox.commands import names
-from treadle.client.unattended import Session, SessionOptions
-from treadle.engine.confined_git import ConfinedGit, GitUnavailable
-from treadle.engine.review_target import resolve
+from treadle.engine.project.confined_git import ConfinedGit, GitUnavailable
+from treadle.engine.review.target import resolve
 from treadle.protocol.base import JsonValue
 from treadle.protocol.review import BaseBranchReviewTarget, CommitReviewTarget
-from treadle.sandbox.backend import Backend, SandboxUnavailable
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.protection import Protection
+from treadle.unattended import Session, SessionOptions
 
 SECONDS = 50
 MISSING = "1" * 40
@@ -158,7 +158,7 @@ async def test_git_that_cannot_be_confined_does_not_run(
     async def find_none() -> Backend:
         raise SandboxUnavailable("none works here", fix="")
 
-    monkeypatch.setattr("treadle.sandbox.backend.find_backend", find_none)
+    monkeypatch.setattr("treadle.sandbox.backends.selection.find_backend", find_none)
     run_shell(workspace, PARTIAL_CLONE.format(trap=outside / "sprung"))
     confined = ConfinedGit(Boundary(Protection()), str(workspace / "sub"))
     with pytest.raises(GitUnavailable):

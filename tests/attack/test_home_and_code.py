@@ -22,12 +22,12 @@ from tests.harness.threads import Client, Stage, params_of
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import Backend, SandboxUnavailable, find_backend, using
-from treadle.sandbox.backends import Landlock
+from treadle.sandbox.backends.base import Landlock
+from treadle.sandbox.backends.placeholders import take
+from treadle.sandbox.backends.probe import findings
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, find_backend, using
 from treadle.sandbox.boundary import Boundary
-from treadle.sandbox.placeholders import take
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.probe import findings
 from treadle.sandbox.protection import Protection, code_paths, server_protection
 from treadle.transport.subprocess import spawn
 

@@ -20,11 +20,11 @@ from tests.harness.mcp import settled, table
 from tests.harness.model_server import calls
 from tests.harness.threads import Client, Stage
 from tests.model.double import collect
-from treadle.client.unattended_graphql import graphql_tool
 from treadle.engine.mcp.tokens import Login, TokenFile
 from treadle.model.base import ModelError
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
+from treadle.unattended.graphql import graphql_tool
 
 KEY, HEADER, PARAMETER = "sk-TheKey123", "TheHeader456", "TheParameter789"
 SECRETS = (KEY, HEADER, PARAMETER)

@@ -14,7 +14,7 @@ from tests.harness.kills import watching_writes
 from tests.harness.processes import spawn_server
 from tests.harness.scripted import client_of, over, playing, write_script
 from tests.harness.threads import Client, words
-from treadle.model.script import says
+from treadle.model.scripted.script import says
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import SubprocessTransport
 

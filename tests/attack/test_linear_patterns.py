@@ -11,16 +11,16 @@ import msgspec
 import pytest
 
 from tests.model.double import collect, request, user
-from treadle.client.unattended_graphql import operations
-from treadle.engine.plans import CLOSE, OPEN, split
-from treadle.model.scripted import ScriptedModel
+from treadle.engine.conversation.plans import CLOSE, OPEN, split
+from treadle.model.scripted.model import ScriptedModel
 from treadle.protocol.explain import explain
 from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
 from treadle.shell.safe import is_known_safe
 from treadle.shell.syntax import MAX_SCRIPT, parse
-from treadle.store.item_lines import legacy_item
+from treadle.store.rollout.item_lines import legacy_item
 from treadle.testing.comparing import differences
 from treadle.testing.redaction import REDACTED
+from treadle.unattended.graphql import operations
 
 
 def test_the_format_of_printf() -> None:

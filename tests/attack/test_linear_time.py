@@ -21,13 +21,13 @@ from typing import TypeVar
 import pytest
 
 from tests.harness.threads import Stage
-from treadle.model.effort import MAX_STEPS
-from treadle.model.validation import validate
+from treadle.model.structured.effort import MAX_STEPS
+from treadle.model.structured.validation import validate
 from treadle.protocol.base import JsonValue
-from treadle.server import files
-from treadle.support.files import make_folders
-from treadle.support.json_text import MAX_CONTAINERS, MAX_NESTING, is_nested_deeper
+from treadle.server.files import service as files
+from treadle.support.files.writing import make_folders
 from treadle.support.logs import JsonFormatter, TextFormatter
+from treadle.support.text.json_text import MAX_CONTAINERS, MAX_NESTING, is_nested_deeper
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ import pytest
 from tests.harness.model_server import says
 from tests.harness.threads import Client, Stage, words
 from treadle.protocol.base import JsonValue
-from treadle.store import database
-from treadle.store.database import IndexBusy
-from treadle.store.index_writer import IndexWriter
+from treadle.store.index import database
+from treadle.store.index.database import IndexBusy
+from treadle.store.index.writer import IndexWriter
 from treadle.store.store import Store
-from treadle.store.thread import ThreadQuery
+from treadle.store.stored_thread import ThreadQuery
 
 SECONDS = 30
 

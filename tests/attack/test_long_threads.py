@@ -14,8 +14,8 @@ from tests.harness.threads import Client, Stage
 from tests.store.builders import Clock, Writer, meta
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import AgentMessageThreadItem
-from treadle.store.files import FileJournal
 from treadle.store.journal import Event
+from treadle.store.rollout.journal import FileJournal
 from treadle.store.store import Store
 
 SECONDS = 30

@@ -19,19 +19,19 @@ from tests.harness.mcp import ROOT, call, item_of, settled, table, text_of
 from tests.harness.model_server import calls
 from tests.harness.questions import answer, question
 from tests.harness.threads import Client, Stage, params_of
-from treadle.engine.mcp import stdio
-from treadle.engine.mcp.content import MAX_PARTS
-from treadle.engine.mcp.limits import (
+from treadle.engine.mcp.connection import stdio
+from treadle.engine.mcp.connection.limits import (
     LONG_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_QUESTIONS,
     MAX_VALUES,
 )
-from treadle.engine.mcp.requests import words_of
+from treadle.engine.mcp.connection.requests import words_of
+from treadle.engine.mcp.content import MAX_PARTS
 from treadle.engine.tools.output import MAX_KEPT_BYTES
 from treadle.protocol.base import JsonValue
-from treadle.support.json_text import MAX_NESTING
-from treadle.support.secrets import MAX_TEXT
+from treadle.support.text.json_text import MAX_NESTING
+from treadle.support.text.secrets import MAX_TEXT
 
 FLOOD = str(ROOT / "tests" / "harness" / "mcp_flood.py")
 ASK = "mcpServer/elicitation/request"

@@ -10,15 +10,16 @@ import pytest
 
 from tests.harness.model_server import Reply, calls, completed, created, patches, says
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
+from treadle.client._runtime.output import read_output
 from treadle.client.errors import OutputInvalid
-from treadle.client.output import read_output
-from treadle.engine.items import ItemStream
+from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
-from treadle.model import errors, sse
+from treadle.model import errors
 from treadle.model.base import ModelEvent, TextDelta
+from treadle.model.http import sse
+from treadle.model.http.pacing import MAX_DELTA, MAX_TEXT
 from treadle.model.open_items import MAX_OPEN_ITEMS
-from treadle.model.pacing import MAX_DELTA, MAX_TEXT
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 

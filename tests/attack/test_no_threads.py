@@ -15,10 +15,10 @@ from tests.harness.processes import spawn_server
 from tests.harness.scripted import over, write_script
 from tests.harness.threads import Refused, line_of
 from treadle.sandbox.limits import read_limits
-from treadle.store import syncing
-from treadle.store.index_writer import Change, IndexWriter
+from treadle.store.index.writer import Change, IndexWriter
 from treadle.store.journal import StorageFailed
-from treadle.store.syncing import FileSync
+from treadle.store.rollout import sync as syncing
+from treadle.store.rollout.sync import FileSync
 
 
 def refuse(_thread: threading.Thread) -> None:

@@ -10,10 +10,10 @@ import pytest
 from tests.harness.model_server import says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Refused, Stage, outline
+from treadle.config.configuration import Configuration
+from treadle.config.project import Project
+from treadle.config.settings import Settings
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
-from treadle.server.configuration.project import Project
-from treadle.server.configuration.settings import Settings
 from treadle.server.folders import MAX_COMPONENTS, MAX_FOLDERS, MAX_PATH_BYTES
 from treadle.server.handlers import skill
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.commands import FREE, Bench, bench, commands, session_of, streamed
 from tests.harness.threads import params_of
-from treadle.engine.output_deltas import BURST_BYTES, TOTAL_BYTES
+from treadle.engine.terminals.output_deltas import BURST_BYTES, TOTAL_BYTES
 from treadle.engine.tools.output import OutputBuffer
 from treadle.protocol.base import JsonValue
 from treadle.server.handlers.command import MAX_ANSWER

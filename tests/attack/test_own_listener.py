@@ -22,13 +22,13 @@ from tests.harness.processes import ServerProcess, listening
 from tests.harness.threads import Client
 from tests.sandbox.commands import PYTHON, start
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backend import SandboxUnavailable, find_backend
-from treadle.sandbox.landlock import LandlockMissing, version
-from treadle.sandbox.peers import GONE, REFUSED, UNKNOWN, Owner, OwnerSearch, PeerCheck
+from treadle.sandbox.backends.landlock import LandlockMissing, version
+from treadle.sandbox.backends.selection import SandboxUnavailable, find_backend
+from treadle.sandbox.peers.identity import GONE, REFUSED, UNKNOWN, Owner, OwnerSearch, PeerCheck
 from treadle.sandbox.policy import Confinement
 from treadle.transport.base import Transport
 from treadle.transport.unix import connect_unix
-from treadle.transport.websocket import WebSocketListener, connect_websocket
+from treadle.transport.websocket.listener import WebSocketListener, connect_websocket
 
 SECONDS = 40
 NETWORK: JsonValue = {"type": "readOnly", "networkAccess": True}

@@ -24,17 +24,17 @@ CALLS: Final = frozenset("compile search match fullmatch split findall finditer 
 
 # Where an expression with a sign stands, by its file and its name, and why it is safe there.
 SAFE: Final = {
-    "client/output.py _FENCE": "each fence ends the one before: only the last is read in vain",
+    "client/_runtime/output.py _FENCE": "each fence ends the one before; only the last has no end",
     "engine/commands/guesses.py _pattern": "made of names, a slash and blanks, which share nothing",
     "engine/commands/unclear.py _PIECE": "reads texts with at most 8 brackets (_MAX_WILD)",
     "engine/commands/unclear.py _pattern": "has at most 8 wildcards, and reads names of rules",
-    "engine/git.py _resolve": "each line is read once: no part of it can go beyond its end",
+    "engine/project/git.py _resolve": "each line is read once: no part of it can go beyond its end",
     "engine/tools/tool_search.py _WORD": "gives back one letter, which another branch takes",
     "model/catalog.py _TRAITS 2": "matches from the start of a name only, in `traits_of`",
     "model/catalog.py _TRAITS 3": "matches from the start of a name only, in `traits_of`",
     "model/errors.py _DURATION": "reads 100 characters (_MAX_DURATION)",
-    "store/item_lines.py _PART": "reads what _SHOWN has matched: each quote is closed",
-    "store/item_lines.py _WORD": "reads what _SHOWN has matched: each quote is closed",
+    "store/rollout/item_lines.py _PART": "reads what _SHOWN has matched: each quote is closed",
+    "store/rollout/item_lines.py _WORD": "reads what _SHOWN has matched: each quote is closed",
     "testing/comparing.py _VARIABLE": "reads the requests of a test of the user's own",
     "testing/redaction.py _compile": "reads the recordings of the user's own tests",
 }

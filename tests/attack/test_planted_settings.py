@@ -11,11 +11,11 @@ import pytest
 from tests.harness.commands import Bench, bench
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import PYTHON, run, workspace
+from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backend import find_backend, using
+from treadle.sandbox.backends.probe import findings
+from treadle.sandbox.backends.selection import find_backend, using
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
-from treadle.sandbox.probe import findings
-from treadle.server.configuration.configuration import Configuration
 
 WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}
 NO_TEMPORARY_FOLDERS = """

@@ -14,7 +14,7 @@ from tests.harness.scripted import client_of, over, playing, write_script
 from tests.harness.threads import Client, said
 from treadle.protocol.base import JsonValue
 from treadle.store.store import Store
-from treadle.store.thread import StoredThread
+from treadle.store.stored_thread import StoredThread
 
 ASK = "item/commandExecution/requestApproval"
 POLICY: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}

@@ -17,12 +17,12 @@ from aiohttp.test_utils import TestServer
 from tests.harness.mcp import settled, table
 from tests.harness.threads import Stage
 from tests.model.double import collect
-from treadle.client.unattended_graphql import graphql_tool
 from treadle.engine.mcp.tokens import Login, TokenFile
 from treadle.model.base import Model, ModelError
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
 from treadle.testing.recording import record
+from treadle.unattended.graphql import graphql_tool
 
 SECRETS = ("sk-the-key", "the-static-header", "the-env-header", "the-query-key")
 ENVIRON = {"KEY": "sk-the-key", "HEADER": "the-env-header"}

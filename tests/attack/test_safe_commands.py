@@ -17,7 +17,7 @@ import pytest
 from tests.harness.model_server import calls, says
 from tests.harness.questions import answer, question
 from tests.harness.threads import Stage, params_of
-from treadle.client.safety import only_reads
+from treadle.client._runtime.safety import only_reads
 from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules
 from treadle.shell.safe import is_known_safe

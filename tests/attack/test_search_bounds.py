@@ -13,9 +13,9 @@ from tests.harness.threads import Client, Stage
 from tests.store.builders import Clock, Writer, meta
 from treadle.protocol.base import JsonValue
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
-from treadle.store import speech
+from treadle.store.index import messages as speech
 from treadle.store.store import Store
-from treadle.store.thread import ThreadQuery
+from treadle.store.stored_thread import ThreadQuery
 
 LIMIT = MAX_TERM_CHARACTERS
 

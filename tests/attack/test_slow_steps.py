@@ -17,14 +17,14 @@ import pytest
 from tests.harness.model_server import calls, says
 from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline
+from treadle.config.edit import writer as writing
+from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
 from treadle.engine.tools import tool_search
 from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
-from treadle.model.http import Endpoint
+from treadle.model.http.client import Endpoint
 from treadle.protocol.base import JsonValue
-from treadle.server import models
-from treadle.server.config_file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
-from treadle.server.configuration import writing
 from treadle.server.server import MAX_SETTINGS_WORKERS
+from treadle.server.sources import models
 
 
 async def answers_others(stage: Stage) -> bool:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import using
+from treadle.sandbox.backends.probe import findings
+from treadle.sandbox.backends.selection import using
 from treadle.sandbox.boundary import Boundary
-from treadle.sandbox.probe import findings
 from treadle.sandbox.protection import server_protection
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.unix import UnixListener

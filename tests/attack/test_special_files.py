@@ -14,11 +14,11 @@ import pytest
 
 from tests.harness.model_server import calls, patches, says
 from tests.harness.threads import EPILOGUE, Client, Stage, outline
-from treadle.engine.docs import read_project_docs
-from treadle.engine.input import MAX_FILE_BYTES
+from treadle.engine.conversation.input import MAX_FILE_BYTES
+from treadle.engine.project.docs import read_project_docs
 from treadle.engine.tools import image
 from treadle.protocol.base import JsonValue
-from treadle.support import files
+from treadle.support.files import reading as files
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32) + b"IEND" + bytes(4)
 KINDS = ["pipe", "socket", "folder", "zero", "tty", "link-to-pipe", "link-to-zero", "circle"]

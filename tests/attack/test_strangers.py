@@ -17,10 +17,10 @@ from tests.harness.processes import ServerProcess, listening
 from tests.harness.strangers import INITIALIZE, StrangerLine, dial, stranger
 from tests.harness.threads import Client
 from treadle.protocol.base import JsonValue
-from treadle.rpc.websocket import Close
 from treadle.transport.base import TransportError
 from treadle.transport.unix import connect_unix
-from treadle.transport.websocket import UpgradeRefused, connect_websocket
+from treadle.transport.websocket.frames import Close
+from treadle.transport.websocket.listener import UpgradeRefused, connect_websocket
 
 SECONDS = 30
 Where = str | Path

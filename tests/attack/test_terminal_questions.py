@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake import ROOT, Heard
-from tests.client.unattended_fake import END, begun
-from tests.client.unattended_fake import command as fake_command
 from tests.harness.processes import TREADLE, environment
 from tests.harness.pseudo_terminal import converse
+from tests.unattended.fake import END, begun
+from tests.unattended.fake import command as fake_command
 from treadle.protocol.base import JsonValue
 
 CONFIG = """

@@ -22,12 +22,12 @@ from tests.harness.attempts import attempts, look_at
 from tests.sandbox.commands import run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import Backend, SandboxUnavailable, using
+from treadle.sandbox.backends.probe import findings
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.opened_roots import OpenedRoots
 from treadle.sandbox.paths import links
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.probe import findings
 from treadle.sandbox.protection import OPENABLE, Protection
 
 NAMES = ("a", "b", "worktrees", "rules", ".codex")

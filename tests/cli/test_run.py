@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake import ROOT, Heard, message_item, turn
-from tests.client.unattended_fake import END, begun, usage
-from tests.client.unattended_fake import command as fake_command
 from tests.harness.processes import TREADLE, environment
+from tests.unattended.fake import END, begun, usage
+from tests.unattended.fake import command as fake_command
 from treadle.protocol.base import JsonValue
 
 SECONDS = 50

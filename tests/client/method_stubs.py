@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import treadle.protocol
-from treadle.client import methods
-from treadle.client.methods import parameters, request_named
-from treadle.client.names import NAMES, OWN
+from treadle.client._methods import methods
+from treadle.client._methods.methods import parameters, request_named
+from treadle.client._methods.names import NAMES, OWN
 from treadle.protocol.method import Request
 
 STUB = Path(methods.__file__).with_suffix(".pyi")

@@ -36,7 +36,7 @@ from treadle.protocol.item import AgentMessageThreadItem
 from treadle.protocol.model import ModelListParams
 from treadle.protocol.turn import Turn, TurnPlanStep
 from treadle.protocol.usage import ThreadTokenUsage, TokenUsageBreakdown
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 from treadle.testing import FakeAppServer, fake
 from treadle.transport.base import Transport
 from treadle.transport.memory import memory_pair

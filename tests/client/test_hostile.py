@@ -12,8 +12,8 @@ from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
 from tests.client.scenarios import HUGE
 from treadle import AsyncClient, TurnFailed, TurnInterrupted, UnknownItem
+from treadle.client._compat.lenient import Unknown
 from treadle.client.events import AgentMessageDelta, UnknownNotification
-from treadle.client.lenient import Unknown
 from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus
 from treadle.protocol.item import AgentMessageThreadItem, CommandExecutionThreadItem
 

@@ -40,10 +40,10 @@ from treadle import (
     approve_all,
     deny_all,
 )
+from treadle.client._runtime.reconnect import Backoff
 from treadle.client.commands import Output
 from treadle.client.events import AgentMessageDelta, ThreadStarted
 from treadle.client.options import ClientOptions
-from treadle.client.reconnect import Backoff
 from treadle.protocol.account import ApiKeyAccount
 from treadle.protocol.base import NoParams
 from treadle.protocol.item import (

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tests.client.conftest import Reach
 from tests.harness.scripted import playing
 from treadle import AsyncClient, OutputInvalid, TurnResult
-from treadle.client.output import output_schema
+from treadle.client._runtime.output import output_schema
 
 
 @dataclasses.dataclass

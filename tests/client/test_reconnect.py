@@ -16,6 +16,7 @@ from tests.client.fake import SCENARIOS, THREAD, Fake
 from tests.client.scenarios import say_nothing
 from tests.harness.scripted import playing
 from treadle import AsyncClient, Disconnected, ServerUnavailable
+from treadle.client._runtime.reconnect import Backoff
 from treadle.client.events import (
     AgentMessageDelta,
     Event,
@@ -23,8 +24,7 @@ from treadle.client.events import (
     TurnCompleted,
     TurnStarted,
 )
-from treadle.client.reconnect import Backoff
-from treadle.model.script import calls, says, thinks
+from treadle.model.scripted.script import calls, says, thinks
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import AgentMessageThreadItem, DynamicToolCallThreadItem
 from treadle.protocol.tool import InputTextDynamicToolCallOutputContentItem
@@ -32,7 +32,7 @@ from treadle.server.server import Server
 from treadle.testing import FakeAppServer, fake
 from treadle.transport.auth import CapabilityToken
 from treadle.transport.base import Transport
-from treadle.transport.websocket import WebSocketListener
+from treadle.transport.websocket.listener import WebSocketListener
 
 SECONDS = 30
 AT_ONCE = Backoff(attempts=50, first_s=0.001, longest_s=0.01)

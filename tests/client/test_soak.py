@@ -15,8 +15,8 @@ from tests.harness.commands import wait_until_gone
 from tests.harness.processes import listening
 from tests.harness.scripted import write_script
 from treadle import AsyncClient, TurnInterrupted
+from treadle.client._runtime.reconnect import Backoff
 from treadle.client.events import OutputDelta
-from treadle.client.reconnect import Backoff
 from treadle.client.thread import AsyncThread
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import CommandExecutionThreadItem

@@ -14,13 +14,13 @@ import pytest
 import treadle
 from tests.client.method_stubs import STUB, render
 from treadle.client import options
+from treadle.client._methods.names import NAMES
 from treadle.client.accounts import AsyncLogin
 from treadle.client.async_client import AsyncClient
 from treadle.client.blocking import Command, Login, Thread, Turn
 from treadle.client.client import Client
 from treadle.client.commands import AsyncCommand
 from treadle.client.events import AgentMessageDelta
-from treadle.client.names import NAMES
 from treadle.client.result import TurnResult
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
@@ -148,8 +148,8 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
 def test_importing_the_client_imports_neither_a_server_nor_what_only_some_need() -> None:
     loaded = loaded_by("from treadle import AsyncClient")
     parts = {name.split(".")[1] for name in loaded if name.startswith("treadle.")}
-    assert parts == {"client", "connection", "protocol", "rpc", "support", "transport"}
-    heavy = {"pydantic", "aiohttp", "mcp", "jwt", "rich", "treadle.transport.websocket"}
+    assert parts == {"client", "connection", "jsonrpc", "protocol", "support", "transport"}
+    heavy = {"pydantic", "aiohttp", "mcp", "jwt", "rich", "treadle.transport.websocket.listener"}
     assert loaded & heavy == set()
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
 from treadle import AsyncClient, Disconnected, EventsLost, TurnInterrupted, TurnTimeout
-from treadle.client import hub, turn_state
+from treadle.client._runtime import notifications as hub
+from treadle.client._runtime import turn_state
 from treadle.client.events import (
     AgentMessageDelta,
     ItemCompleted,

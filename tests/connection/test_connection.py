@@ -20,8 +20,8 @@ from tests.connection.methods import (
 )
 from treadle.connection.connection import Connection, ConnectionLost
 from treadle.connection.context import Context
+from treadle.jsonrpc.errors import InvalidRequest, RpcError
 from treadle.protocol.base import JsonValue
-from treadle.rpc.errors import InvalidRequest, RpcError
 from treadle.transport.base import TransportError
 from treadle.transport.memory import MemoryTransport, memory_pair
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.connection.methods import BACK, ECHO, Methods, TextParams, TextResponse, line, router
 from treadle.connection.context import Context
-from treadle.rpc.errors import RpcError
+from treadle.jsonrpc.errors import RpcError
 
 
 def handlers() -> Methods:

@@ -10,7 +10,7 @@ from tests.connection.methods import WAIT, TextParams, TextResponse, line, route
 from treadle.connection.connection import Connection
 from treadle.connection.context import Context
 from treadle.connection.ordering import Lanes
-from treadle.rpc.errors import RpcError
+from treadle.jsonrpc.errors import RpcError
 
 Ctx = Context[str]
 

@@ -10,7 +10,7 @@ from tests.connection.methods import ECHO, TextParams, TextResponse, router
 from treadle.connection.connection import Connection
 from treadle.connection.context import Context
 from treadle.connection.outbound import MAX_OUTBOUND_BYTES, Outbound
-from treadle.rpc.framing import Frame
+from treadle.jsonrpc.framing import Frame
 
 
 class SlowReader:

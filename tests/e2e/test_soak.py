@@ -11,11 +11,11 @@ import pytest
 
 from tests.harness.scripted import client_of, over, playing
 from tests.harness.threads import Client, said
-from treadle.engine import log as log_module
+from treadle.engine.events import log as log_module
 from treadle.engine.threads import MAX_IDLE
-from treadle.model.script import Response, Script, plan, says, usage, waits_for
+from treadle.model.scripted.script import Response, Script, plan, says, usage, waits_for
 from treadle.server.server import Server
-from treadle.transport.websocket import WebSocketListener, connect_websocket
+from treadle.transport.websocket.listener import WebSocketListener, connect_websocket
 
 ANSWER: Response = [says("It is done.", deltas=2), usage(7, 5)]
 SAME = Script(responses=[ANSWER], then="repeat")

@@ -16,8 +16,8 @@ from treadle.engine.tools.registry import Output, Toolbox, ToolCall
 from treadle.engine.turn import Turn
 from treadle.model.base import Model, ModelRequest, ModelTool
 from treadle.model.retry import RetryPolicy
-from treadle.model.script import AnyStep, Response
-from treadle.model.scripted import ScriptedModel, calls, says, waits_for
+from treadle.model.scripted.model import ScriptedModel, calls, says, waits_for
+from treadle.model.scripted.script import AnyStep, Response
 from treadle.protocol.input import TextUserInput
 from treadle.protocol.turn import (
     TurnCompletedNotification,

@@ -16,8 +16,8 @@ from treadle.engine.thread import Thread
 from treadle.engine.threads import Threads
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
-from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel, calls, fails, plan, says
+from treadle.model.scripted.model import ScriptedModel, calls, fails, plan, says
+from treadle.model.scripted.script import Response
 from treadle.protocol.input import TextUserInput, UserInput
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.turn import (

@@ -21,13 +21,13 @@ from types import ModuleType
 
 from tests.harness.lines import in_memory
 from tests.harness.threads import Client, Refused, said
+from treadle.config.configuration import Configuration
 from treadle.engine.settings import Settings
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
-from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel, calls
+from treadle.model.scripted.model import ScriptedModel, calls
+from treadle.model.scripted.script import Response
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.support.ids import uuid7
 

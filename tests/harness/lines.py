@@ -14,7 +14,7 @@ from treadle.server.server import Server
 from treadle.transport.base import Transport
 from treadle.transport.memory import memory_pair
 from treadle.transport.unix import connect_unix
-from treadle.transport.websocket import connect_websocket
+from treadle.transport.websocket.listener import connect_websocket
 
 Connect = Callable[[], AbstractAsyncContextManager[Peer]]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tests.harness.peer import Peer
 from tests.harness.threads import Client
+from treadle.config.configuration import Configuration
 from treadle.engine.settings import Settings
 from treadle.model.base import Model, ModelEvent, ModelRequest
 from treadle.model.retry import RetryPolicy
-from treadle.model.script import ScriptLike
-from treadle.model.scripted import ScriptedModel
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import ScriptLike
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.transport.base import Transport
 from treadle.transport.memory import memory_pair

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from treadle.protocol.base import JsonValue
-from treadle.rpc.websocket import Decoder, Encoder, Event
+from treadle.transport.websocket.frames import Decoder, Encoder, Event
 
 UPGRADE = (
     "GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tests.harness.threads import params_of
 from treadle.model.base import ModelRequest
-from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel, calls
+from treadle.model.scripted.model import ScriptedModel, calls
+from treadle.model.scripted.script import Response
 from treadle.protocol.base import JsonValue
 
 TOOLS = ["spawn_agent", "send_input", "resume_agent", "wait_agent", "close_agent"]

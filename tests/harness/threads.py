@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.harness.lines import in_memory
 from tests.harness.model_server import ModelServer, model_server
 from tests.harness.peer import CLIENT, Peer
+from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.transport.subprocess import spawn
 

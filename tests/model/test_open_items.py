@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from treadle.model.anthropic_stream import AnthropicReading
+from treadle.model.anthropic.stream import AnthropicReading
 from treadle.model.base import ItemDone, ModelError, ToolInputDelta
-from treadle.model.chat_stream import MAX_CHECKS, ChatReading
+from treadle.model.chat.stream import MAX_CHECKS, ChatReading
+from treadle.model.http.pacing import Reading
 from treadle.model.open_items import MAX_OPEN_ITEMS
-from treadle.model.pacing import Reading
-from treadle.model.responses_stream import ResponsesReading
+from treadle.model.responses.stream import ResponsesReading
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.model.double import collect
-from treadle.model.anthropic_api import AnthropicModel
+from treadle.model.anthropic.request import AnthropicModel
 from treadle.model.base import ItemDone, Model
-from treadle.model.chat_api import ChatModel
+from treadle.model.chat.request import ChatModel
 from treadle.model.provider import ProviderConfig, build_model, built_in, load_providers
-from treadle.model.responses_api import ResponsesModel
+from treadle.model.responses.request import ResponsesModel
 from treadle.model.retry import RetryPolicy
-from treadle.model.scripted import ScriptedModel
+from treadle.model.scripted.model import ScriptedModel
 
 
 def test_the_built_in_providers_are_where_the_environment_says() -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.model.double import request
 from treadle.model.base import Model, ModelError, ModelEvent, ModelRequest, TextDelta
 from treadle.model.retry import Retry, RetryPolicy, stream_with_retries
-from treadle.model.script import ScriptLike
-from treadle.model.scripted import ScriptedModel, drops, fails, says
+from treadle.model.scripted.model import ScriptedModel, drops, fails, says
+from treadle.model.scripted.script import ScriptLike
 from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus
 
 BUSY = fails("busy", info="serverOverloaded", status=503, is_retryable=True)

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.boundary import Boundary
-from treadle.sandbox.network.gate import Gate
+from treadle.sandbox.network.proxy import Gate
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.process import Process
 from treadle.sandbox.protection import Protection

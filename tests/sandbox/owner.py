@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backend import using
+from treadle.sandbox.backends.probe import findings
+from treadle.sandbox.backends.selection import using
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.policy import UNRESTRICTED
-from treadle.sandbox.probe import findings
 from treadle.sandbox.process import Process
 from treadle.sandbox.protection import Protection
 

@@ -30,9 +30,9 @@ from treadle.protocol.policy import (
     RestrictedReadOnlyAccess,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.sandbox.backend import Backend, SandboxUnavailable, using
-from treadle.sandbox.backends import Bubblewrap
-from treadle.sandbox.bubblewrap import Flavour
+from treadle.sandbox.backends.base import Bubblewrap
+from treadle.sandbox.backends.bubblewrap import Flavour
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
 from treadle.sandbox.policy import UNRESTRICTED
 
 # OUT is the folder outside, WS the workspace, OWNER the process that runs the sandbox.

@@ -11,7 +11,7 @@ import pytest
 from tests.sandbox.commands import PYTHON, confine, new_token, run, workspace
 from treadle.protocol.permission import AdditionalNetworkPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import ReadOnlySandboxPolicy
-from treadle.sandbox.backend import Backend
+from treadle.sandbox.backends.selection import Backend
 
 SPEAK = """
 import _socket as s, sys

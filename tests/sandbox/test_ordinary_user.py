@@ -13,8 +13,8 @@ from tests.harness.ordinary_user import run_as_ordinary_user
 @pytest.mark.parametrize(
     "name",
     [
-        *("test_files", "test_protected", "test_network", "test_leftovers", "test_process"),
-        *("test_roots", "test_kernel", "network/test_gate"),
+        *("test_files", "test_protected", "test_network", "test_roots", "network/test_proxy"),
+        *("supervisor/test_leftovers", "supervisor/test_process", "backends/test_kernel"),
     ],
 )
 def test_the_same_holds_for_an_ordinary_user(tmp_path: Path, name: str) -> None:

@@ -11,10 +11,10 @@ from tests.sandbox.commands import confine, names, new_token, run, snapshot, sta
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox import backends
-from treadle.sandbox.backend import Backend, using
-from treadle.sandbox.launch import launch_kept
+from treadle.sandbox.backends import base as backends
+from treadle.sandbox.backends.selection import Backend, using
 from treadle.sandbox.policy import PROTECTED
+from treadle.sandbox.supervisor.launch import launch_kept
 
 CHANGES = {
     "a new file": "echo x > $IT/new",

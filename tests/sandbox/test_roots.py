@@ -10,10 +10,10 @@ from tests.sandbox.commands import confine, names, run, snapshot, workspace
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox import backends
-from treadle.sandbox.backend import Backend, SandboxUnavailable
-from treadle.sandbox.launch import launch_kept
+from treadle.sandbox.backends import base as backends
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
+from treadle.sandbox.supervisor.launch import launch_kept
 
 # Each is run in the workspace, which is in a folder that may be written too; then OUT is written.
 SWAPS = {

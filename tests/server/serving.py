@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.harness.peer import Peer
+from treadle.config.configuration import Configuration
+from treadle.config.file import Overrides
 from treadle.protocol.base import JsonValue
-from treadle.server.config_file import Overrides
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.transport.memory import memory_pair
 

@@ -18,8 +18,8 @@ from tests.server.serving import (
     serving,
     told,
 )
+from treadle.config.credentials import Credentials
 from treadle.protocol.base import JsonValue
-from treadle.server.credentials import Credentials
 
 OPENAI = 'model = "m"\nmodel_provider = "openai"'
 ENVIRON = {"OPENAI_API_KEY": "env-openai", "MY_KEY": "env-mine", "EMPTY": ""}

@@ -25,7 +25,7 @@ ECHO: JsonValue = {"id": 1, "method": "mock/experimentalMethod", "params": {"val
 # Prints, after the first answer is out, what the interpreter has loaded by then.
 PROBE = """
 import sys
-from treadle.server.early import answer_first
+from treadle.server.fast_handshake import answer_first
 early = answer_first(["app-server"])
 assert early is not None and early.answered
 print(*sorted(sys.modules), file=sys.stderr)
@@ -63,7 +63,7 @@ def test_hardly_anything_is_loaded_when_initialize_is_answered(home: Path) -> No
     assert {name for name in loaded if name.split(".")[0] == "treadle"} == {
         "treadle",
         "treadle.server",
-        "treadle.server.early",
+        "treadle.server.fast_handshake",
         "treadle.server.handshake",
     }
     assert loaded.isdisjoint(TOO_EARLY)
@@ -76,7 +76,7 @@ def test_the_command_itself_loads_no_more(home: Path) -> None:
     imported = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
     early = imported[: imported.index("treadle.__main__")]
     assert not {"treadle.server.server", "treadle.protocol.base", "msgspec", "asyncio"} & {*early}
-    after = imported[imported.index("treadle.server.early") + 1 :]
+    after = imported[imported.index("treadle.server.fast_handshake") + 1 :]
     assert "asyncio" in after
 
 

@@ -6,10 +6,10 @@ import asyncio
 import json
 
 from tests.harness.lines import attached, local_server
+from treadle.jsonrpc import envelope
 from treadle.protocol.feature import MockExperimentalMethodParams
 from treadle.protocol.method import Notification
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
-from treadle.rpc import envelope
 from treadle.transport.memory import memory_pair
 
 CLOSED = SERVER_NOTIFICATIONS["thread/closed"]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline
-from treadle.engine import log as log_module
-from treadle.model.script import Response, Script, says, waits_for
+from treadle.engine.events import log as log_module
+from treadle.model.scripted.script import Response, Script, says, waits_for
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.status import SystemErrorThreadStatus

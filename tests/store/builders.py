@@ -27,7 +27,7 @@ from treadle.protocol.turn import (
 from treadle.protocol.usage import TokenUsageBreakdown
 from treadle.store.journal import Entry, Event, Journal
 from treadle.store.records import HistoryItem, ModelItem, TurnContext, UsageRecord
-from treadle.store.thread import ThreadMeta
+from treadle.store.stored_thread import ThreadMeta
 from treadle.support.ids import uuid7
 
 START_MS = 1_790_000_000_000

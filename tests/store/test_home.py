@@ -18,7 +18,7 @@ from treadle.protocol.turn import Turn
 from treadle.store.journal import Journal, ThreadNotFound
 from treadle.store.records import Compacted, Named
 from treadle.store.store import Store
-from treadle.store.thread import ThreadQuery, to_thread
+from treadle.store.stored_thread import ThreadQuery, to_thread
 
 
 def thread(store: Store, clock: Clock, *said: str) -> tuple[Journal, list[Turn]]:

@@ -33,7 +33,7 @@ from treadle.protocol.mcp import McpToolCallResult
 from treadle.store.journal import Journal, ThreadLocked
 from treadle.store.records import Compacted, HistoryItem, RolledBack
 from treadle.store.store import Store
-from treadle.store.thread import StoredThread, ThreadQuery
+from treadle.store.stored_thread import StoredThread, ThreadQuery
 
 OLD = Path(sys.prefix, "reference", "0.118.0", "codex")
 BINARIES = [

@@ -52,8 +52,8 @@ def stderr_of(home: Path, **extra: str) -> str:
         ("DEBUG", logging.DEBUG, {}),
         ("trace", logging.DEBUG, {}),
         ("off", logging.CRITICAL + 1, {}),
-        ("error,treadle.rpc=debug", logging.ERROR, {"treadle.rpc": logging.DEBUG}),
-        ("treadle=info, treadle::rpc=warn", logging.INFO, {"treadle.rpc": logging.WARNING}),
+        ("error,treadle.jsonrpc=debug", logging.ERROR, {"treadle.jsonrpc": logging.DEBUG}),
+        ("treadle=info, treadle::jsonrpc=warn", logging.INFO, {"treadle.jsonrpc": logging.WARNING}),
         ("codex_core=debug,hyper=trace", logging.WARNING, {}),
         ("nonsense,=,x=y=z,info=", logging.WARNING, {}),
     ],
@@ -97,10 +97,16 @@ def test_no_payload_is_logged_above_debug(home: Path, form: str) -> None:
 
 def test_a_text_line_shows_the_fields_of_an_event() -> None:
     record = logging.makeLogRecord(
-        {"name": "treadle.rpc", "levelname": "INFO", "msg": "done", "thread_id": "a b", "count": 2}
+        {
+            "name": "treadle.jsonrpc",
+            "levelname": "INFO",
+            "msg": "done",
+            "thread_id": "a b",
+            "count": 2,
+        }
     )
     line = TextFormatter().format(record)
-    assert line.endswith(" INFO treadle.rpc: done thread_id='a b' count=2")
+    assert line.endswith(" INFO treadle.jsonrpc: done thread_id='a b' count=2")
 
 
 def test_a_text_line_neither_acts_on_a_terminal_nor_imitates_another() -> None:

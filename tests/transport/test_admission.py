@@ -14,8 +14,8 @@ import pytest
 
 from treadle.transport.base import Admit, Transport
 from treadle.transport.unix import UnixListener, connect_unix
-from treadle.transport.upgrade import UpgradeRefused
-from treadle.transport.websocket import WebSocketListener, connect_websocket
+from treadle.transport.websocket.handshake import UpgradeRefused
+from treadle.transport.websocket.listener import WebSocketListener, connect_websocket
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

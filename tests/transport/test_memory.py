@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.rpc.framing import HEAD_BYTES, Oversized
+from treadle.jsonrpc.framing import HEAD_BYTES, Oversized
 from treadle.transport.base import MAX_INBOX_FRAMES, TransportError
 from treadle.transport.memory import memory_pair
 

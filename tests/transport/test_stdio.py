@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from treadle.rpc.framing import Frame, Oversized
+from treadle.jsonrpc.framing import Frame, Oversized
 from treadle.transport.base import MAX_INBOX_FRAMES, TransportError
-from treadle.transport.descriptors import READ_BYTES
+from treadle.transport.fd_streams import READ_BYTES
 from treadle.transport.stdio import LineTransport
 
 

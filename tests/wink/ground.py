@@ -26,8 +26,8 @@ from weakincentives.runtime.session.rendered_tools import RenderedTools
 from tests.harness.model_server import Asked, ModelServer, Reply, model_server
 from tests.harness.side_by_side import SERVERS
 from tests.harness.threads import configure
+from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.server import Server
 from treadle.transport.unix import UnixListener
 from treadle.wink import (

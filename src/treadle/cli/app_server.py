@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from treadle.cli.options import ServerOptions
-from treadle.server.config_file import ConfigError, Overrides, load_config
-from treadle.server.configuration.configuration import Configuration
-from treadle.server.early import Early, leave_on_signals
+from treadle.config.configuration import Configuration
+from treadle.config.file import ConfigError, Overrides, load_config
+from treadle.server.fast_handshake import Early, leave_on_signals
 from treadle.server.handshake import home_folder
 from treadle.server.server import Server
 from treadle.support import logs
-from treadle.support.descriptors import raise_descriptor_limit
+from treadle.support.files.descriptors import raise_descriptor_limit
 
 if TYPE_CHECKING:
     from treadle.transport.admission import ConnectionLimits
     from treadle.transport.unix import UnixListener
-    from treadle.transport.websocket import WebSocketListener
+    from treadle.transport.websocket.listener import WebSocketListener
 
 STOP_SECONDS: Final = 1.6
 _EXPECTED: Final = "expected `stdio://`, `unix://`, `unix://PATH`, `ws://IP:PORT`, or `off`"
@@ -148,7 +148,7 @@ async def _open(
 
 async def _listen_websocket(address: WebSocketAddress, options: ServerOptions) -> WebSocketListener:
     from treadle.transport.auth import AuthConfigError, auth_from_flags
-    from treadle.transport.websocket import WebSocketListener
+    from treadle.transport.websocket.listener import WebSocketListener
 
     try:
         auth = auth_from_flags(

@@ -27,7 +27,7 @@ from treadle.client.events import (
 from treadle.client.thread import AsyncThread
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import CommandExecutionThreadItem
-from treadle.support.terminal_text import one_line, prose
+from treadle.support.text.terminal import one_line, prose
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
 _SERVER: Final = [sys.executable, "-P", "-m", "treadle", "app-server"]

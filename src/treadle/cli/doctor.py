@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 import treadle
-from treadle.sandbox.bubblewrap import find_bubblewrap
-from treadle.sandbox.probe import Finding, findings
-from treadle.server.config_file import ConfigError, Overrides
-from treadle.server.configuration.configuration import Configuration
-from treadle.server.configuration.effective import EffectiveConfig
+from treadle.config.configuration import Configuration
+from treadle.config.effective import EffectiveConfig
+from treadle.config.file import ConfigError, Overrides
+from treadle.sandbox.backends.bubblewrap import find_bubblewrap
+from treadle.sandbox.backends.probe import Finding, findings
 from treadle.server.handshake import home_folder
-from treadle.support.terminal_text import prose
+from treadle.support.text.terminal import prose
 
 _WIDTH: Final = 12
 

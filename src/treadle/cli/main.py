@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from treadle.cli.options import ServerOptions
-from treadle.server.early import Early
+from treadle.server.fast_handshake import Early
 
 
 def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
@@ -15,11 +15,11 @@ def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
     if early is not None:
         # The arguments were found plain before: no need for a parser, which is not small.
         return _serve(ServerOptions(config=early.assignments), early)
-    from treadle.cli.exec_arguments import exec_arguments
+    from treadle.cli.exec.arguments import exec_arguments
     from treadle.cli.parser import parser
 
     if (given_to_exec := exec_arguments(arguments)) is not None:
-        from treadle.cli.exec import run as exec_
+        from treadle.cli.exec.command import run as exec_
 
         _keep_imports()
         return exec_(given_to_exec)
@@ -55,7 +55,7 @@ def _serve(options: ServerOptions, early: Early | None) -> int:
     try:
         return start(options, early)
     except StartError as error:
-        from treadle.support.terminal_text import prose
+        from treadle.support.text.terminal import prose
 
         print(f"Error: {prose(str(error))}", file=sys.stderr)
         return 1

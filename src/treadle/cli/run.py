@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from treadle.cli.run_output import Output
+from treadle.client._runtime.find import find_command
+from treadle.client._runtime.reconnect import Backoff
 from treadle.client.connectors import Where, connector_of
-from treadle.client.find import find_command
-from treadle.client.reconnect import Backoff
-from treadle.client.terminal import Terminal, terminal_policy
-from treadle.client.unattended import Plan, SessionError, SessionOptions, TurnReport, run_unattended
-from treadle.support.terminal_text import prose
+from treadle.client.terminal.prompt import Terminal, terminal_policy
+from treadle.support.text.terminal import prose
+from treadle.unattended import Plan, SessionError, SessionOptions, TurnReport, run_unattended
 
 NOT_DONE: Final = 3
 """The exit code when there are no turns left and the check still says no."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from treadle.client.unattended import RunReport, SessionError, SessionEvent
 from treadle.protocol.base import JsonValue
-from treadle.support.terminal_text import one_line, prose, shortened
+from treadle.support.text.terminal import one_line, prose, shortened
+from treadle.unattended import RunReport, SessionError, SessionEvent
 
 _WIDTH: Final = 200
 

@@ -19,8 +19,8 @@ from treadle.protocol.account import (
 from treadle.protocol.client_requests import ACCOUNT_LOGIN_CANCEL, ACCOUNT_LOGIN_START
 
 if TYPE_CHECKING:
-    from treadle.client.core import Core
-    from treadle.client.hub import EventStream
+    from treadle.client._runtime.notifications import EventStream
+    from treadle.client._runtime.runtime import Core
 
 
 class AsyncLogin:

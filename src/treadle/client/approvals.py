@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
-from treadle.client.safety import only_reads
+from treadle.client._runtime.safety import only_reads
 from treadle.protocol.approval import (
     ApplyPatchApprovalParams,
     CommandExecutionApprovalDecision,

@@ -9,14 +9,15 @@ from typing import Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from treadle.client._methods.files import AsyncFiles
+from treadle.client._methods.handlers import Handlers
+from treadle.client._methods.methods import AsyncMethods
+from treadle.client._runtime.notifications import EventStream
+from treadle.client._runtime.reconnect import Backoff
+from treadle.client._runtime.runtime import Core
 from treadle.client.accounts import AsyncAccounts
 from treadle.client.commands import AsyncCommand, patience, words_of
 from treadle.client.connectors import Attachable, Where, connector_of
-from treadle.client.core import Core
-from treadle.client.files import AsyncFiles
-from treadle.client.handlers import Handlers
-from treadle.client.hub import EventStream
-from treadle.client.methods import AsyncMethods
 from treadle.client.options import (
     ClientOptions,
     CommandOptions,
@@ -29,7 +30,6 @@ from treadle.client.options import (
     inputs_of,
     spelled,
 )
-from treadle.client.reconnect import Backoff
 from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.thread import AsyncThread, ThreadSession
 from treadle.client.tools import ToolLike, make_tool

@@ -7,17 +7,17 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
+from treadle.client._runtime.portal import Portal
+from treadle.client._runtime.turn_state import MAX_UNREAD
 from treadle.client.accounts import AsyncLogin
 from treadle.client.commands import AsyncCommand, Output
 from treadle.client.errors import EventsLost
 from treadle.client.events import AgentMessageDelta, Event
 from treadle.client.options import ForkOptions, Input, TurnOptions
-from treadle.client.portal import Portal
 from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.thread import DEFAULT, AsyncThread, ThreadSession
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn
-from treadle.client.turn_state import MAX_UNREAD
 from treadle.protocol.command import CommandExecResponse
 from treadle.protocol.review import ReviewDelivery, ReviewTarget
 from treadle.protocol.thread import Thread as ThreadInfo

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
+from treadle.client._methods.files import AnyPath
+from treadle.client._methods.handlers import Handlers
+from treadle.client._methods.methods import Methods
+from treadle.client._runtime.portal import Portal
+from treadle.client._runtime.runtime import Core
 from treadle.client.async_client import AsyncClient
 from treadle.client.blocking import Command, Login, Thread
 from treadle.client.connectors import Attachable, Where
-from treadle.client.core import Core
 from treadle.client.events import Event
-from treadle.client.files import AnyPath
-from treadle.client.handlers import Handlers
-from treadle.client.methods import Methods
 from treadle.client.options import (
     ClientOptions,
     CommandOptions,
@@ -23,7 +24,6 @@ from treadle.client.options import (
     ThreadOptions,
     TurnOptions,
 )
-from treadle.client.portal import Portal
 from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.tools import ToolLike
 from treadle.protocol.base import JsonValue

@@ -26,7 +26,7 @@ from treadle.protocol.command import (
 )
 
 if TYPE_CHECKING:
-    from treadle.client.core import Core
+    from treadle.client._runtime.runtime import Core
 
 SPARE_SECONDS: Final = 30.0
 

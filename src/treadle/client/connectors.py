@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from treadle.client._runtime.find import find_command
 from treadle.client.errors import ServerUnavailable
-from treadle.client.find import find_command
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 from treadle.transport.base import Transport, TransportError
 
 
@@ -128,7 +128,7 @@ def websocket(url: str, token: str | None) -> Connector:
     """A server that listens on an address."""
 
     async def dial(_tasks: Nursery) -> Transport:
-        from treadle.transport.websocket import connect_websocket
+        from treadle.transport.websocket.listener import connect_websocket
 
         return await connect_websocket(url, token=token)
 

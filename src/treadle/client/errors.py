@@ -29,8 +29,8 @@ from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail
 
 if TYPE_CHECKING:
     from treadle.client.result import TurnResult
+    from treadle.jsonrpc.errors import RpcError
     from treadle.protocol.turn import Turn
-    from treadle.rpc.errors import RpcError
 
 
 class ClientError(Exception):

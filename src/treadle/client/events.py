@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.client.lenient import read_anyhow
+from treadle.client._compat.lenient import read_anyhow
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import (
     AgentMessageDeltaNotification as AgentMessageDelta,

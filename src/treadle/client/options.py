@@ -9,8 +9,8 @@ from typing import Final, TypeAlias, TypedDict
 import msgspec
 from msgspec import UnsetType
 
+from treadle.client._runtime.reconnect import Backoff
 from treadle.client.approvals import ApprovalPolicy
-from treadle.client.reconnect import Backoff
 from treadle.client.tools import ToolLike
 from treadle.protocol.aliases import rewrite
 from treadle.protocol.base import JsonValue

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from treadle.client.lenient import Item
+from treadle.client._compat.lenient import Item
 from treadle.protocol.item import AgentMessageThreadItem, ExitedReviewModeThreadItem
 from treadle.protocol.turn import Turn, TurnPlanStep
 from treadle.protocol.usage import ThreadTokenUsage

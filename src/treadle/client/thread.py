@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, Unpack, overload
 
+from treadle.client._runtime.output import REPAIR, output_schema, read_output
+from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import Disconnected, OutputInvalid
 from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, spelled
-from treadle.client.output import REPAIR, output_schema, read_output
 from treadle.client.result import ReviewResult, TurnResult, review_of
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn, outcome_of
-from treadle.client.turn_state import TurnState
 from treadle.protocol.client_requests import (
     REVIEW_START,
     THREAD_ARCHIVE,
@@ -51,8 +51,8 @@ from treadle.protocol.turn import Turn, TurnInterruptParams, TurnStartParams, Tu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from treadle.client._runtime.runtime import Ask, Core
     from treadle.client.async_client import AsyncClient
-    from treadle.client.core import Ask, Core
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeAlias, get_type_hints, overload
 import msgspec
 from msgspec import NODEFAULT
 
-from treadle.client.schema import read_as, schema_of, to_json
-from treadle.client.worker import call
+from treadle.client._runtime.callbacks import call
+from treadle.client._runtime.schema import read_as, schema_of, to_json
 from treadle.protocol.base import JsonValue
 from treadle.protocol.tool import (
     DynamicToolCallOutputContentItem,

@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from treadle.client._runtime.reconnect import Backoff, tell_missed
+from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import (
     ClientError,
     RequestRefused,
@@ -17,15 +19,13 @@ from treadle.client.errors import (
 )
 from treadle.client.events import AgentMessageDelta, Event
 from treadle.client.options import Input, inputs_of
-from treadle.client.reconnect import Backoff, tell_missed
 from treadle.client.result import TurnResult
-from treadle.client.turn_state import TurnState
 from treadle.protocol.client_requests import THREAD_READ, TURN_INTERRUPT, TURN_STEER
 from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn, TurnInterruptParams, TurnSteerParams
 
 if TYPE_CHECKING:
-    from treadle.client.core import Core
+    from treadle.client._runtime.runtime import Core
 
 _FIRST_EVENT_SECONDS: Final = 1.0
 _INSIST: Final = Backoff(attempts=6, first_s=0.02, longest_s=0.5)

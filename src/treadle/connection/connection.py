@@ -19,12 +19,12 @@ from treadle.connection.context import S
 from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
 from treadle.connection.outbound import MAX_OUTBOUND_BYTES, Outbound
 from treadle.connection.router import Router
+from treadle.jsonrpc import envelope
+from treadle.jsonrpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
+from treadle.jsonrpc.errors import InvalidRequest, RpcError
+from treadle.jsonrpc.framing import Frame, frame_size
 from treadle.protocol.base import JsonValue
 from treadle.protocol.method import Notification, Request
-from treadle.rpc import envelope
-from treadle.rpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
-from treadle.rpc.errors import InvalidRequest, RpcError
-from treadle.rpc.framing import Frame, frame_size
 from treadle.support.clock import NowMs
 from treadle.transport.base import (
     DirectTransport,

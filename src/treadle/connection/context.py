@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from treadle.rpc.envelope import Id
+from treadle.jsonrpc.envelope import Id
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection

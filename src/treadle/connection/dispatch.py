@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias
 from treadle.connection.context import Context, S
 from treadle.connection.ordering import Lanes
 from treadle.connection.router import Route, Router
-from treadle.rpc import envelope
-from treadle.rpc.envelope import Call, Id, Notice
-from treadle.rpc.errors import InternalError, Overloaded, RpcError
-from treadle.rpc.params import decode_params
+from treadle.jsonrpc import envelope
+from treadle.jsonrpc.envelope import Call, Id, Notice
+from treadle.jsonrpc.errors import InternalError, Overloaded, RpcError
+from treadle.jsonrpc.params import decode_params
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from treadle.connection.context import Context, S
+from treadle.jsonrpc.errors import MethodNotFound, NotImplementedYet, RpcError
 from treadle.protocol.method import Notification, Request
-from treadle.rpc.errors import MethodNotFound, NotImplementedYet, RpcError
 
 P = TypeVar("P")
 R = TypeVar("R")

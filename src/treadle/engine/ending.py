@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from treadle.engine import instructions
-from treadle.engine.history import open_calls
-from treadle.engine.input import message
-from treadle.engine.items import ItemStream
+from treadle.engine.conversation import instructions
+from treadle.engine.conversation.history import open_calls
+from treadle.engine.conversation.input import message
+from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.registry import output_item, read_call
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError

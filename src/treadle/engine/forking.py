@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.errors import TurnNotFound
+from treadle.engine.services import Loaded
 from treadle.engine.settings import Settings
-from treadle.engine.surroundings import Loaded
 from treadle.model.base import ModelItem
 from treadle.protocol.extension import Budget
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.records import HistoryItem
-from treadle.store.thread import StoredThread, ThreadMeta
-from treadle.support.threads import give_way
+from treadle.store.stored_thread import StoredThread, ThreadMeta
+from treadle.support.concurrency.threads import give_way
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread

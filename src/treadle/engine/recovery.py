@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from treadle.engine import instructions
-from treadle.engine.archive import SERVER_ENDED
-from treadle.engine.history import open_calls
-from treadle.engine.input import message
+from treadle.engine.conversation import instructions
+from treadle.engine.conversation.history import open_calls
+from treadle.engine.conversation.input import message
+from treadle.engine.stored_threads import SERVER_ENDED
 from treadle.engine.tools.agent_calls import WAIT, WaitArguments
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
 from treadle.engine.tools.registry import (
@@ -50,8 +50,8 @@ from treadle.store.records import (
     TurnAdjusted,
     TurnContext,
 )
-from treadle.store.replay import preview
-from treadle.store.thread import StoredThread
+from treadle.store.rollout.replay import preview
+from treadle.store.stored_thread import StoredThread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from treadle.engine.approvals.permission import CommandRequest
 from treadle.engine.patch.work import OMITTED
-from treadle.engine.permits import CommandRequest
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
 

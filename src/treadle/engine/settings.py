@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
-from treadle.engine.terminal_shell import ShellSettings
+from treadle.engine.terminals.shell import ShellSettings
 from treadle.protocol.base import JsonValue
 from treadle.protocol.collaboration import CollaborationMode
 from treadle.protocol.collaboration import Settings as ModeSettings

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import UNSET
 
-from treadle.engine import instructions
-from treadle.engine.accounts import Accounts
-from treadle.engine.agent import Agent
-from treadle.engine.asks import Asks
-from treadle.engine.context import environments
+from treadle.engine.accounting.goals import Goals
+from treadle.engine.accounting.thread_usage import Accounts
+from treadle.engine.accounting.usage import breakdown
+from treadle.engine.conversation import instructions
+from treadle.engine.conversation.context import environments
+from treadle.engine.conversation.input import NO_FILES, InputFiles, message
+from treadle.engine.conversation.messages import ClientMessages
+from treadle.engine.conversation.model_context import ModelView
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
-from treadle.engine.goal import Goals
-from treadle.engine.input import NO_FILES, InputFiles, message
-from treadle.engine.log import Asked, EventLog
+from treadle.engine.events.log import Asked, EventLog
+from treadle.engine.events.server_requests import Asks
+from treadle.engine.loop import Agent
 from treadle.engine.mcp.servers import McpServers
-from treadle.engine.messages import ClientMessages
-from treadle.engine.output_file import discard_outputs
+from treadle.engine.services import Loaded, Surroundings
 from treadle.engine.settings import Profile, Settings
-from treadle.engine.surroundings import Loaded, Surroundings
-from treadle.engine.terminals import Terminals
+from treadle.engine.terminals.output_file import discard_outputs
+from treadle.engine.terminals.terminals import Terminals
 from treadle.engine.tools.registry import Toolbox, ToolCall
 from treadle.engine.turn import Message, Turn, TurnKind, storage_error
-from treadle.engine.usage import breakdown
-from treadle.engine.view import ModelView
 from treadle.model.base import Completed, Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
@@ -51,11 +51,11 @@ from treadle.protocol.turn import (
 )
 from treadle.store.journal import Journal, StorageFailed
 from treadle.store.records import Granted, TurnAdjusted
-from treadle.store.thread import to_thread
+from treadle.store.stored_thread import to_thread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.approvals import Approvals
+    from treadle.engine.approvals.approvals import Approvals
 
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Thread(ModelView):
     @cached_property
     def approvals(self) -> Approvals:
         """What was approved, and how to come by more; made when something wants approval."""
-        from treadle.engine.approvals import Approvals
+        from treadle.engine.approvals.approvals import Approvals
 
         return Approvals(self)
 

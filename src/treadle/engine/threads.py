@@ -13,14 +13,14 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from treadle.engine.archive import Archive
-from treadle.engine.budget import Meter, meter_of
+from treadle.engine.accounting.budget import Meter, meter_of
+from treadle.engine.accounting.usage import Ledger
 from treadle.engine.errors import EngineError, ThreadNotLoaded
-from treadle.engine.log import EventLog
+from treadle.engine.events.log import EventLog
 from treadle.engine.patch.resources import PatchResources
+from treadle.engine.services import Loaded, Models, new_meta
 from treadle.engine.settings import Settings
-from treadle.engine.surroundings import Loaded, Models, new_meta
-from treadle.engine.usage import Ledger
+from treadle.engine.stored_threads import Archive
 from treadle.model.base import Model
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
@@ -33,14 +33,14 @@ from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
-from treadle.store.thread import StoredThread, ThreadMeta, to_thread
+from treadle.store.stored_thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
-from treadle.support.tasks import Nursery
-from treadle.support.workers import Workers
+from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.workers import Workers
 
 # What only a thread needs is imported with the first one: it brings all that an agent can do.
 if TYPE_CHECKING:
-    from treadle.engine.agents import Agents
+    from treadle.engine.agents.agents import Agents
     from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.mcp.config import McpSource
     from treadle.engine.thread import Thread
@@ -96,7 +96,7 @@ class Threads(Archive):
     @cached_property
     def agents(self) -> Agents:
         """The agents that work for other threads."""
-        from treadle.engine.agents import Agents
+        from treadle.engine.agents.agents import Agents
 
         agents = Agents(self)
         agents.on_spawn = self.on_spawn
@@ -329,7 +329,7 @@ class Threads(Archive):
         """Make ready for commands, once."""
         if not self.expects_commands and not self.tasks.is_closed:
             self.expects_commands = True
-            from treadle.engine.confining import make_ready
+            from treadle.engine.terminals.sandbox_status import make_ready
 
             self.tasks.spawn(make_ready(self), "prepare the sandbox")
 

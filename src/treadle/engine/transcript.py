@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.engine.usage import Ledger
+from treadle.engine.accounting.usage import Ledger
 from treadle.model.base import ModelItem
 from treadle.protocol.item import (
     ItemCompletedNotification,
@@ -16,7 +16,7 @@ from treadle.protocol.item import (
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, TurnContext, UsageRecord
-from treadle.store.thread import ItemTimes
+from treadle.store.stored_thread import ItemTimes
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from treadle.engine.diffs import TurnDiff
-from treadle.engine.log import EventLog
+from treadle.engine.events.log import EventLog
+from treadle.engine.project.diffs import TurnDiff
 from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -39,7 +39,7 @@ from treadle.store.records import AnyRecord, InputGiven, InputTaken
 from treadle.support.clock import NowMs, Stopwatch
 
 if TYPE_CHECKING:
-    from treadle.engine.aside import Aside
+    from treadle.engine.conversation.side import Aside
 
 logger = logging.getLogger(__name__)
 

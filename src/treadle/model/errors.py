@@ -19,7 +19,7 @@ from msgspec import Struct
 from treadle.model.base import ModelError
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
-from treadle.support.urls import origin_of, without_queries
+from treadle.support.text.urls import origin_of, without_queries
 
 Now = Callable[[], float]
 """Seconds since the Unix epoch."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from treadle.model.base import ModelError
-from treadle.model.http import Endpoint
+from treadle.model.http.client import Endpoint
 from treadle.protocol.base import JsonValue
 
 _NO_LIST: Final = (404, 405, 501)

@@ -142,26 +142,26 @@ def build_model(
     # Each adapter is imported when the first provider of its kind is used.
     if config.wire_api == "scripted":
         return _build_scripted(provider_id, config, environ)
-    from treadle.model.http import Endpoint
+    from treadle.model.http.client import Endpoint
 
     if not config.base_url:
         raise ValueError(f"model_providers.{provider_id}: base_url is missing")
     endpoint = Endpoint(provider_id, config, environ=environ, credentials=credentials)
     if config.wire_api == "chat":
-        from treadle.model.chat_api import ChatModel
+        from treadle.model.chat.request import ChatModel
 
         return ChatModel(endpoint)
     if config.wire_api == "anthropic":
-        from treadle.model.anthropic_api import AnthropicModel
+        from treadle.model.anthropic.request import AnthropicModel
 
         return AnthropicModel(endpoint)
-    from treadle.model.responses_api import ResponsesModel
+    from treadle.model.responses.request import ResponsesModel
 
     return ResponsesModel(endpoint)
 
 
 def _build_scripted(provider_id: str, config: ProviderConfig, environ: Mapping[str, str]) -> Model:
-    from treadle.model.scripted import ScriptedModel, load_script
+    from treadle.model.scripted.model import ScriptedModel, load_script
 
     source = config.script or environ.get(SCRIPT_VARIABLE)
     script = load_script(source) if source else None

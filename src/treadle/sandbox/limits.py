@@ -1,6 +1,6 @@
 """Limits for commands: their values, how the configuration states them, and what a kill says.
 
-The guard of a command enforces them (`keeper_limits.py`); this module only decides about them.
+`supervisor/enforcement.py` enforces them; this module only decides about them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from treadle.support.descriptors import descriptor_limit
+from treadle.support.files.descriptors import descriptor_limit
 
 Setting: TypeAlias = int | str
 """A limit as `[sandbox.limits]` states it: a number, a size, a share, or "none"."""

@@ -34,7 +34,7 @@ from treadle.sandbox.paths import (
     parents,
 )
 from treadle.support.code_guard import FILE_CLOCK
-from treadle.support.files import read_file
+from treadle.support.files.reading import read_file
 
 FILE_NAME: Final = "opened_roots.jsonl"
 MOST: Final = 4096

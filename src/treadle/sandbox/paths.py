@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from treadle.support.files import read_file
+from treadle.support.files.reading import read_file
 
 _MATCHES: Final = 10_000
 # As many as the kernel follows.

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from treadle.sandbox.child import Child, Descriptors
-from treadle.sandbox.launch import launch
 from treadle.sandbox.limits import Bounds, Limits
 from treadle.sandbox.policy import Confinement
+from treadle.sandbox.supervisor.child import Child, Descriptors
+from treadle.sandbox.supervisor.launch import launch
 
 if TYPE_CHECKING:
-    from treadle.sandbox.network.gate import Gate
+    from treadle.sandbox.network.proxy import Gate
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 

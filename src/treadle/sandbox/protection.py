@@ -213,7 +213,7 @@ def server_protection(
     environ: Mapping[str, str] = os.environ,
 ) -> Protection:
     """What the server in this process protects: homes, settings, its own code and sockets."""
-    from treadle.sandbox.bubblewrap import find_bubblewrap
+    from treadle.sandbox.backends.bubblewrap import find_bubblewrap
     from treadle.support.listeners import OWN_LISTENERS
 
     closed, reserved = code_paths()

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from treadle.config.file import ConfigError
 from treadle.engine.errors import (
     EngineError,
     InvalidInput,
@@ -17,9 +18,8 @@ from treadle.engine.errors import (
     TurnNotSteerable,
     WrongTurn,
 )
+from treadle.jsonrpc.errors import InternalError, InvalidRequest, RpcError
 from treadle.protocol.error import ActiveTurnNotSteerable, CodexErrorInfoDetail, TurnError
-from treadle.rpc.errors import InternalError, InvalidRequest, RpcError
-from treadle.server.config_file import ConfigError
 from treadle.store.journal import (
     BadCursor,
     StorageFailed,

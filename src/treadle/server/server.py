@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from treadle.config.configuration import Configuration
+from treadle.config.file import ConfigError
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
-from treadle.engine.surroundings import Models
+from treadle.engine.services import Models
 from treadle.engine.threads import Threads
+from treadle.jsonrpc import envelope
+from treadle.jsonrpc.errors import InternalError, RpcError
+from treadle.jsonrpc.params import decode_params
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.protocol.source import SessionSource
-from treadle.rpc import envelope
-from treadle.rpc.errors import InternalError, RpcError
-from treadle.rpc.params import decode_params
 from treadle.server import handlers
-from treadle.server.config_file import ConfigError
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.errors import translate
 from treadle.server.handshake import home_folder
-from treadle.server.mcp import ConfiguredMcp
-from treadle.server.models import ConfiguredModels
 from treadle.server.session import ClientSession, guard
+from treadle.server.sources.mcp import ConfiguredMcp
+from treadle.server.sources.models import ConfiguredModels
 from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
-from treadle.support.descriptors import is_shortage
+from treadle.support.concurrency.workers import Workers
+from treadle.support.files.descriptors import is_shortage
 from treadle.support.incidents import Incident
-from treadle.support.workers import Workers
 from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread
     from treadle.protocol.skill import SkillMetadata
-    from treadle.server.skills_watch import SkillsWatch
-    from treadle.server.watching import Watcher
+    from treadle.server.files.watch import Watcher
+    from treadle.server.sources.skills_watch import SkillsWatch
 
 MAX_SETTINGS_WORKERS: Final = 4
 
@@ -90,7 +90,7 @@ class Server:
     @cached_property
     def watcher(self) -> Watcher:
         """Notices changes of files, for all clients."""
-        from treadle.server.watching import Watcher
+        from treadle.server.files.watch import Watcher
 
         return Watcher()
 
@@ -99,7 +99,7 @@ class Server:
         """Notices changes of skills, and tells all clients."""
         from treadle.protocol.notifications import SKILLS_CHANGED
         from treadle.protocol.skill import SkillsChangedNotification
-        from treadle.server.skills_watch import SkillsWatch
+        from treadle.server.sources.skills_watch import SkillsWatch
 
         def tell() -> None:
             self.threads.announce(SKILLS_CHANGED, SkillsChangedNotification())
@@ -115,11 +115,11 @@ class Server:
             sandbox, found = None, list(self.configuration.lenient().warnings)
         # Both cost an import that most servers can do without at their start.
         if sandbox is not None:
-            from treadle.sandbox.backend import wish
+            from treadle.sandbox.backends.selection import wish
 
             wish(landlock_protects=sandbox.landlock_protects)
         if self.threads.expects_commands:
-            from treadle.engine.confining import sandbox_warning
+            from treadle.engine.terminals.sandbox_status import sandbox_warning
 
             found += filter(None, [sandbox_warning()])
         return found
@@ -152,7 +152,7 @@ class Server:
 
     def _skills(self, cwd: str) -> Sequence[SkillMetadata]:
         """The skills that a folder sees."""
-        from treadle.server.skills import configured_skills
+        from treadle.server.sources.skills import configured_skills
 
         return configured_skills(self.configuration, cwd).found
 
@@ -162,7 +162,7 @@ class Server:
 
     async def serve(self, listener: Listener) -> None:
         """Answer every client, until cancelled; commands of this server are no clients of it."""
-        from treadle.sandbox.peers import PeerCheck  # of no use to a server on pipes
+        from treadle.sandbox.peers.identity import PeerCheck  # of no use to a server on pipes
 
         await listener.serve(self.attach, admit=PeerCheck().refusal)
 

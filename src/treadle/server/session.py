@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from treadle.connection.connection import ConnectionLost
-from treadle.engine.log import Asked, Relayed
-from treadle.engine.log_reader import LeftBehind
+from treadle.engine.events.log import Asked, Relayed
+from treadle.engine.events.reader import LeftBehind
+from treadle.jsonrpc.errors import (
+    AlreadyInitialized,
+    ExperimentalApiRequired,
+    NotInitialized,
+    RpcError,
+)
 from treadle.protocol.base import RequestId
 from treadle.protocol.client_requests import INITIALIZE
-from treadle.protocol.gate import gated
+from treadle.protocol.experimental import gated
 from treadle.protocol.initialize import InitializeParams
 from treadle.protocol.method import Notification, Request
 from treadle.protocol.notifications import CONFIG_WARNING, SERVER_NOTIFICATIONS, THREAD_STARTED
@@ -24,16 +30,10 @@ from treadle.protocol.thread import (
     ServerRequestResolvedNotification,
     ThreadStartedNotification,
 )
-from treadle.rpc.errors import (
-    AlreadyInitialized,
-    ExperimentalApiRequired,
-    NotInitialized,
-    RpcError,
-)
-from treadle.server.questions import put
+from treadle.server.server_requests import put
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
-from treadle.support.workers import Workers
+from treadle.support.concurrency.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from treadle.engine.log import EventLog
+from treadle.engine.events.log import EventLog
 from treadle.store.journal import Event
 
 RunInThread: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from treadle.protocol.base import GitInfo
-from treadle.store.copy import entries_of
-from treadle.store.files import (
+from treadle.store.continuation import entries_of
+from treadle.store.index.names import append_name
+from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
+from treadle.store.lease import Lease
+from treadle.store.memory import MemoryJournal
+from treadle.store.records import MetadataChanged
+from treadle.store.rollout.format import decode_line, from_meta, session_meta
+from treadle.store.rollout.journal import (
     ARCHIVED,
     FileJournal,
     create_file,
@@ -23,25 +29,25 @@ from treadle.store.files import (
     rollout_path,
     unarchived_path,
 )
-from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
-from treadle.store.lease import Lease
-from treadle.store.lines import LineWriter
-from treadle.store.loading import Loaded, ThreadFile
-from treadle.store.memory import MemoryJournal
-from treadle.store.names import append_name
-from treadle.store.reading import RolloutFile
-from treadle.store.records import MetadataChanged
-from treadle.store.rollout import decode_line, from_meta, session_meta
-from treadle.store.syncing import FileSync
-from treadle.store.thread import SearchPage, StoredThread, ThreadMeta, ThreadPage, ThreadQuery
+from treadle.store.rollout.lines import LineWriter
+from treadle.store.rollout.loader import Loaded, ThreadFile
+from treadle.store.rollout.reading import RolloutFile
+from treadle.store.rollout.sync import FileSync
+from treadle.store.stored_thread import (
+    SearchPage,
+    StoredThread,
+    ThreadMeta,
+    ThreadPage,
+    ThreadQuery,
+)
 from treadle.store.thread_reader import ThreadReader
 from treadle.support.clock import NowMs, now_ms
-from treadle.support.descriptors import is_shortage
-from treadle.support.workers import OnAbandoned, Workers, ignore
+from treadle.support.concurrency.workers import OnAbandoned, Workers, ignore
+from treadle.support.files.descriptors import is_shortage
 
 if TYPE_CHECKING:
-    from treadle.store.catalog import Catalog
-    from treadle.store.index import Row
+    from treadle.store.index.catalog import Catalog
+    from treadle.store.index.index import Row
 
 # Numbers above the last one on disk may have been told with deltas, which are not stored. A
 # client must not meet them again with another meaning, so a writer goes on well above.
@@ -66,7 +72,7 @@ class Store:
     @property
     def _catalog(self) -> Catalog:
         """Opened on first use: a server that nobody asks for threads needs none."""
-        from treadle.store.catalog import Catalog  # brings SQLite
+        from treadle.store.index.catalog import Catalog  # brings SQLite
 
         with self._lock:
             if self._opened is None:

@@ -8,9 +8,9 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from treadle.store.files import ARCHIVED
-from treadle.store.loading import Loaded, ThreadFile
-from treadle.store.thread import StoredThread
+from treadle.store.rollout.journal import ARCHIVED
+from treadle.store.rollout.loader import Loaded, ThreadFile
+from treadle.store.stored_thread import StoredThread
 
 NameOf: TypeAlias = Callable[[str], tuple[str | None] | None]
 

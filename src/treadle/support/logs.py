@@ -3,7 +3,7 @@
 A thread of its own writes them, so that a full pipe never stops the server.
 
 `TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) gives the level, and levels by
-module: `info`, `debug`, `warn,treadle.rpc=debug`, `off`. `LOG_FORMAT=json` gives JSON lines.
+module: `info`, `debug`, `warn,treadle.jsonrpc=debug`, `off`. `LOG_FORMAT=json` gives JSON lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from treadle.support.terminal_text import one_line, prose
+from treadle.support.text.terminal import one_line, prose
 from treadle.support.tracebacks import traceback_text
 
 ErrorInfo: TypeAlias = (
@@ -81,7 +81,7 @@ class _Formatter(logging.Formatter):
 
 
 class TextFormatter(_Formatter):
-    """`2026-01-31T12:00:00 WARNING treadle.rpc: dropped a frame peer=stdio`."""
+    """`2026-01-31T12:00:00 WARNING treadle.jsonrpc: dropped a frame peer=stdio`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")

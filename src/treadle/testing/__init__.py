@@ -10,7 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from treadle.model.base import ModelRequest
-    from treadle.model.script import (
+    from treadle.model.scripted.script import (
         Response,
         Script,
         ScriptLike,
@@ -85,8 +85,8 @@ __all__ = [
 
 _HOMES = {
     "treadle.model.base": "ModelRequest",
-    "treadle.model.script": "Response Script ScriptLike Step calls custom_call drops ends fails "
-    "gives limits load_script plan reroutes says searches thinks usage waits waits_for",
+    "treadle.model.scripted.script": "Response Script ScriptLike Step calls custom_call drops "
+    "ends fails gives limits load_script plan reroutes says searches thinks usage waits waits_for",
     "treadle.testing.clock": "VirtualClock",
     "treadle.testing.fake.connection": "FakeConnection",
     "treadle.testing.fake.server": "FakeAppServer",

@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from treadle.client.async_client import AsyncClient
     from treadle.client.options import ClientOptions
-    from treadle.model.script import Response, Script, ScriptLike
+    from treadle.model.scripted.script import Response, Script, ScriptLike
     from treadle.testing.clock import VirtualClock
     from treadle.testing.process import TreadleProcess
     from treadle.testing.server import TreadleServer

@@ -21,8 +21,8 @@ import msgspec
 
 from treadle.model.base import ModelRequest
 from treadle.model.provider import REQUESTS_VARIABLE, SCRIPT_VARIABLE
-from treadle.model.script import Response, Script
-from treadle.testing.surroundings import environment, furnish
+from treadle.model.scripted.script import Response, Script
+from treadle.testing.environment import environment, furnish
 
 T = TypeVar("T")
 

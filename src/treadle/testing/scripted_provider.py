@@ -24,8 +24,8 @@ from treadle.model.base import (
     ToolInputDelta,
     Usage,
 )
-from treadle.model.script import ScriptLike
-from treadle.model.scripted import ScriptedModel
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import ScriptLike
 from treadle.protocol.base import JsonValue
 from treadle.testing.provider import Provider, ProviderRequest, serve
 

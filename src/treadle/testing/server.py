@@ -7,16 +7,16 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from treadle.config.configuration import Configuration
 from treadle.engine.settings import Settings
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
-from treadle.model.script import ScriptLike
-from treadle.model.scripted import ScriptedModel
-from treadle.server.configuration.configuration import Configuration
-from treadle.server.models import ConfiguredModels
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import ScriptLike
 from treadle.server.server import Server
+from treadle.server.sources.models import ConfiguredModels
 from treadle.support.clock import NowMs, now_ms
-from treadle.testing.surroundings import environment, furnish
+from treadle.testing.environment import environment, furnish
 from treadle.transport.base import Transport
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from treadle.support.descriptors import descriptor_limit
+from treadle.support.files.descriptors import descriptor_limit
 from treadle.support.incidents import Incident
 
 MAX_STRANGERS: Final = 512

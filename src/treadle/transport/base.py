@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from treadle.rpc.framing import Frame, frame_size
+from treadle.jsonrpc.framing import Frame, frame_size
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket

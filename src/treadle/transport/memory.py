@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from treadle.rpc.framing import HEAD_BYTES, MAX_MESSAGE_BYTES, Frame, Oversized
+from treadle.jsonrpc.framing import HEAD_BYTES, MAX_MESSAGE_BYTES, Frame, Oversized
 from treadle.transport.base import Inbox, TransportError
 
 

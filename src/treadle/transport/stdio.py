@@ -5,15 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from treadle.rpc.framing import MAX_MESSAGE_BYTES, Frame, LineSplitter
+from treadle.jsonrpc.framing import MAX_MESSAGE_BYTES, Frame, LineSplitter
 from treadle.transport.base import Inbox
-from treadle.transport.descriptors import (
-    PolledReader,
-    ThreadedReader,
-    Writer,
-    is_pollable,
-    reopen,
-)
+from treadle.transport.fd_streams import PolledReader, ThreadedReader, Writer, is_pollable, reopen
 
 
 class LineTransport:

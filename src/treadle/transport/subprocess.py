@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from treadle.rpc.framing import Frame, LineSplitter
-from treadle.support.programs import find_on_path
+from treadle.jsonrpc.framing import Frame, LineSplitter
+from treadle.support.files.programs import find_on_path
 from treadle.transport.base import TransportError
-from treadle.transport.descriptors import PolledReader, reopen
+from treadle.transport.fd_streams import PolledReader, reopen
 from treadle.transport.stdio import LineTransport
 
 STDERR_LINES: Final = 400

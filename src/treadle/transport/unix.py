@@ -9,19 +9,19 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from treadle.rpc.http import answer_control_request
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.admission import ConnectionLimits
 from treadle.transport.base import Admit, Transport
-from treadle.transport.upgrade import (
+from treadle.transport.websocket.connection import WebSocketTransport
+from treadle.transport.websocket.handshake import (
     Accept,
     Upgrades,
     client_handshake,
     open_upgrade,
     serve_upgrades,
 )
-from treadle.transport.websocket import line_errors
-from treadle.transport.websocket_line import WebSocketTransport
+from treadle.transport.websocket.http import answer_control_request
+from treadle.transport.websocket.listener import line_errors
 
 MAX_PATH_BYTES: Final = 107
 """What sun_path holds on Linux, without its final NUL."""

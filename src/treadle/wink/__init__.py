@@ -19,8 +19,8 @@ from treadle.wink.config import (
     ReasoningSummary,
     SandboxMode,
 )
+from treadle.wink.context import ADAPTER_NAME as CODEX_APP_SERVER_ADAPTER_NAME
 from treadle.wink.errors import PromptDeadlineExceeded
-from treadle.wink.scene import ADAPTER_NAME as CODEX_APP_SERVER_ADAPTER_NAME
 from treadle.wink.state import CodexAppServerSessionState
 from treadle.wink.turn import RunningTurn
 from treadle.wink.workspace import (

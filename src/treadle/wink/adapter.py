@@ -14,12 +14,12 @@ from weakincentives.prompt import Prompt
 from weakincentives.runtime import Heartbeat, RunContext, SessionProtocol
 
 from treadle.client.events import Event
-from treadle.wink.call import Call, Wishes
 from treadle.wink.config import CodexAppServerClientConfig, CodexAppServerModelConfig
-from treadle.wink.evaluation import Evaluation
-from treadle.wink.order import Order
+from treadle.wink.context import ADAPTER_NAME
+from treadle.wink.evaluation import Call, Wishes
 from treadle.wink.pool import Pool
-from treadle.wink.scene import ADAPTER_NAME
+from treadle.wink.prompt_run import Evaluation
+from treadle.wink.spec import Order
 from treadle.wink.turn import RunningTurn
 
 OutputT = TypeVar("OutputT")

@@ -10,8 +10,7 @@ from weakincentives.clock import SYSTEM_CLOCK
 from weakincentives.prompt import ToolResult
 from weakincentives.runtime import TokenUsage, ToolInvoked
 
-from treadle.client.lenient import Item
-from treadle.client.unattended_usage import Usage
+from treadle.client._compat.lenient import Item
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import (
     CollabAgentToolCallThreadItem,
@@ -23,7 +22,8 @@ from treadle.protocol.item import (
     McpToolCallThreadItem,
     WebSearchThreadItem,
 )
-from treadle.wink.scene import Scene
+from treadle.unattended.usage import Usage
+from treadle.wink.context import Scene
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from weakincentives import BudgetExceededError, BudgetTracker
 from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import TaskCompletionContext
 
-from treadle.wink.scene import Scene
+from treadle.wink.context import Scene
 
 
 def unfinished(scene: Scene, cwd: str, tracker: BudgetTracker | None, text: str) -> str | None:

@@ -11,19 +11,19 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final, Protocol
 
+from treadle.client._runtime.find import find_command
 from treadle.client.approvals import ApprovalPolicy, approve_all, deny_all
 from treadle.client.async_client import AsyncClient
 from treadle.client.connectors import Connector, connector_of
 from treadle.client.errors import ClientError, Disconnected, RequestRefused, RequestTimeout
 from treadle.client.events import TokenUsageUpdated
-from treadle.client.find import find_command
 from treadle.client.tools import Tool
 from treadle.protocol.client_requests import SKILLS_EXTRA_ROOTS_SET
 from treadle.protocol.input import UserInput
 from treadle.protocol.skill import SkillsExtraRootsSetParams
 from treadle.protocol.thread import Thread
-from treadle.support.tasks import Nursery
-from treadle.support.terminal_text import prose
+from treadle.support.concurrency.tasks import Nursery
+from treadle.support.text.terminal import prose
 from treadle.transport.base import Transport
 from treadle.transport.subprocess import SubprocessTransport, spawn
 from treadle.wink.auth import IN_MEMORY, sign_in

@@ -9,9 +9,9 @@ from treadle.client.options import ThreadOptions
 from treadle.client.thread import AsyncThread
 from treadle.client.tools import Tool
 from treadle.protocol.base import JsonValue
-from treadle.wink.order import Order
-from treadle.wink.scene import Scene
+from treadle.wink.context import Scene
 from treadle.wink.server import Host
+from treadle.wink.spec import Order
 from treadle.wink.state import CodexAppServerSessionState, tools_fingerprint
 
 

@@ -35,7 +35,7 @@ from treadle.protocol.tool import (
 )
 
 if TYPE_CHECKING:
-    from treadle.wink.scene import Scene
+    from treadle.wink.context import Scene
 
 Serve = Callable[[DynamicToolCallParams], Awaitable[DynamicToolCallResponse]]
 

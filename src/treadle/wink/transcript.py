@@ -13,7 +13,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
 from treadle.protocol.tool import DynamicToolCallParams, DynamicToolCallResponse
 from treadle.wink.config import CodexAppServerClientConfig
-from treadle.wink.scene import Scene
+from treadle.wink.context import Scene
 
 _METHODS: Final = {each.params: method for method, each in SERVER_NOTIFICATIONS.items()}
 _DEEDS: Final = frozenset(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.engine.mcp.limits import MAX_QUESTIONS
+from treadle.engine.mcp.connection.limits import MAX_QUESTIONS
 from treadle.engine.mcp.questions import CallTime
 
 

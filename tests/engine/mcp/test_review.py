@@ -11,8 +11,8 @@ from tests.harness.mcp import item_of, settled, stdio, text_of
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import params_of
 from treadle.model.base import ModelRequest
-from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel, calls
+from treadle.model.scripted.model import ScriptedModel, calls
+from treadle.model.scripted.script import Response
 
 REVIEWED = {"approvalPolicy": "on-request", "approvalsReviewer": "auto_review"}
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from treadle.engine.diffs import MAX_TOTAL_SHOWN, TurnDiff
 from treadle.engine.patch.compare import changes
 from treadle.engine.patch.effort import MAX_LINES, MAX_PATCH_BYTES
 from treadle.engine.patch.files import EditFailed
 from treadle.engine.patch.syntax import PatchError
 from treadle.engine.patch.work import Applied, Draft, apply, draft
-from treadle.support.workers import Workers
+from treadle.engine.project.diffs import MAX_TOTAL_SHOWN, TurnDiff
+from treadle.support.concurrency.workers import Workers
 
 
 async def drafted(folder: Path, *lines: str) -> Draft:

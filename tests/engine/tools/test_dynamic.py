@@ -10,7 +10,7 @@ import pytest
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client
 from treadle.model.base import ModelTool
-from treadle.model.scripted import ScriptedModel, says
+from treadle.model.scripted.model import ScriptedModel, says
 from treadle.protocol.base import JsonValue
 
 SCHEMA: JsonValue = {"type": "object", "properties": {"id": {"type": "string"}}}

@@ -15,7 +15,7 @@ from tests.harness.commands import (
 )
 from tests.harness.threads import PROLOGUE, outline
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backend import find_backend
+from treadle.sandbox.backends.selection import find_backend
 
 
 async def test_a_command_runs_once_it_is_approved(home: Path) -> None:

@@ -23,7 +23,7 @@ from tests.harness.commands import (
 )
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
-from treadle.model.script import AnyStep, calls, waits_for
+from treadle.model.scripted.script import AnyStep, calls, waits_for
 from treadle.protocol.base import JsonValue
 
 

@@ -12,7 +12,7 @@ from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
 from treadle.engine.tools.image import MAX_IMAGE_BYTES, media_type
 from treadle.model.base import ModelItem
-from treadle.model.scripted import ScriptedModel, calls, says
+from treadle.model.scripted.model import ScriptedModel, calls, says
 from treadle.protocol.base import JsonValue
 
 PNG = base64.b64decode(

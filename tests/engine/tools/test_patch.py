@@ -10,8 +10,8 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Client, outline, params_of
-from treadle.model.script import Response, calls, custom_call, says
-from treadle.model.scripted import ScriptedModel
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import Response, calls, custom_call, says
 from treadle.protocol.base import JsonValue
 
 OUTSIDE = "patch rejected: writing outside of the project; rejected by user approval settings"

@@ -15,11 +15,11 @@ from tests.harness.questions import answer, question
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client, staged
 from treadle.engine.tools.tool_search import ToolSearch
-from treadle.model.script import Response
-from treadle.model.scripted import ScriptedModel, calls, gives, says
+from treadle.model.scripted.model import ScriptedModel, calls, gives, says
+from treadle.model.scripted.script import Response
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
-from treadle.support.workers import Workers
+from treadle.support.concurrency.workers import Workers
 
 
 def tool(name: str, description: str, **properties: JsonValue) -> JsonValue:

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from tests.sandbox.commands import PYTHON, SECONDS, Done, start
 from treadle.sandbox.network.environment import environment
-from treadle.sandbox.network.gate import Gate
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
+from treadle.sandbox.network.proxy import Gate
 from treadle.sandbox.policy import Confinement
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 
 FETCH = """
 import sys, urllib.request, urllib.error

@@ -17,9 +17,9 @@ from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE
 from tests.harness.threads import spawned, staged
 from tests.server.serving import client_of, configuration, refusal, result, running, serving, told
+from treadle.config.edit import user_file
 from treadle.protocol.base import JsonValue
-from treadle.server.configuration import user_file
-from treadle.support import folder_lock
+from treadle.support.files import folder_lock
 
 TEXT = '# mine\nmodel = "a" # good\n\n[tui]\ntheme = "x"\n'
 CONFLICT = "Configuration was modified since last read. Fetch latest version and retry."

@@ -161,7 +161,7 @@ async def test_the_root_is_not_removed(
     client: Client, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours: upstream would begin."""
-    monkeypatch.setattr("treadle.server.files.shutil.rmtree", lambda _path: None)
+    monkeypatch.setattr("treadle.server.files.service.shutil.rmtree", lambda _path: None)
     message = "fs/remove cannot remove the root directory"
     assert await refused(client, "remove", path=path) == (-32600, message, "invalidRequest")
 

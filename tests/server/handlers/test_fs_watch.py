@@ -14,8 +14,8 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client
+from treadle.server.files.watch import Watcher
 from treadle.server.server import Server
-from treadle.server.watching import Watcher
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's inotify")
 

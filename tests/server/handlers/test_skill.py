@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.reference import ask_reference
 from tests.server.serving import configuration, refusal, result, serving
-from treadle.engine.skills import MAX_DEPTH
+from treadle.engine.project.skills import MAX_DEPTH
 from treadle.protocol.base import JsonValue
 
 

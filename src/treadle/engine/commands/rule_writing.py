@@ -14,8 +14,9 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.protocol.network import NetworkPolicyAmendment
-from treadle.support.files import make_folders, read_whole, replace_file, sync_folder
-from treadle.support.folder_lock import locked
+from treadle.support.files.folder_lock import locked
+from treadle.support.files.reading import read_whole
+from treadle.support.files.writing import make_folders, replace_file, sync_folder
 
 
 def append_rule(path: Path, pattern: Sequence[str]) -> None:

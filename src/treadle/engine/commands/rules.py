@@ -23,8 +23,8 @@ from treadle.engine.commands.unclear import Glob, TooComplex, Unclear, may_begin
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.shell.scripts import commands_of, program_name, script_of
-from treadle.support.descriptors import is_shortage
-from treadle.support.files import read_whole
+from treadle.support.files.descriptors import is_shortage
+from treadle.support.files.reading import read_whole
 
 __all__ = [
     "Rules",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from treadle.engine.asks import AskRefused
+from treadle.engine.events.server_requests import AskRefused
 from treadle.engine.mcp.config import ApprovalMode
 from treadle.engine.mcp.server import McpServer, Raw
 from treadle.engine.settings import Settings
@@ -171,7 +171,7 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
 
 async def _review(thread: Thread, use: ToolUse) -> None:
     """Let a model decide in the user's stead."""
-    from treadle.engine.guardian import review_action
+    from treadle.engine.approvals.guardian import review_action
 
     title = use.tool.get("title")
     action = McpToolCallGuardianApprovalReviewAction(

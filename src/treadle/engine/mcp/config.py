@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from treadle.engine.mcp.patience import Patience
+from treadle.engine.mcp.startup import Patience
 from treadle.engine.settings import Settings
 from treadle.protocol.base import JsonValue, UInt16
 

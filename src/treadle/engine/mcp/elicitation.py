@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.asks import AskRefused
+from treadle.engine.events.server_requests import AskRefused
 from treadle.engine.mcp.server import Raw
 from treadle.protocol.elicitation import (
     FormMcpServerElicitationRequestParams,

@@ -28,12 +28,12 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from treadle.engine.mcp.config import McpConfig, ServerConfig
-from treadle.engine.mcp.requests import learns, words_of
+from treadle.engine.mcp.connection.requests import learns, words_of
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import Login, TokenFile
 from treadle.protocol.base import JsonValue
 from treadle.support.listeners import OWN_LISTENERS
-from treadle.support.secrets import Secrets
+from treadle.support.text.secrets import Secrets
 
 CLIENT_NAME: Final = "Treadle"
 CALLBACK_PATH: Final = "/callback"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from treadle.engine.mcp.limits import MAX_QUESTIONS
+from treadle.engine.mcp.connection.limits import MAX_QUESTIONS
 
 
 class CallTime:

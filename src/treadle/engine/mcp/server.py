@@ -19,10 +19,10 @@ from treadle.protocol.mcp import (
     McpServerStartupFailureReason,
     McpServerStartupState,
 )
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 
 if TYPE_CHECKING:
-    from treadle.engine.mcp.session import Session
+    from treadle.engine.mcp.connection.session import Session
     from treadle.engine.mcp.tokens import TokenFile
 
 CLOSE_SECONDS: Final = 8.0
@@ -212,7 +212,7 @@ class McpServer:
         except ImportError as error:
             self._fail(f"MCP startup failed: {error}; to add it: pip install 'treadle[mcp]'")
             return
-        from treadle.engine.mcp.session import Session
+        from treadle.engine.mcp.connection.session import Session
 
         session = self._session = Session(self.name, self.config, self._setting)
         life = self._lives.spawn(
@@ -291,4 +291,4 @@ async def list_all(ask: Ask, method: str, key: str) -> list[Raw]:
 
 def _load() -> None:
     """Import the SDK."""
-    import treadle.engine.mcp.session  # noqa: F401 - imported for its effect
+    import treadle.engine.mcp.connection.session  # noqa: F401 - imported for its effect

@@ -11,18 +11,18 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from treadle.engine.input import message
+from treadle.engine.conversation.input import message
 from treadle.engine.mcp.config import McpConfig, McpSource
 from treadle.engine.mcp.elicitation import DECLINED, elicit
 from treadle.engine.mcp.names import is_of, model_names
-from treadle.engine.mcp.patience import Patience
 from treadle.engine.mcp.server import Change, McpError, McpServer, Raw, Setting
+from treadle.engine.mcp.startup import Patience
 from treadle.engine.mcp.tokens import TokenFile
 from treadle.engine.tools.output import truncate
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpServerStatusUpdatedNotification
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread

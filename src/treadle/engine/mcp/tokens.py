@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from treadle.protocol.base import JsonValue
-from treadle.support.files import read_regular, replace_file
+from treadle.support.files.reading import read_regular
+from treadle.support.files.writing import replace_file
 
 FILE: Final = "mcp_logins.json"
 # A token that ends this soon might not live to see the answer.

@@ -20,7 +20,7 @@ from typing import Final, Self
 from treadle.engine.patch.effort import MAX_BYTES, Effort
 from treadle.engine.patch.plan import Edit, Target
 from treadle.engine.patch.syntax import PatchError
-from treadle.support.files import NotRegularFile, open_regular, read_up_to
+from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
 from treadle.support.ids import uuid7
 
 MAX_FOLDERS: Final = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from treadle.support.key_locks import KeyLocks
-from treadle.support.workers import Workers
+from treadle.support.concurrency.key_locks import KeyLocks
+from treadle.support.concurrency.workers import Workers
 
 MAX_PATCHES: Final = 8
 """How many patches are worked on at once; each holds its files in memory."""

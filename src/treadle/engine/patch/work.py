@@ -9,20 +9,20 @@ from typing import Final
 
 import msgspec
 
-from treadle.engine.diffs import MAX_SHOWN, MAX_TOTAL_SHOWN, TurnDiff
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.effort import MAX_LINES, MAX_OPERATIONS, MAX_PATCH_BYTES, Effort
 from treadle.engine.patch.files import EditFailed, Stale, carry_out, read_file, touched
 from treadle.engine.patch.plan import Edit, plan, targets
 from treadle.engine.patch.syntax import Operation, PatchError, parse
 from treadle.engine.patch.text import BadText, decode
+from treadle.engine.project.diffs import MAX_SHOWN, MAX_TOTAL_SHOWN, TurnDiff
 from treadle.protocol.item import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
     FileUpdateChange,
     UpdatePatchChangeKind,
 )
-from treadle.support.workers import Workers
+from treadle.support.concurrency.workers import Workers
 
 _CONTEXT: Final = 1
 # How often a patch is planned while another program changes the same files.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
 
-from treadle.engine.agent_birth import depth_of
-from treadle.engine.agent_roles import ROLES
-from treadle.engine.agent_states import NOT_FOUND, PENDING, word_for
-from treadle.engine.agents import AgentRefused, Agents, Child
+from treadle.engine.agents.agents import AgentRefused, Agents, Child
+from treadle.engine.agents.roles import ROLES
+from treadle.engine.agents.setup import depth_of
+from treadle.engine.agents.states import NOT_FOUND, PENDING, word_for
+from treadle.engine.conversation.input import FileUserInput, InputFiles, read_files
 from treadle.engine.errors import EngineError, InvalidInput
-from treadle.engine.input import FileUserInput, InputFiles, read_files
 from treadle.engine.tools.agent_calls import (
     WAIT,
     CloseArguments,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.asks import AskRefused
+from treadle.engine.events.server_requests import AskRefused
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.asks import AskRefused
 from treadle.engine.errors import InvalidInput
+from treadle.engine.events.server_requests import AskRefused
 from treadle.engine.tools.image import IMAGE_OMITTED, IMAGE_UNREADABLE, is_image_url
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens, truncate
 from treadle.engine.tools.registry import Output, ToolCall, decode_arguments

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from treadle.engine.permits import CommandRequest, Declined
-from treadle.engine.terminal_attempt import Attempt, NotRun
-from treadle.engine.terminal_input import InputRequest, approve_input
-from treadle.engine.terminal_run import Run
-from treadle.engine.terminal_shell import shell_argv
-from treadle.engine.terminals import wait
+from treadle.engine.approvals.permission import CommandRequest, Declined
+from treadle.engine.terminals.attempt import Attempt, NotRun
+from treadle.engine.terminals.input import InputRequest, approve_input
+from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.shell import shell_argv
+from treadle.engine.terminals.terminals import wait
+from treadle.engine.tools.options import Wishes, wishes_schema
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens
 from treadle.engine.tools.registry import (
     Output,
@@ -28,7 +29,6 @@ from treadle.engine.tools.registry import (
     function_tool,
     read_arguments,
 )
-from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue

@@ -14,8 +14,8 @@ from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ImageViewThreadItem
 from treadle.sandbox.paths import real
-from treadle.support.encoding import decode_base64_strictly, encode_base64
-from treadle.support.files import NotRegularFile, open_regular, read_up_to
+from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
+from treadle.support.text.base64_chunks import decode_base64_strictly, encode_base64
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread

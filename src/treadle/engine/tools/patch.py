@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.approvals import BY_USER
+from treadle.engine.approvals.approvals import BY_USER
+from treadle.engine.approvals.permission import Declined, Failed
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.patch.plan import Edit
 from treadle.engine.patch.syntax import PatchError
 from treadle.engine.patch.work import Applied, Draft, apply, draft
-from treadle.engine.permits import Declined, Failed
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of

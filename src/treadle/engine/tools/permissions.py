@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.asks import AskRefused
-from treadle.engine.judgement import granular
-from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
-from treadle.engine.tools.wishes import (
+from treadle.engine.approvals.judgement import granular
+from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.tools.options import (
     NetworkWish,
     Permissions,
     absolute,
@@ -18,6 +17,7 @@ from treadle.engine.tools.wishes import (
     parts_of,
     permissions_schema,
 )
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
@@ -160,7 +160,7 @@ class RequestPermissions:
         self, call: ToolCall, turn: Turn, wanted: RequestPermissionProfile, reason: str | None
     ) -> PermissionsRequestApprovalResponse:
         """Let a model decide in the user's stead: all of it for the turn, or nothing."""
-        from treadle.engine.guardian import review_action
+        from treadle.engine.approvals.guardian import review_action
 
         action = RequestPermissionsGuardianApprovalReviewAction(wanted, reason)
         review = await review_action(self._thread, turn, action, call.id, reason)

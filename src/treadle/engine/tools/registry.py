@@ -17,9 +17,9 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.turn import Turn
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
-from treadle.support.descriptors import is_shortage
-from treadle.support.gate import Gate
-from treadle.support.json_text import MAX_NESTING, is_nested_deeper
+from treadle.support.concurrency.shared_lock import Gate
+from treadle.support.files.descriptors import is_shortage
+from treadle.support.text.json_text import MAX_NESTING, is_nested_deeper
 
 logger = logging.getLogger(__name__)
 

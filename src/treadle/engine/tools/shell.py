@@ -6,15 +6,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from treadle.engine.terminal_attempt import Attempt, NotRun
-from treadle.engine.terminal_run import Run
-from treadle.engine.terminal_shell import shell_argv
+from treadle.engine.terminals.attempt import Attempt, NotRun
+from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.shell import shell_argv
 from treadle.engine.tools.exec import (
     ExecCommand,
     WriteStdin,
     hand_over_patch,
     require_short,
 )
+from treadle.engine.tools.options import Wishes, wishes_schema
 from treadle.engine.tools.output import truncate
 from treadle.engine.tools.registry import (
     Output,
@@ -23,7 +24,6 @@ from treadle.engine.tools.registry import (
     function_tool,
     read_arguments,
 )
-from treadle.engine.tools.wishes import Wishes, wishes_schema
 from treadle.model.base import ModelTool
 from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.protocol.base import JsonValue

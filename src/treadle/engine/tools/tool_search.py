@@ -27,7 +27,7 @@ from treadle.engine.tools.registry import (
 from treadle.model.base import ModelItem, ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
-from treadle.support.workers import Workers
+from treadle.support.concurrency.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.engine.thread import Thread

@@ -1,6 +1,6 @@
 """The JSON-RPC envelopes as structs, so that they are exported by the same rules as the rest.
 
-The wire itself is read by `treadle.rpc`; nothing decodes into these.
+The wire itself is read by `treadle.jsonrpc`; nothing decodes into these.
 """
 
 from __future__ import annotations

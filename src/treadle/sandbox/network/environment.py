@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.sandbox.network.gate import PORT
 from treadle.sandbox.network.policy import NetworkPolicy
+from treadle.sandbox.network.proxy import PORT
 
 _OWN: Final = "localhost,127.0.0.1,::1"
 

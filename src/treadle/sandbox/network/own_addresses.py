@@ -68,7 +68,7 @@ def _open_netlink() -> socket.socket:
     try:
         return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)
     except OSError as error:
-        from treadle.support.descriptors import is_shortage
+        from treadle.support.files.descriptors import is_shortage
 
         if is_shortage(error):
             raise

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from treadle.sandbox.network.hosts import Address, literal
 from treadle.sandbox.network.policy import Destination
-from treadle.support.workers import Workers
+from treadle.support.concurrency.workers import Workers
 
 CHUNK: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0

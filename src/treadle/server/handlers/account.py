@@ -8,6 +8,7 @@ from uuid import UUID
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InternalError, InvalidRequest
 from treadle.protocol import account_usage
 from treadle.protocol.account import (
     AccountLoginCompletedNotification,
@@ -42,7 +43,6 @@ from treadle.protocol.requirements import (
     BedrockCheckGovCloudRequirementsParams,
     BedrockCheckGovCloudRequirementsResponse,
 )
-from treadle.rpc.errors import InternalError, InvalidRequest
 from treadle.server.session import ClientSession
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.output_deltas import omission
-from treadle.engine.terminal_shell import allowed
+from treadle.engine.terminals.output_deltas import omission
+from treadle.engine.terminals.shell import allowed
 from treadle.engine.tools.output import decode
+from treadle.jsonrpc.errors import InternalError, InvalidOptions, InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     COMMAND_EXEC,
@@ -41,18 +42,17 @@ from treadle.protocol.command import (
 from treadle.protocol.notifications import COMMAND_EXEC_OUTPUT_DELTA
 from treadle.protocol.policy import SandboxMode, SandboxPolicy
 from treadle.protocol.settings import ThreadSettingsUpdateParams
-from treadle.rpc.errors import InternalError, InvalidOptions, InvalidRequest
-from treadle.sandbox.backend import SandboxUnavailable
+from treadle.sandbox.backends.selection import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
 from treadle.server.query_limits import MAX_WORDS, check_count
 from treadle.server.session import ClientSession
-from treadle.server.settings import check_turn, working_folder
+from treadle.server.thread_settings import check_turn, working_folder
 
 if TYPE_CHECKING:
-    from treadle.sandbox.network.gate import Gate
+    from treadle.config.effective import EffectiveConfig
     from treadle.sandbox.network.policy import NetworkPolicy
+    from treadle.sandbox.network.proxy import Gate
     from treadle.sandbox.process import Process
-    from treadle.server.configuration.effective import EffectiveConfig
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -328,7 +328,7 @@ def _surroundings(
 
 
 def _gate(session: ClientSession, network: NetworkPolicy, cwd: str) -> tuple[Gate, dict[str, str]]:
-    from treadle.engine.network import closed_gate
+    from treadle.engine.approvals.network import closed_gate
     from treadle.sandbox.network.environment import environment
 
     threads = session.server.threads

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from treadle.config.configuration import Configuration
+from treadle.config.effective import EffectiveConfig
+from treadle.config.file import ConfigError
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InternalError
 from treadle.protocol.base import NoParams
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -33,12 +37,8 @@ from treadle.protocol.permission import (
     PermissionProfileSummary,
 )
 from treadle.protocol.requirements import ConfigRequirementsReadResponse
-from treadle.rpc.errors import InternalError
-from treadle.server.config_file import ConfigError
-from treadle.server.configuration.configuration import Configuration
-from treadle.server.configuration.effective import EffectiveConfig
 from treadle.server.folders import check_folder, check_folders
-from treadle.server.offset_page import page
+from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -61,7 +61,7 @@ def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> Config
         effective = ctx.session.server.configuration.effective(params.cwd)
     except ConfigError as error:
         raise _invalid(error) from error
-    from treadle.server.configuration.describe import describe
+    from treadle.config.describe import describe
 
     return describe(effective, with_layers=params.include_layers)
 

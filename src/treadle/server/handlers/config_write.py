@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from treadle.config.edit.restyle import Unfaithful
+from treadle.config.edit.writer import WriteRefused, write_config
+from treadle.config.file import ConfigError
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InternalError, InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     CONFIG_BATCH_WRITE,
@@ -20,10 +24,6 @@ from treadle.protocol.config import (
     ConfigValueWriteParams,
     ConfigWriteResponse,
 )
-from treadle.rpc.errors import InternalError, InvalidRequest
-from treadle.server.config_file import ConfigError
-from treadle.server.configuration.restyle import Unfaithful
-from treadle.server.configuration.writing import WriteRefused, write_config
 from treadle.server.session import ClientSession
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from msgspec import Raw
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InternalError, InvalidParams, InvalidRequest
+from treadle.jsonrpc.framing import MAX_MESSAGE_BYTES
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     FS_COPY,
@@ -49,14 +51,12 @@ from treadle.protocol.fs import (
     FsWriteFileResponse,
 )
 from treadle.protocol.notifications import FS_CHANGED
-from treadle.rpc.errors import InternalError, InvalidParams, InvalidRequest
-from treadle.rpc.framing import MAX_MESSAGE_BYTES
-from treadle.server import files
-from treadle.server.base64_text import BadBase64, decode_base64
+from treadle.server.files import service as files
+from treadle.server.files.base64_text import BadBase64, decode_base64
+from treadle.server.files.watch import Watch, follow
 from treadle.server.session import ClientSession
-from treadle.server.watching import Watch, follow
-from treadle.support.encoding import encode_base64
 from treadle.support.ids import uuid7
+from treadle.support.text.base64_chunks import encode_base64
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

@@ -6,6 +6,7 @@ from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import ThreadNotLoaded
 from treadle.engine.thread import Thread
+from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_GOAL_CLEAR,
@@ -20,7 +21,6 @@ from treadle.protocol.goal import (
     ThreadGoalSetParams,
     ThreadGoalSetResponse,
 )
-from treadle.rpc.errors import InvalidRequest
 from treadle.server.session import ClientSession
 from treadle.store.journal import ThreadNotFound
 

@@ -40,14 +40,14 @@ from treadle.protocol.input import TextUserInput
 from treadle.protocol.item import AgentMessageThreadItem, ThreadItem, UserMessageThreadItem
 from treadle.protocol.turn import Turn, TurnItemsView, TurnsPage
 from treadle.server.errors import unknown_thread
-from treadle.server.keyset import cursor_at, page_of
-from treadle.server.offset_page import page_of_many
+from treadle.server.paging.keyset import cursor_at, page_of
+from treadle.server.paging.offset import page_of_many
 from treadle.server.query_limits import check_alternatives, check_term
 from treadle.server.session import ClientSession
-from treadle.store.folding import places_of
+from treadle.store.index.case_folding import places_of
 from treadle.store.journal import BadCursor, ThreadNotFound
-from treadle.store.thread import ItemTimes, StoredThread, ThreadQuery
-from treadle.support.threads import give_way
+from treadle.store.stored_thread import ItemTimes, StoredThread, ThreadQuery
+from treadle.support.concurrency.threads import give_way
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.initialize import InitializeParams, InitializeResponse
-from treadle.rpc.errors import InvalidRequest
 from treadle.server.handshake import describe, is_header_value
 from treadle.server.session import ClientSession
 

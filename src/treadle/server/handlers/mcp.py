@@ -15,6 +15,7 @@ from treadle.engine.mcp.server import McpError, McpServer
 from treadle.engine.mcp.servers import McpServers, visiting
 from treadle.engine.mcp.status import status_of
 from treadle.engine.mcp.tokens import TokenFile
+from treadle.jsonrpc.errors import InternalError, InvalidRequest, RpcError
 from treadle.protocol import notifications as n
 from treadle.protocol.base import NoParams
 from treadle.protocol.client_requests import (
@@ -44,8 +45,7 @@ from treadle.protocol.mcp import (
     McpServerToolCallParams,
     McpServerToolCallResponse,
 )
-from treadle.rpc.errors import InternalError, InvalidRequest, RpcError
-from treadle.server.offset_page import page
+from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 from treadle.support.ids import uuid7
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from treadle.config.effective import EffectiveConfig
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.model.base import ModelError
@@ -14,8 +15,7 @@ from treadle.model.catalog import list_models
 from treadle.model.provider import build_model, nobody
 from treadle.protocol.client_requests import CLIENT_REQUESTS, MODEL_LIST
 from treadle.protocol.model import ModelListParams, ModelListResponse
-from treadle.server.configuration.effective import EffectiveConfig
-from treadle.server.offset_page import page
+from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 
 if TYPE_CHECKING:

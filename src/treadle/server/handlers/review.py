@@ -8,12 +8,12 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.confined_git import ConfinedGit
+from treadle.engine.approvals.guardian import overrule
+from treadle.engine.events.intake import thread_stored
 from treadle.engine.forking import fork
-from treadle.engine.guardian import overrule
-from treadle.engine.intake import thread_stored
-from treadle.engine.review import begin_review
-from treadle.engine.review_target import resolve
+from treadle.engine.project.confined_git import ConfinedGit
+from treadle.engine.review.review import begin_review
+from treadle.engine.review.target import resolve
 from treadle.engine.thread import Thread
 from treadle.protocol.approval import (
     ThreadApproveGuardianDeniedActionParams,
@@ -27,7 +27,7 @@ from treadle.protocol.client_requests import (
 from treadle.protocol.review import ReviewStartParams, ReviewStartResponse
 from treadle.server.handlers.thread import introduce
 from treadle.server.session import ClientSession
-from treadle.store.thread import ThreadMeta
+from treadle.store.stored_thread import ThreadMeta
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

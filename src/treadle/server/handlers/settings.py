@@ -7,7 +7,7 @@ from functools import partial
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
-from treadle.engine.intake import keep_settings
+from treadle.engine.events.intake import keep_settings
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_REVERT,
@@ -24,7 +24,7 @@ from treadle.protocol.thread_manage import (
 from treadle.protocol.turn import TurnStartParams
 from treadle.server.handlers.history import backwards_cursors
 from treadle.server.session import ClientSession
-from treadle.server.settings import check_turn, turn_profile
+from treadle.server.thread_settings import check_turn, turn_profile
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

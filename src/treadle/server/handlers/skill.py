@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from treadle.config.configuration import Configuration
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
+from treadle.jsonrpc.errors import InvalidOptions
 from treadle.protocol.client_requests import CLIENT_REQUESTS, SKILLS_CONFIG_WRITE, SKILLS_LIST
 from treadle.protocol.skill import (
     SkillsConfigWriteParams,
@@ -16,12 +18,10 @@ from treadle.protocol.skill import (
     SkillsListParams,
     SkillsListResponse,
 )
-from treadle.rpc.errors import InvalidOptions
-from treadle.server.configuration.configuration import Configuration
 from treadle.server.folders import check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
-from treadle.server.skills import configured_roots, configured_skills, switch_skill
+from treadle.server.sources.skills import configured_roots, configured_skills, switch_skill
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.jsonrpc.errors import InvalidOptions
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_BACKGROUND_TERMINALS_CLEAN,
@@ -21,8 +22,7 @@ from treadle.protocol.command import (
     ThreadShellCommandParams,
     ThreadShellCommandResponse,
 )
-from treadle.rpc.errors import InvalidOptions
-from treadle.server.offset_page import page
+from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -33,7 +33,7 @@ def thread_shell_command(
     ctx: Context[ClientSession], params: ThreadShellCommandParams
 ) -> ThreadShellCommandResponse:
     """Run a command of the user's own."""
-    from treadle.engine.shell_command import begin
+    from treadle.engine.terminals.user_command import begin
 
     thread = ctx.session.server.threads.get(params.thread_id)
     if params.timeout_ms is not None and params.timeout_ms < 0:

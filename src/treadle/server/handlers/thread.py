@@ -10,12 +10,13 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.events.intake import thread_stored
 from treadle.engine.forking import fork, start_from
-from treadle.engine.git import read_git_info
-from treadle.engine.intake import thread_stored
+from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import Settings
 from treadle.engine.thread import Thread
 from treadle.engine.tools.dynamic import check_tools, give_tools
+from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -35,13 +36,12 @@ from treadle.protocol.thread import (
     ThreadStartResponse,
 )
 from treadle.protocol.turn import Turn
-from treadle.rpc.errors import InvalidRequest
 from treadle.server.handlers.config import tell_warnings
 from treadle.server.handlers.history import backwards_cursors, turns_page
 from treadle.server.handshake import PROTOCOL_VERSION, describe
 from treadle.server.session import ClientSession
-from treadle.server.settings import start_settings, stored_settings
-from treadle.store.thread import StoredThread, ThreadMeta
+from treadle.server.thread_settings import start_settings, stored_settings
+from treadle.store.stored_thread import StoredThread, ThreadMeta
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

@@ -10,7 +10,8 @@ from msgspec import UNSET
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
-from treadle.engine.output_file import remove_outputs
+from treadle.engine.terminals.output_file import remove_outputs
+from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
 from treadle.protocol.base import GitInfo
 from treadle.protocol.client_requests import (
@@ -55,14 +56,13 @@ from treadle.protocol.thread_manage import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
-from treadle.rpc.errors import InvalidRequest
 from treadle.server.errors import unknown_thread
-from treadle.server.keyset import page_of
+from treadle.server.paging.keyset import page_of
 from treadle.server.query_limits import MAX_ITEMS, check_alternatives, check_count, check_term
 from treadle.server.session import ClientSession
 from treadle.store.journal import ThreadNotFound
 from treadle.store.records import MetadataChanged
-from treadle.store.thread import ThreadQuery
+from treadle.store.stored_thread import ThreadQuery
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

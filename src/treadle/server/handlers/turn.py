@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.input import read_files
-from treadle.engine.intake import input_stored
+from treadle.engine.conversation.input import read_files
+from treadle.engine.events.intake import input_stored
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     TURN_INTERRUPT,
@@ -25,7 +25,7 @@ from treadle.protocol.turn import (
 )
 from treadle.server.query_limits import MAX_PARTS, check_count
 from treadle.server.session import ClientSession
-from treadle.server.settings import check_turn, turn_profile
+from treadle.server.thread_settings import check_turn, turn_profile
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from treadle.rpc.http import answer_control_request, answer_request
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 from treadle.testing.fake.wires import SocketWire, Wire
 from treadle.transport.base import Transport
-from treadle.transport.upgrade import Upgrades, serve_upgrades
+from treadle.transport.websocket.handshake import Upgrades, serve_upgrades
+from treadle.transport.websocket.http import answer_control_request, answer_request
 
 
 @asynccontextmanager

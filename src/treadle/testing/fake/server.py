@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
+from treadle.jsonrpc.framing import Frame
 from treadle.protocol.base import JsonValue
-from treadle.rpc.framing import Frame
-from treadle.support.tasks import Nursery
+from treadle.support.concurrency.tasks import Nursery
 from treadle.testing.fake import relay
 from treadle.testing.fake.connection import FakeConnection
 from treadle.testing.fake.listeners import listening

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from treadle.rpc.framing import Frame, LineSplitter
-from treadle.rpc.websocket import Encoder
+from treadle.jsonrpc.framing import Frame, LineSplitter
 from treadle.transport.base import Transport, TransportError
+from treadle.transport.websocket.frames import Encoder
 
 _READ_BYTES: Final = 256 * 1024
 _MISSING: Final = b" " * 64

@@ -1,0 +1,1 @@
+"""`treadle exec`: runs one task and prints its events."""

@@ -1,0 +1,1 @@
+"""Differences between servers and releases, handled before messages are routed."""

@@ -1,0 +1,1 @@
+"""How the client works: connection, routing, server requests, reconnection."""

@@ -1,0 +1,268 @@
+"""The line to one server: the handshake, requests that end in time, and coming back when it broke.
+
+A task of its own owns the conversation, so that a server that dies never cancels its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+from treadle.client._compat.lenient import decode
+from treadle.client._compat.surrogates import mended
+from treadle.client._runtime.reconnect import Asker, Backoff
+from treadle.client.connectors import Connector
+from treadle.client.errors import (
+    OVERLOADED,
+    ClientError,
+    Disconnected,
+    RequestRefused,
+    RequestTimeout,
+    ServerExited,
+    ServerUnavailable,
+)
+from treadle.connection.connection import Connection, ConnectionLost
+from treadle.connection.router import Router
+from treadle.jsonrpc.envelope import Notice
+from treadle.jsonrpc.errors import RpcError
+from treadle.protocol.base import NoParams
+from treadle.protocol.client_requests import INITIALIZE
+from treadle.protocol.initialize import InitializeParams, InitializeResponse
+from treadle.protocol.method import Notification, Request
+from treadle.support.concurrency.alarms import Alarms
+from treadle.support.concurrency.tasks import Nursery
+from treadle.transport.base import Transport
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+INITIALIZED: Final = Notification("initialized", NoParams)
+_BUSY: Final = Backoff(attempts=6, first_s=0.1, longest_s=2.0)
+_REPEATABLE: Final = ("/read", "/list", "/search", "/readFile", "/readDirectory", "/getMetadata")
+
+logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Child(Protocol):
+    """The part of a transport that only a server in a process of its own has."""
+
+    exit_code: int | None
+    stderr_tail: str
+
+
+class _Link:
+    """One connection and the task that runs it."""
+
+    def __init__(self, transport: Transport, connection: Connection[None], tasks: Nursery) -> None:
+        self.transport = transport
+        self.connection = connection
+        self.task = tasks.spawn(connection.run(), "connection")
+
+    def failure(self) -> Disconnected:
+        """Why there is nobody at the other end any more."""
+        transport = self.transport
+        if isinstance(transport, Child):
+            return ServerExited(transport.exit_code, transport.stderr_tail)
+        return Disconnected(f"{transport.peer} hung up")
+
+
+class Line:
+    """Talks to a server for as long as the client lives, over one connection after another."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        router: Router[None],
+        tasks: Nursery,
+        alarms: Alarms,
+        *,
+        on_notice: Callable[[Notice], None],
+        on_return: Callable[[Asker], Awaitable[None]],
+        on_end: Callable[[Disconnected], None],
+        hello: InitializeParams,
+        backoff: Backoff | None,
+        timeout: float | None,
+    ) -> None:
+        self._connector = connector
+        self._router = router
+        self._tasks = tasks
+        self._alarms = alarms
+        self._on_notice = on_notice
+        self._on_return = on_return
+        self._on_end = on_end
+        self._hello = hello
+        self._backoff = backoff
+        self._timeout = timeout
+        self._link: _Link | None = None
+        self._is_closing = False
+        self._end: Disconnected | None = None
+        self._is_up = asyncio.Event()
+
+    @property
+    def can_return(self) -> bool:
+        """Whether a broken line is mended."""
+        return self._backoff is not None
+
+    async def open(self) -> InitializeResponse:
+        """Connect and shake hands.
+
+        Raises:
+            ServerUnavailable: there is nobody to talk to.
+            Disconnected: the server hung up at once.
+        """
+        link, answer = await self._shake_hands()
+        self._use(link)
+        self._tasks.spawn(self._live(link), "line")
+        return answer
+
+    def _use(self, link: _Link) -> None:
+        self._link = link
+        self._is_up.set()
+        # At once, so that nobody takes the dead line for the living one.
+        link.task.add_done_callback(self._on_lost)
+
+    def _on_lost(self, _task: asyncio.Task[None]) -> None:
+        if self._end is None:
+            self._is_up.clear()
+
+    async def close(self) -> None:
+        """Hang up; every open request fails."""
+        self._is_closing = True
+        if self._link is not None:
+            self._link.connection.finish()
+            await asyncio.wait({self._link.task})
+        self._finish(Disconnected("the client is closed"))
+
+    async def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
+        """Ask, and wait for the answer; an overloaded server is asked again.
+
+        `timeout` is the client's own by default; `inf` waits for ever.
+
+        Raises:
+            RequestRefused: the server answered with an error.
+            RequestTimeout: it did not answer in time.
+            Disconnected: it is gone.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            with self._alarms.limit(None if seconds == inf else seconds):
+                return await self._persist(method, params)
+        except TimeoutError:
+            raise RequestTimeout(method.method, seconds or 0) from None
+
+    async def _persist(self, method: Request[P, R], params: P) -> R:
+        delays = _BUSY.delays()
+        while True:
+            link = self._link if self._is_up.is_set() else None
+            if link is None:
+                link = await self._living()
+            try:
+                return await _ask(link.connection, method, params)
+            except RequestRefused as refused:
+                delay = next(delays, None) if refused.code == OVERLOADED else None
+                if delay is None:
+                    raise
+                await asyncio.sleep(delay)
+            except ConnectionLost:
+                await asyncio.wait({link.task})
+                if not self.can_return or not method.method.endswith(_REPEATABLE):
+                    raise link.failure() from None
+
+    async def _living(self) -> _Link:
+        """The line as it is, or as soon as it is mended."""
+        if self._link is not None and not self._is_up.is_set():
+            await self._is_up.wait()
+        if self._link is None:
+            raise _copy(self._end or Disconnected("the client is not connected"))
+        return self._link
+
+    async def _live(self, link: _Link) -> None:
+        """Stay with the conversation until the client or the last try to mend it ends."""
+        try:
+            while True:
+                await asyncio.wait({link.task})
+                if self._is_closing:
+                    return
+                logger.info("line broke", extra={"reason": str(link.failure())})
+                if self._backoff is None or (returned := await self._return(self._backoff)) is None:
+                    return
+                link = returned
+                self._use(link)
+        finally:
+            # However this ends, nobody is left waiting.
+            if not self._is_closing:
+                self._finish(link.failure())
+
+    async def _return(self, backoff: Backoff) -> _Link | None:
+        for delay in backoff.delays():
+            await asyncio.sleep(delay)
+            try:
+                link, _answer = await self._shake_hands()
+            except ServerUnavailable as unavailable:
+                if unavailable.is_final:
+                    return None
+                continue
+            except ClientError:
+                continue
+            try:
+                await self._on_return(partial(self._ask_on, link.connection))
+            except (ConnectionLost, TimeoutError):
+                await self._drop(link)
+                continue
+            return link
+        return None
+
+    async def _ask_on(self, connection: Connection[None], method: Request[P, R], params: P) -> R:
+        async with asyncio.timeout(self._timeout):
+            return await _ask(connection, method, params)
+
+    async def _shake_hands(self) -> tuple[_Link, InitializeResponse]:
+        transport = await self._connector.connect(self._tasks)
+        line = mended(transport)
+        connection = Connection(line, self._router, None, on_notice=self._on_notice)
+        link = _Link(transport, connection, self._tasks)
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await _ask(connection, INITIALIZE, self._hello)
+                await connection.notify(INITIALIZED, NoParams())
+        except ConnectionLost:
+            await asyncio.wait({link.task})
+            raise link.failure() from None
+        except TimeoutError:
+            await self._drop(link)
+            raise RequestTimeout("initialize", self._timeout or 0) from None
+        except BaseException:
+            await self._drop(link)
+            raise
+        return link, answer
+
+    async def _drop(self, link: _Link) -> None:
+        link.connection.finish()
+        await asyncio.wait({link.task})
+
+    def _finish(self, failure: Disconnected) -> None:
+        if self._end is None:
+            self._end = failure
+            self._is_up.set()
+            self._link = None
+            self._on_end(failure)
+
+
+async def _ask(connection: Connection[None], method: Request[P, R], params: P) -> R:
+    try:
+        raw = await connection.request_raw(method.method, params)
+    except RpcError as error:
+        raise RequestRefused.of(method.method, error) from None
+    return decode(method.result_decoder, method.result, raw)
+
+
+def _copy(failure: Disconnected) -> Disconnected:
+    """A new error for each waiter: one shared by all would gather all their tracebacks."""
+    if isinstance(failure, ServerExited):
+        return ServerExited(failure.exit_code, failure.stderr)
+    return Disconnected(str(failure))

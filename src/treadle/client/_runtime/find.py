@@ -1,0 +1,59 @@
+"""Finding a program that speaks the protocol."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from treadle.client.errors import ServerUnavailable
+from treadle.support.files.programs import find_on_path
+
+VARIABLE: Final = "TREADLE_APP_SERVER"
+"""Names the program that is started when none is given."""
+
+
+def find_command(
+    name: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    workspace: str | None = None,
+) -> list[str]:
+    """The command that starts a server: `treadle`, `codex`, or the program at a path.
+
+    Without a name it is the one that `TREADLE_APP_SERVER` names, else this package's own. A
+    program in the workspace is taken only if there is no other of its name.
+
+    Raises:
+        ServerUnavailable: there is no such program.
+    """
+    name = name or environ.get(VARIABLE) or "treadle"
+    program = _find(name, environ.get("PATH"), workspace)
+    if program is not None:
+        return [program, "app-server"]
+    if name == "treadle":
+        # Without -P, a module of that name in the folder where the server starts would be run.
+        return [sys.executable, "-P", "-m", "treadle", "app-server"]
+    raise ServerUnavailable(f"there is no program {name!r} on PATH")
+
+
+def _find(name: str, path: str | None, workspace: str | None) -> str | None:
+    if os.sep in name:
+        return name
+    beside = Path(sys.executable).with_name(name)
+    if name == "treadle" and os.access(beside, os.X_OK):
+        return str(beside)
+    found = find_on_path(name, path, workspace=workspace)
+    return found or (_bundled_codex() if name == "codex" else None)
+
+
+def _bundled_codex() -> str | None:
+    """The binary that the package of the official SDK brings along."""
+    if find_spec("codex_cli_bin") is None:
+        return None
+    from codex_cli_bin import bundled_codex_path
+
+    return str(bundled_codex_path())

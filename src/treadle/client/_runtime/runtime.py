@@ -1,0 +1,268 @@
+"""What a client is made of, for its threads, turns and commands to share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Final, TypeAlias, TypeVar
+
+from treadle.client._runtime.connection import Line
+from treadle.client._runtime.notifications import Hub
+from treadle.client._runtime.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
+from treadle.client._runtime.server_requests import Asks
+from treadle.client._runtime.turn_state import TurnState
+from treadle.client.approvals import ApprovalPolicy
+from treadle.client.connectors import Connector
+from treadle.client.errors import ClientError, Disconnected, TurnTimeout
+from treadle.client.tools import Toolbox
+from treadle.client.turn import Watch, interrupt
+from treadle.protocol.client_requests import THREAD_READ
+from treadle.protocol.initialize import InitializeParams, InitializeResponse
+from treadle.protocol.method import Request
+from treadle.protocol.thread_manage import ThreadReadParams
+from treadle.protocol.turn import Turn
+from treadle.support.concurrency.alarms import Alarm, Alarms
+from treadle.support.concurrency.tasks import Nursery
+from treadle.support.ids import uuid7
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+Ask: TypeAlias = Callable[[], Awaitable[tuple[str, Turn]]]
+"""Makes the request that opens a turn; gives the thread that it runs in, and the turn."""
+
+_FAREWELL_SECONDS: Final = 2.0
+_LOOKS: Final = Backoff(attempts=6, first_s=0.05, longest_s=0.8)
+
+logger = logging.getLogger(__name__)
+
+
+class _Start:
+    """A turn that is being opened, for one who waits for its start, or watches it to its end."""
+
+    __slots__ = ("ask", "late", "outcome", "state", "watch")
+
+    def __init__(self, ask: Ask, watch: Callable[[TurnState], object] | None) -> None:
+        self.ask = ask
+        self.watch = watch
+        self.late: Alarm | None = None
+        self.state: TurnState | None = None
+        self.outcome: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
+
+    def go_on(self, state: TurnState) -> None:
+        """The turn is open."""
+        self.state = state
+        if self.late is not None:
+            state.at_end(self.late.cancel)
+        if self.watch is None:
+            self.outcome.set_result(state)
+        else:
+            self.watch(state)
+            state.at_end(self._end)
+
+    def fail(self, error: Exception) -> None:
+        """Tell what went wrong."""
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+            self.outcome.exception()  # whoever waited may be gone
+
+    def _end(self) -> None:
+        if self.state is None or self.outcome.done():
+            return
+        if self.state.failure is not None:
+            self.fail(self.state.failure)
+        else:
+            self.outcome.set_result(self.state)
+
+
+class Core:
+    """The line, what is heard on it, and who answers; `connect` makes it live."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        hello: InitializeParams,
+        *,
+        policy: ApprovalPolicy | None,
+        backoff: Backoff | None,
+        timeout: float | None,
+        silence: float | None,
+    ) -> None:
+        self.tasks = Nursery()
+        self.alarms = Alarms()
+        self.hub = Hub(self.tasks)
+        self.hub.can_return = backoff is not None
+        self.tools = Toolbox()
+        self.asks = Asks(self.hub, self.tools, policy, self.tasks)
+        self.silence = silence
+        self.subscribed: set[str] = set()
+        """The threads whose events this client gets."""
+        self.hub.on_closed = self._forget
+        self._name = uuid7()
+        self._numbers = count(1)
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._connecting = asyncio.Lock()
+        self._server: InitializeResponse | None = None
+        self.line = Line(
+            connector,
+            self.asks.router(),
+            self.tasks,
+            self.alarms,
+            on_notice=self.hub.on_notice,
+            on_return=self._return,
+            on_end=self._end,
+            hello=hello,
+            backoff=backoff,
+            timeout=timeout,
+        )
+
+    async def open(self) -> InitializeResponse:
+        """Connect and shake hands, once for all who ask."""
+        async with self._connecting:
+            if self._is_closed:
+                raise Disconnected("the client is closed")
+            if self._server is None:
+                self._server = await self.line.open()
+            return self._server
+
+    async def close(self) -> None:
+        """Hang up, and leave no task behind."""
+        self._is_closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                while self._farewells:  # one may lead to the next
+                    await asyncio.wait(self._farewells)
+        await self.line.close()
+        await self.tasks.close()
+        self.alarms.close()
+
+    def request(
+        self, method: Request[P, R], params: P, *, timeout: float | None = None
+    ) -> Coroutine[None, None, R]:
+        """Ask the server."""
+        return self.line.request(method, params, timeout=timeout)
+
+    def message_id(self) -> str:
+        """An id by which a server knows a message that it was sent twice."""
+        return f"{self._name}-{next(self._numbers)}"
+
+    async def begin_turn(self, ask: Ask, *, timeout: float | None) -> TurnState:
+        """Make the request that opens a turn, and follow it from its first event on.
+
+        A caller that is cancelled meanwhile has the turn interrupted as soon as it is known.
+
+        Raises:
+            TurnTimeout: the time for the whole turn went by with its opening.
+        """
+        return await self._wait_for(_Start(ask, None), timeout)
+
+    async def run_turn(
+        self, ask: Ask, *, silence: float | None, timeout: float | None
+    ) -> TurnState:
+        """Open a turn and wait for its end, in one: the caller wakes once, when it is over.
+
+        Raises:
+            ClientError: the turn was given up.
+        """
+        watch = partial(Watch, self, silence=silence)
+        return await self._wait_for(_Start(ask, watch), timeout)
+
+    async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:
+        if timeout is not None:
+            start.late = self.alarms.set(timeout, partial(self._expire, start, timeout))
+        # A task of its own: the request goes on when the caller is cancelled.
+        opening = self.tasks.start(self._open_turn(start), "turn start")
+        try:
+            return await start.outcome
+        except BaseException:
+            if start.late is not None:
+                start.late.cancel()
+            if start.state is not None:
+                self.give_up(start.state)
+            elif not opening.done():
+                self._part_with(opening)
+            raise
+
+    def _expire(self, start: _Start, seconds: float) -> None:
+        """The time for the whole turn is up, whether it is open yet or not."""
+        state = start.state
+        if state is None:
+            unknown = TurnState("", Turn(id="", items=[], status="inProgress"))
+            start.fail(TurnTimeout(unknown.result(), seconds, is_total=True))
+        else:
+            state.fail(TurnTimeout(state.result(), seconds, is_total=True))
+            self.give_up(state)
+
+    async def _open_turn(self, start: _Start) -> None:
+        try:
+            with self.hub.opening() as opening:
+                thread_id, turn = await start.ask()
+                state = TurnState(thread_id, turn, keeps_events=start.watch is None)
+                self.hub.follow(state, opening)
+                if turn.items or turn.status != "inProgress":
+                    self.reconcile(state, turn)  # it is not new: its start was asked for twice
+        except asyncio.CancelledError:
+            start.fail(Disconnected("the client is closed"))
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            start.fail(error)
+        else:
+            if start.outcome.done():
+                self.give_up(state)  # whoever asked has left
+            else:
+                start.go_on(state)
+
+    def give_up(self, state: TurnState) -> None:
+        """Interrupt a turn that nobody waits for any more, without waiting for it either."""
+        is_done = state.is_given_up or (state.is_over and state.failure is None)
+        if is_done or isinstance(state.failure, Disconnected) or self.tasks.is_closed:
+            return
+        state.is_given_up = True
+        self._part_with(self.tasks.spawn(self._interrupt(state), f"give up {state.id}"))
+
+    def _part_with(self, task: asyncio.Task[None]) -> None:
+        """Let a task end by itself, and give it a moment when the client closes."""
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
+
+    async def _interrupt(self, state: TurnState) -> None:
+        with suppress(ClientError):
+            await interrupt(self, state)
+
+    async def _return(self, ask: Asker) -> None:
+        """The line is back: hear the threads again, those that somebody waits for first."""
+        awaited = {state.thread_id for state in self.hub.turns.values()}
+        for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
+            if not await catch_up(ask, self.hub, thread_id, self.reconcile):
+                self.subscribed.discard(thread_id)
+
+    def reconcile(self, state: TurnState, turn: Turn) -> None:
+        """Tell a followed turn what is stored of it and was not told."""
+        if is_unsure(turn):
+            self.tasks.spawn(self._look_again(state, turn), f"look again at {state.id}")
+        else:
+            tell_missed(state, turn)
+
+    async def _look_again(self, state: TurnState, turn: Turn) -> None:
+        """Read a turn until its end is certain, or nothing more is to be expected."""
+        params = ThreadReadParams(thread_id=state.thread_id, include_turns=True)
+        with suppress(ClientError):
+            for delay in _LOOKS.delays():
+                await asyncio.sleep(delay)
+                thread = (await self.request(THREAD_READ, params)).thread
+                turn = next((each for each in thread.turns if each.id == state.id), turn)
+                if not is_unsure(turn):
+                    break
+        tell_missed(state, turn)
+
+    def _forget(self, thread_id: str) -> None:
+        """The server has unloaded a thread: who wants it resumes it."""
+        self.subscribed.discard(thread_id)
+
+    def _end(self, failure: Disconnected) -> None:
+        self.hub.end(failure, is_clean=self._is_closed)

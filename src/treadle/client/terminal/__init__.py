@@ -1,0 +1,1 @@
+"""Approval prompts in a terminal."""

@@ -1,0 +1,96 @@
+"""API keys: the one that was signed in with, those of the environment, and who may be sent which.
+
+A key goes to the provider it belongs to and nowhere else, and never into a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from treadle.model.provider import Bearer
+from treadle.support.files.descriptors import is_shortage
+from treadle.support.files.reading import read_regular
+from treadle.support.files.writing import replace_file, sync_folder
+
+OPENAI_KEY: Final = "OPENAI_API_KEY"
+MAX_BYTES: Final = 1024 * 1024
+
+
+class Credentials:
+    """The keys that this server may use; `auth.json` is read anew whenever it changes."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._path = home / "auth.json"
+        self._environ = environ
+        self._stamp: tuple[int, int, int] | None = None
+        self._key: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+    @property
+    def api_key(self) -> str | None:
+        """The key of OpenAI: the one that was signed in with, or else the environment's."""
+        return self._signed_in_key() or self._environ.get(OPENAI_KEY) or None
+
+    @property
+    def auth_mode(self) -> Literal["apikey"] | None:
+        """How the server is signed in with OpenAI."""
+        return None if self.api_key is None else "apikey"
+
+    async def login(self) -> Bearer | None:
+        """The login that a provider of OpenAI is asked with, as the model layer wants it."""
+        key = self.api_key
+        return None if key is None else Bearer(token=key)
+
+    def has_variable(self, name: str) -> bool:
+        """Whether an environment variable is set to something."""
+        return bool(self._environ.get(name))
+
+    def sign_in(self, api_key: str) -> None:
+        """Keep a key, readable by its owner only, in the form in which Codex keeps it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        text = json.dumps({"auth_mode": "apikey", OPENAI_KEY: api_key}, indent=2)
+        replace_file(self._path, text.encode())
+
+    def sign_out(self) -> None:
+        """Forget the key that was signed in with.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        self._path.unlink(missing_ok=True)
+        # A key that comes back after a power cut would be one too many.
+        if self._path.parent.exists():
+            sync_folder(self._path.parent)
+
+    def _signed_in_key(self) -> str | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            self._stamp, self._key = None, None
+            return None
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if stamp != self._stamp:
+            self._key = _read_key(self._path)
+            self._stamp = stamp
+        return self._key
+
+
+def _read_key(path: Path) -> str | None:
+    """Read the key; a file that holds other credentials, or is damaged, holds none for us."""
+    try:
+        document = json.loads(read_regular(path, MAX_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        if is_shortage(error):
+            raise  # else the key would seem to be gone for good
+        return None
+    key = document.get(OPENAI_KEY) if isinstance(document, dict) else None
+    return key if isinstance(key, str) and key else None

@@ -1,0 +1,230 @@
+"""Writes to the user's `config.toml`, each checked as a whole before the file is touched."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from treadle.config.configuration import Configuration
+from treadle.config.edit.edits import BadEdit, Edit, apply
+from treadle.config.edit.key_path import BadKeyPath, KeyPath, parse_key_path
+from treadle.config.edit.restyle import rewrite
+from treadle.config.edit.user_file import edit_file
+from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS, ConfigError, count_values
+from treadle.config.layers import Layer, merge
+from treadle.config.providers import read_providers
+from treadle.config.settings import Settings, Table, check
+from treadle.engine.mcp.config import BadServer, read_server
+from treadle.protocol.base import JsonValue
+from treadle.protocol.config import (
+    ConfigEdit,
+    ConfigWriteResponse,
+    OverriddenMetadata,
+    SessionFlagsConfigLayerSource,
+)
+
+ConfigWriteErrorCode: TypeAlias = Literal[
+    "configLayerReadonly", "configValidationError", "configVersionConflict"
+]
+_MISSING: Final = object()
+MAX_EDITS: Final = 500
+"""The most changes of one write: the home is locked until all of them are made."""
+
+
+class WriteRefused(Exception):
+    """The file stays as it is; clients know the code, and some of the messages."""
+
+    def __init__(self, code: ConfigWriteErrorCode, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.code: ConfigWriteErrorCode = code
+        self.key = key
+
+
+def write_config(
+    configuration: Configuration,
+    edits: Sequence[ConfigEdit],
+    *,
+    file_path: str | None = None,
+    expected_version: str | None = None,
+) -> ConfigWriteResponse:
+    """Make all of these changes or none, and say whether they take effect.
+
+    Raises:
+        WriteRefused: another file is meant, it has another version, or a value does not fit.
+        ConfigError: the file is not TOML now.
+    """
+    if len(edits) > MAX_EDITS:
+        message = f"edits has {len(edits)} entries: expected at most {MAX_EDITS}"
+        raise WriteRefused("configValidationError", message, "edits")
+    _check_sizes(edits)
+    path = _file_to_write(configuration, file_path)
+    parsed: list[Edit] = []
+
+    def change(table: Table) -> Table:
+        if expected_version not in (None, configuration.user_layer(table).version):
+            message = "Configuration was modified since last read. Fetch latest version and retry."
+            raise WriteRefused("configVersionConflict", message)
+        parsed[:] = [_parse(edit) for edit in edits]
+        try:
+            after = apply(table, parsed)
+        except BadEdit as error:
+            raise WriteRefused("configValidationError", str(error), ".".join(error.path)) from error
+        _validate(configuration, table, after)
+        return after
+
+    written = change_user_file(configuration, change)
+    overridden = _find_overridden(configuration.everywhere(written), [e.path for e in parsed])
+    return ConfigWriteResponse(
+        file_path=str(path),
+        status="ok" if overridden is None else "okOverridden",
+        version=configuration.user_layer(written).version,
+        overridden_metadata=overridden,
+    )
+
+
+def change_user_file(configuration: Configuration, change: Callable[[Table], Table]) -> Table:
+    """Make the user's file say what `change` makes of it, and give what it says then.
+
+    Raises:
+        ConfigError: the file is not TOML now; what `change` raises is passed on.
+        WriteRefused: the file would be too large to be read.
+    """
+    path = configuration.user_file
+    after: Table = {}
+
+    def rewritten(content: bytes) -> bytes:
+        nonlocal after
+        try:
+            text = content.decode()
+            before = tomllib.loads(text)
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            message = f"{path}: {error}"
+            raise ConfigError(message, file=path) from error
+        after = change(before)
+        changed = rewrite(text, before, after).encode()
+        if len(changed) > MAX_CONFIG_BYTES:
+            # It could not be read any more.
+            message = f"{path} would have {len(changed)} bytes: expected at most {MAX_CONFIG_BYTES}"
+            raise WriteRefused("configValidationError", message)
+        return changed
+
+    edit_file(path, rewritten)
+    configuration.forget()
+    return after
+
+
+def _check_sizes(edits: Sequence[ConfigEdit]) -> None:
+    """Refuse more values than are written in a moment: tomlkit takes quadratic time for a list."""
+    count = 0
+    for edit in edits:
+        name = edit.key_path if len(edit.key_path) <= 60 else f"{edit.key_path[:60]}..."
+        size = count_values(edit.value)
+        count += size
+        if count > MAX_SETTINGS:
+            where = "" if count == size else f", {count} with the edits before it"
+            message = f"`{name}` has {size} values{where}: expected at most {MAX_SETTINGS}"
+            raise WriteRefused("configValidationError", message, name)
+        depth = _depth(edit.value)
+        if depth > MAX_DEPTH:
+            message = f"`{name}` has {depth} levels: expected at most {MAX_DEPTH}"
+            raise WriteRefused("configValidationError", message, name)
+
+
+def _depth(value: JsonValue) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    parts = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, parts), default=0)
+
+
+def _file_to_write(configuration: Configuration, asked: str | None) -> Path:
+    path = configuration.user_file
+    if asked is None:
+        return path
+    # Not resolved, for that is how the client called it; links lead to the same file.
+    given = Path(os.path.abspath(asked)) if "\0" not in asked else None  # noqa: PTH100
+    if given is None or os.path.realpath(given) != os.path.realpath(path):
+        raise WriteRefused(
+            "configLayerReadonly", "Only writes to the user config are allowed", "filePath"
+        )
+    return given
+
+
+def _parse(edit: ConfigEdit) -> Edit:
+    try:
+        path = parse_key_path(edit.key_path)
+    except BadKeyPath as error:
+        raise WriteRefused("configValidationError", str(error), "keyPath") from error
+    return Edit(path, edit.value, is_upsert=edit.merge_strategy == "upsert")
+
+
+def _validate(configuration: Configuration, before: Table, after: Table) -> None:
+    try:
+        settings = check(after)
+        configuration.everywhere(after)
+        read_providers(settings, configuration.environ)
+        _check_features(configuration, settings)
+        _check_servers(before.get("mcp_servers"), settings.mcp_servers)
+    except ConfigError as error:
+        message = f"Invalid configuration: {error}"
+        raise WriteRefused("configValidationError", message, error.key) from error
+
+
+def _check_features(configuration: Configuration, settings: Settings) -> None:
+    requirements = configuration.requirements()
+    demanded = requirements and requirements.feature_requirements
+    for name, is_on in (demanded or {}).items():
+        if settings.features.get(name, is_on) != is_on:
+            word = "on" if is_on else "off"
+            message = f"`features.{name}` has to stay {word} on this machine"
+            raise ConfigError(message, key=f"features.{name}")
+
+
+def _check_servers(before: JsonValue, after: Mapping[str, Table]) -> None:
+    """Look at the servers that are new or changed: an older fault is no reason to refuse."""
+    known = before if isinstance(before, dict) else {}
+    for name, table in after.items():
+        if table == known.get(name):
+            continue
+        try:
+            read_server(name, table)
+        except BadServer as error:
+            key = f"mcp_servers.{name}"
+            message = f"{error} at `{key}`"
+            raise ConfigError(message, key=key) from error
+
+
+def _find_overridden(
+    layers: Sequence[Layer], paths: Sequence[KeyPath]
+) -> OverriddenMetadata | None:
+    """The first of the written keys that a higher layer decides otherwise."""
+    merged = merge(layers).table
+    system_and_user = 2
+    for path in paths:
+        effective = _value_at(merged, path)
+        if effective is _MISSING or effective == _value_at(layers[1].table, path):
+            continue
+        for layer in reversed(layers[system_and_user:]):
+            if _value_at(layer.table, path) is not _MISSING:
+                return OverriddenMetadata(
+                    effective_value=effective,
+                    message=f"Overridden by {_words(layer)}",
+                    overriding_layer=layer.metadata,
+                )
+    return None
+
+
+def _words(layer: Layer) -> str:
+    is_flags = isinstance(layer.source, SessionFlagsConfigLayerSource)
+    return "session flags" if is_flags else layer.label
+
+
+def _value_at(table: JsonValue, path: KeyPath) -> JsonValue:
+    for name in path:
+        if not isinstance(table, dict) or name not in table:
+            return _MISSING
+        table = table[name]
+    return table

@@ -1,0 +1,139 @@
+"""Reads `config.toml` and the overrides of the command line. Writing it is not done here."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from treadle.protocol.base import JsonValue
+from treadle.support.files.descriptors import is_shortage
+from treadle.support.files.reading import read_whole
+
+MAX_CONFIG_BYTES: Final = 1024 * 1024
+"""The largest configuration file: it is parsed when a request first needs it."""
+MAX_SETTINGS: Final = 2000
+"""The most settings, tables and elements of lists that one request may give."""
+MAX_DEPTH: Final = 64
+"""The most names of a dotted key: tables are joined by recursion."""
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names the place and what was expected there."""
+
+    def __init__(self, message: str, *, key: str | None = None, file: Path | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.file = file
+
+
+class Overrides(NamedTuple):
+    """Values that the command line sets, by dotted key."""
+
+    values: Mapping[str, JsonValue]
+
+    @classmethod
+    def parse(
+        cls, assignments: Iterable[str], *, enable: Iterable[str] = (), disable: Iterable[str] = ()
+    ) -> Overrides:
+        """Read `key=value` pairs; a value that is not TOML is a plain string.
+
+        Raises:
+            ConfigError: there is no `=`, or no key before it.
+        """
+        values: dict[str, JsonValue] = {}
+        for assignment in assignments:
+            key, equals, text = assignment.partition("=")
+            if not equals or not key.strip():
+                message = f"invalid override {assignment!r}: expected key=value"
+                raise ConfigError(message)
+            values[key.strip()] = _parse_value(text.strip())
+        values |= {f"features.{name}": True for name in enable}
+        values |= {f"features.{name}": False for name in disable}
+        return cls(values)
+
+
+def _parse_value(text: str) -> JsonValue:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip("\"'")
+
+
+def read_toml(path: Path) -> dict[str, JsonValue]:
+    """Read one file; one that does not exist says nothing.
+
+    Raises:
+        ConfigError: it cannot be read, or is not TOML.
+        OSError: no descriptor is left to read it.
+    """
+    try:
+        return tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        if is_shortage(error):
+            raise
+        message = f"failed to load {path}: {error}"
+        raise ConfigError(message, file=path) from error
+
+
+def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Make a table of values that are given by dotted key.
+
+    Raises:
+        ConfigError: there are too many, or a key has too many parts.
+    """
+    if count_values(values) > MAX_SETTINGS:
+        raise ConfigError(f"more than {MAX_SETTINGS} settings are given")
+    table: dict[str, JsonValue] = {}
+    for key, value in values.items():
+        path = key.split(".")
+        if len(path) > MAX_DEPTH:
+            message = f"`{key[:60]}...` has {len(path)} parts: expected at most {MAX_DEPTH}"
+            raise ConfigError(message, key=key[:60])
+        _set(table, path, value)
+    return table
+
+
+def count_values(value: JsonValue | Mapping[str, JsonValue]) -> int:
+    """Count the settings, tables and elements of lists in a value, and the value itself."""
+    if not isinstance(value, Mapping | list):
+        return 1
+    parts = value.values() if isinstance(value, Mapping) else value
+    return 1 + sum(map(count_values, parts))
+
+
+def load_config(
+    home: Path, overrides: Overrides, *, is_strict: bool = False
+) -> dict[str, JsonValue]:
+    """Read `config.toml` under the overrides.
+
+    Raises:
+        ConfigError: the file is not TOML or, when strict, holds a setting nobody knows.
+    """
+    path = home / "config.toml"
+    config = read_toml(path)
+    if is_strict:
+        _refuse_unknown(config, path)
+    for key, value in overrides.values.items():
+        _set(config, key.split("."), value)
+    return config
+
+
+def _refuse_unknown(config: Mapping[str, JsonValue], path: Path) -> None:
+    from treadle.config.settings import unknown_keys
+
+    if unknown := unknown_keys(config):
+        names = ", ".join(f"`{name}`" for name in unknown)
+        message = f"unknown configuration field {names} in {path}"
+        raise ConfigError(message, key=unknown[0], file=path)
+
+
+def _set(table: dict[str, JsonValue], path: list[str], value: JsonValue) -> None:
+    for name in path[:-1]:
+        inner = table.get(name)
+        table[name] = dict(inner) if isinstance(inner, dict) else {}
+        table = table[name]
+    table[path[-1]] = value

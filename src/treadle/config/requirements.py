@@ -1,0 +1,119 @@
+"""What an administrator of the machine demands: read from `requirements.toml`, and kept to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from treadle.config.file import ConfigError
+from treadle.config.settings import Table
+from treadle.protocol.base import JsonValue
+from treadle.protocol.explain import explain
+from treadle.protocol.network import NetworkRequirements
+from treadle.protocol.policy import GranularAskForApproval
+from treadle.protocol.requirements import ConfigRequirements
+
+# The file's word where it is not the protocol's.
+_SPELLED: Final = {"features": "feature_requirements", "experimental_network": "network"}
+
+_KEPT: Final = {
+    "approval_policy": "allowed_approval_policies",
+    "approvals_reviewer": "allowed_approvals_reviewers",
+    "sandbox_mode": "allowed_sandbox_modes",
+    "web_search": "allowed_web_search_modes",
+}
+
+
+class Replaced(NamedTuple):
+    """A setting that was not allowed, and what took its place."""
+
+    key: str
+    value: JsonValue
+    instead: JsonValue
+
+
+def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | None:
+    """Read the file's table; nothing said is nothing demanded.
+
+    Raises:
+        ConfigError: a demand is not understood, so nobody could keep to it.
+    """
+    names = dict(
+        zip(
+            ConfigRequirements.__struct_fields__,
+            ConfigRequirements.__struct_encode_fields__,
+            strict=True,
+        )
+    )
+    known = {
+        names[_SPELLED.get(key, key)]: _network(value) if key == "experimental_network" else value
+        for key, value in table.items()
+        if _SPELLED.get(key, key) in names
+    }
+    if not known:
+        return None
+    try:
+        return msgspec.convert(known, ConfigRequirements)
+    except msgspec.ValidationError as error:
+        fault = explain(error, ConfigRequirements)
+        message = f"{fault.message} in requirements.toml"
+        raise ConfigError(message, key=fault.path) from error
+
+
+def _network(table: JsonValue) -> JsonValue:
+    """The demands on the network with the protocol's names."""
+    if not isinstance(table, dict):
+        return table
+    fields = NetworkRequirements.__struct_fields__
+    names = dict(zip(fields, NetworkRequirements.__struct_encode_fields__, strict=True))
+    return {names.get(key, key): value for key, value in table.items()}
+
+
+def keep_to(
+    requirements: ConfigRequirements | None, table: Table, defaults: Mapping[str, JsonValue]
+) -> list[Replaced]:
+    """Replace, in the merged table, what is not allowed by the first thing that is."""
+    replaced: list[Replaced] = []
+    for key in _KEPT:
+        allowed = _disallowed(requirements, key, table.get(key, defaults.get(key)))
+        if allowed:
+            if key in table:
+                replaced.append(Replaced(key, _word(table[key]), allowed[0]))
+            table[key] = allowed[0]
+    return replaced
+
+
+def refuse_disallowed(
+    requirements: ConfigRequirements | None, table: Mapping[str, JsonValue]
+) -> None:
+    """Let nobody ask for what is not allowed.
+
+    Raises:
+        ConfigError: somebody does.
+    """
+    for key in _KEPT:
+        if allowed := _disallowed(requirements, key, table.get(key)):
+            names = ", ".join(f"`{name}`" for name in allowed)
+            message = f"`{key}` = {_word(table[key])} is not allowed here, only {names}"
+            raise ConfigError(message, key=key)
+
+
+def _disallowed(
+    requirements: ConfigRequirements | None, key: str, value: JsonValue
+) -> Sequence[str]:
+    """What is allowed instead of a value; nothing if the value itself is."""
+    if requirements is None or value is None:
+        return ()
+    allowed = _allowed(requirements, _KEPT[key])
+    return () if _word(value) in allowed else allowed
+
+
+def _allowed(requirements: ConfigRequirements, name: str) -> Sequence[str]:
+    return [_word(value) for value in getattr(requirements, name) or ()]
+
+
+def _word(value: JsonValue) -> str:
+    is_granular = isinstance(value, dict | GranularAskForApproval)
+    return "granular" if is_granular else str(value)

@@ -1,0 +1,264 @@
+"""Every setting that `config.toml` may hold, with its type and its default.
+
+What nothing in this server reads is still listed: a file that Codex shares with us must not
+bring warnings about settings that are perfectly right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import field
+
+from treadle.config.file import ConfigError
+from treadle.model.provider import ProviderConfig
+from treadle.protocol.base import Int64, JsonValue, UInt16, UInt64
+from treadle.protocol.config import (
+    AutoCompactTokenLimitScope,
+    ForcedChatgptWorkspaceIds,
+    ForcedLoginMethod,
+    SandboxWorkspaceWrite,
+    Verbosity,
+    WebSearchMode,
+)
+from treadle.protocol.explain import explain
+from treadle.protocol.extension import AskPolicy
+from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
+from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode
+from treadle.protocol.requirements import CliAuthCredentialsStoreMode
+
+if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
+
+Table: TypeAlias = dict[str, JsonValue]
+
+
+class ProjectTable(msgspec.Struct, frozen=True):
+    """What the user decided about a folder."""
+
+    trust_level: Literal["trusted", "untrusted"] | None = None
+
+
+class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one command may use; see docs/sandbox.md. Null is what the file does not mention."""
+
+    processes: int | str | None = None
+    memory: int | str | None = None
+    cpu_seconds: int | str | None = None
+    open_files: int | str | None = None
+    file_size: int | str | None = None
+    disk_reserve: int | str | None = None
+    nice: int | str | None = None
+    output_file: int | str | None = None
+
+    def read(self) -> Limits:
+        """Return the limits, with defaults for what is not mentioned.
+
+        Raises:
+            ConfigError: a value is not what its key takes.
+        """
+        # Costs an import that most servers can do without at their start.
+        from treadle.sandbox.limits import BadLimit, read_limits
+
+        try:
+            return read_limits(msgspec.to_builtins(self))
+        except BadLimit as error:
+            raise ConfigError(str(error), key=f"sandbox.limits.{error.key}") from error
+
+
+class SandboxTable(msgspec.Struct, frozen=True):
+    """How commands are confined where there is a choice; ours, read when a client comes."""
+
+    # Keeps .git and the like read-only where only Landlock works; nothing new beside them then.
+    landlock_protects: bool = False
+    limits: LimitsTable | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings as the layers give them; null is what nobody has set."""
+
+    model: str | None = None
+    review_model: str | None = None
+    model_context_window: Int64 | None = None
+    asks: AskPolicy | None = None
+    model_auto_compact_token_limit: Int64 | None = None
+    model_auto_compact_token_limit_scope: AutoCompactTokenLimitScope | None = None
+    model_provider: str | None = None
+    approval_policy: AskForApproval | None = None
+    approvals_reviewer: ApprovalsReviewer | None = None
+    sandbox: SandboxTable | None = None
+    sandbox_mode: SandboxMode | None = None
+    sandbox_workspace_write: SandboxWorkspaceWrite | None = None
+    forced_chatgpt_workspace_id: ForcedChatgptWorkspaceIds | None = None
+    forced_login_method: ForcedLoginMethod | None = None
+    web_search: WebSearchMode | None = None
+    tools: Table | None = None
+    instructions: str | None = None
+    developer_instructions: str | None = None
+    compact_prompt: str | None = None
+    model_reasoning_effort: ReasoningEffort | None = None
+    model_reasoning_summary: ReasoningSummary | None = None
+    model_verbosity: Verbosity | None = None
+    service_tier: str | None = None
+    analytics: Table | None = None
+    apps: Table | None = None
+    browser_use: Table | None = None
+    computer_use: Table | None = None
+    desktop: Table | None = None
+    agents: Table | None = None
+    allow_login_shell: bool = True
+    allow_symlinked_codex_home: bool | None = None
+    apps_mcp_product_sku: str | None = None
+    audio: Table | None = None
+    auto_review: Table | None = None
+    background_terminal_max_timeout: UInt64 = 300_000
+    chatgpt_base_url: str | None = None
+    check_for_update_on_startup: bool | None = None
+    cli_auth_credentials_store: CliAuthCredentialsStoreMode = "file"
+    cloud: Table | None = None
+    daybreak: bool | None = None
+    default_permissions: str | None = None
+    disable_paste_burst: bool | None = None
+    experimental_compact_prompt_file: str | None = None
+    experimental_realtime_start_instructions: str | None = None
+    experimental_realtime_webrtc_call_base_url: str | None = None
+    experimental_realtime_ws_backend_prompt: str | None = None
+    experimental_realtime_ws_base_url: str | None = None
+    experimental_realtime_ws_model: str | None = None
+    experimental_realtime_ws_startup_context: str | None = None
+    experimental_thread_store: Table | None = None
+    experimental_thread_store_endpoint: str | None = None
+    experimental_use_unified_exec_tool: bool | None = None
+    # Most are switches; some of Codex's are tables.
+    features: Table = field(default_factory=dict)
+    feedback: Table | None = None
+    file_opener: str = "vscode"
+    ghost_snapshot: Table | None = None
+    goals: Table | None = None
+    hide_agent_reasoning: bool = False
+    history: Table = field(default_factory=lambda: {"persistence": "save-all", "max_bytes": None})
+    hooks: Table | None = None
+    include_apps_instructions: bool = True
+    include_collaboration_mode_instructions: bool = True
+    include_environment_context: bool = True
+    include_environment_context_time: bool = True
+    include_permissions_instructions: bool = True
+    js_repl_node_module_dirs: list[str] | None = None
+    js_repl_node_path: str | None = None
+    log_dir: str | None = None
+    marketplaces: Table = field(default_factory=dict)
+    mcp_enterprise_managed_auth: Table | None = None
+    mcp_oauth_callback_port: UInt16 | None = None
+    mcp_oauth_callback_url: str | None = None
+    mcp_oauth_credentials_store: Literal["auto", "file", "keyring"] = "auto"
+    mcp_optional_startup_grace_ms: UInt64 | None = None
+    mcp_servers: dict[str, Table] = field(default_factory=dict)
+    memories: Table | None = None
+    model_catalog_json: str | None = None
+    model_instructions_file: str | None = None
+    model_post_turn_compact_threshold_percent: UInt16 | None = None
+    model_providers: dict[str, Table] = field(default_factory=dict)
+    notice: Table | None = None
+    notify: list[str] | None = None
+    openai_base_url: str | None = None
+    orchestrator: Table | None = None
+    oss_provider: str | None = None
+    otel: Table | None = None
+    permissions: dict[str, Table] | None = None
+    personality: Personality | None = None
+    plan_mode_reasoning_effort: ReasoningEffort | None = None
+    plugins: Table = field(default_factory=dict)
+    profile: str | None = None
+    profiles: dict[str, Table] = field(default_factory=dict)
+    project_doc_fallback_filenames: list[str] = field(default_factory=list)
+    project_doc_max_bytes: UInt64 = 32 * 1024
+    project_root_markers: list[str] = field(default_factory=lambda: [".git"])
+    projects: dict[str, ProjectTable] | None = None
+    realtime: Table | None = None
+    responses_api_metadata: Table | None = None
+    shell_environment_policy: Table = field(default_factory=dict)
+    show_raw_agent_reasoning: bool | None = None
+    skills: Table | None = None
+    sqlite_home: str | None = None
+    suppress_unstable_features_warning: bool | None = None
+    thread_unload_delay_secs: UInt64 | None = None
+    tool_output_token_limit: UInt64 | None = None
+    tool_suggest: Table | None = None
+    tui: Table | None = None
+    windows: Table | None = None
+
+
+PROVIDER_KEYS: Final = tuple(
+    """
+    name base_url model_catalog_url env_key env_key_instructions experimental_bearer_token auth
+    gateway_oauth aws wire_api capabilities query_params http_headers env_http_headers
+    request_max_retries stream_max_retries stream_idle_timeout_ms websocket_connect_timeout_ms
+    requires_openai_auth supports_websockets supports_standalone_web_search
+    """.split()
+)
+"""What a table of `model_providers` holds upstream; ours may hold more."""
+
+# Settings of older releases, and one of ours: right, but not among what `config/read` answers.
+_UNLISTED: Final = frozenset(
+    """
+    base_instructions commit_attribution experimental_instructions_file
+    experimental_use_freeform_apply_patch model_supports_reasoning_summaries
+    windows_wsl_setup_acknowledged zsh_path
+    """.split()
+)
+_KNOWN: Final = _UNLISTED | frozenset(Settings.__struct_fields__)
+_KNOWN_OF_PROVIDER: Final = frozenset(PROVIDER_KEYS) | {*ProviderConfig.__struct_fields__}
+_KNOWN_OF_SANDBOX: Final = frozenset(SandboxWorkspaceWrite.__struct_fields__)
+
+
+def unknown_keys(table: Mapping[str, JsonValue]) -> list[str]:
+    """List the dotted keys that nobody reads, in order."""
+    unknown = [key for key in table if key not in _KNOWN]
+    providers = table.get("model_providers")
+    if isinstance(providers, dict):
+        for name, provider in providers.items():
+            unknown += _unknown_in(f"model_providers.{name}", provider, _KNOWN_OF_PROVIDER)
+    sandbox = table.get("sandbox_workspace_write")
+    unknown += _unknown_in("sandbox_workspace_write", sandbox, _KNOWN_OF_SANDBOX)
+    own = table.get("sandbox")
+    unknown += _unknown_in("sandbox", own, frozenset(SandboxTable.__struct_fields__))
+    limits = own.get("limits") if isinstance(own, dict) else None
+    unknown += _unknown_in("sandbox.limits", limits, frozenset(LimitsTable.__struct_fields__))
+    return sorted(unknown)
+
+
+def _unknown_in(path: str, table: JsonValue, known: frozenset[str]) -> list[str]:
+    return [f"{path}.{key}" for key in table if key not in known] if isinstance(table, dict) else []
+
+
+def check(table: Mapping[str, JsonValue]) -> Settings:
+    """Read a table of settings.
+
+    Raises:
+        ConfigError: a value does not fit; names its dotted key and what was expected.
+    """
+    try:
+        settings = msgspec.convert(table, Settings)
+    except msgspec.ValidationError as error:
+        fault = explain(error, Settings)
+        path = _named(table, fault.path)
+        raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
+    if settings.sandbox is not None and settings.sandbox.limits is not None:
+        settings.sandbox.limits.read()
+    return settings
+
+
+def _named(table: Mapping[str, JsonValue], path: str) -> str:
+    """A path with the name below which a value does not fit; the decoder leaves it open."""
+    key, dots, rest = path.partition("[...]")
+    inner = table.get(key)
+    if not dots or not isinstance(inner, dict):
+        return path
+    for name, value in inner.items():
+        try:
+            msgspec.convert({key: {name: value}}, Settings)
+        except msgspec.ValidationError:
+            return f"{key}.{name}{rest}"
+    return path

@@ -1,0 +1,59 @@
+"""What a client is told about a configuration that is usable but not all right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import UNSET
+
+from treadle.config.file import ConfigError
+from treadle.config.layers import Layer
+from treadle.config.requirements import Replaced
+from treadle.config.settings import unknown_keys
+from treadle.protocol.error import ConfigWarningNotification
+
+MAX_SHOWN: Final = 3
+
+
+def defaults_used(error: ConfigError) -> ConfigWarningNotification:
+    """The configuration could not be used at all."""
+    return ConfigWarningNotification(
+        summary="The configuration is invalid; defaults are used instead.",
+        details=str(error),
+        path=UNSET if error.file is None else str(error.file),
+    )
+
+
+def keys_refused(layer: Layer, keys: Sequence[str]) -> ConfigWarningNotification:
+    """A project set what only its user may set."""
+    names = ", ".join(keys)
+    return ConfigWarningNotification(
+        summary=f"{layer.label} may not set: {names}. These keys were ignored; "
+        "set them in your own config.toml if you want them.",
+    )
+
+
+def keys_unknown(layers: Sequence[Layer]) -> list[ConfigWarningNotification]:
+    """Keys that nobody reads, told together, highest layer first; none gives no warning."""
+    lines = [
+        f"  {layer.label}: `{key}` is ignored."
+        for layer in reversed(layers)
+        if layer.disabled_reason is None
+        for key in unknown_keys(layer.table)
+    ]
+    if not lines:
+        return []
+    count = f"{len(lines)} configuration setting{'s are' if len(lines) > 1 else ' is'} not known"
+    more = len(lines) - MAX_SHOWN
+    rest = [f"  ... and {more} more."] if more > 0 else []
+    summary = "\n".join([f"{count}; look for typing errors.", *lines[:MAX_SHOWN], *rest])
+    return [ConfigWarningNotification(summary=summary)]
+
+
+def value_replaced(replaced: Replaced) -> ConfigWarningNotification:
+    """A setting that the administrator does not allow."""
+    return ConfigWarningNotification(
+        summary=f"`{replaced.key}` = {replaced.value} is not allowed on this machine; "
+        f"{replaced.instead} is used instead.",
+    )

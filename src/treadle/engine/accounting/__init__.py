@@ -1,0 +1,1 @@
+"""Tokens, budgets and goals of a thread."""

@@ -1,0 +1,135 @@
+"""A thread's standing goal: while it is active, a finished turn is followed by another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from treadle.engine.errors import InvalidInput
+from treadle.engine.events.log import EventLog
+from treadle.engine.turn import Turn
+from treadle.protocol import notifications as n
+from treadle.protocol.goal import (
+    ThreadGoal,
+    ThreadGoalClearedNotification,
+    ThreadGoalStatus,
+    ThreadGoalUpdatedNotification,
+)
+from treadle.store.records import GoalChanged
+from treadle.support.clock import NowMs
+
+MAX_CONTINUATIONS: Final = 100
+"""How many turns in a row may follow from a goal before a person has to look."""
+
+# A turn that was stopped or broke down is no reason to start the next one.
+_BY_CAUSE: Final[dict[str, ThreadGoalStatus]] = {
+    "usageLimitExceeded": "usageLimited",
+    "sessionBudgetExceeded": "budgetLimited",
+}
+
+
+class Goals:
+    """The goal of one thread; every change is stored and told."""
+
+    def __init__(
+        self, thread_id: str, log: EventLog, clock: NowMs, goal: ThreadGoal | None
+    ) -> None:
+        self.current = goal
+        self._thread_id = thread_id
+        self._log = log
+        self._clock = clock
+        self._continuations = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the thread is to go on by itself."""
+        return self.current is not None and self.current.status == "active"
+
+    def set(
+        self,
+        objective: str | None = None,
+        status: ThreadGoalStatus | None = None,
+        token_budget: int | UnsetType | None = UNSET,
+        *,
+        turn_id: str | None = None,
+    ) -> ThreadGoal:
+        """Set a goal, or change the one there is.
+
+        Raises:
+            InvalidInput: there is no goal to change, or the objective is blank.
+            StorageFailed: the goal cannot be stored, and stays as it is.
+        """
+        if objective is not None and not objective.strip():
+            raise InvalidInput("objective", "goal objective must not be empty")
+        now = self._clock() // 1000
+        goal = self.current
+        if objective is not None:
+            goal = ThreadGoal(
+                created_at=now,
+                objective=objective,
+                status="active",
+                thread_id=self._thread_id,
+                time_used_seconds=0,
+                tokens_used=0,
+                updated_at=now,
+            )
+        if goal is None:
+            reason = f"cannot update goal for thread {self._thread_id}: no goal exists"
+            raise InvalidInput("objective", reason)
+        changed = msgspec.structs.replace(goal, updated_at=now, status=status or goal.status)
+        if not isinstance(token_budget, UnsetType):
+            changed = msgspec.structs.replace(changed, token_budget=token_budget)
+        self._log.store(GoalChanged(changed))
+        self._log.sync_soon()
+        self._continuations = 0
+        self._publish(changed, turn_id)
+        return changed
+
+    def clear(self) -> bool:
+        """Drop the goal; false if there was none.
+
+        Raises:
+            StorageFailed: that cannot be stored, and the goal stays.
+        """
+        if self.current is None:
+            return False
+        self._log.store(GoalChanged(None))
+        self._log.sync_soon()
+        self.current = None
+        self._log.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(self._thread_id))
+        return True
+
+    def after_turn(self, turn: Turn, tokens: int, seconds: int) -> bool:
+        """Count a turn towards the goal; true if another one is to follow."""
+        goal = self.current
+        if goal is None or goal.status != "active":
+            return False
+        used = msgspec.structs.replace(
+            goal,
+            tokens_used=goal.tokens_used + tokens,
+            time_used_seconds=goal.time_used_seconds + seconds,
+            updated_at=self._clock() // 1000,
+            status=_after(turn) or goal.status,
+        )
+        self._continuations += 1
+        is_spent = used.token_budget is not None and used.tokens_used >= used.token_budget
+        if used.status == "active" and (is_spent or self._continuations > MAX_CONTINUATIONS):
+            used = msgspec.structs.replace(used, status="budgetLimited")
+        self._log.note(GoalChanged(used))
+        self._publish(used, turn.id)
+        return used.status == "active" and not turn.ends_with_server
+
+    def _publish(self, goal: ThreadGoal, turn_id: str | None) -> None:
+        self.current = goal
+        params = ThreadGoalUpdatedNotification(goal, self._thread_id, turn_id)
+        self._log.tell(n.THREAD_GOAL_UPDATED, params)
+
+
+def _after(turn: Turn) -> ThreadGoalStatus | None:
+    if turn.state == "interrupted":
+        return None if turn.ends_with_server else "paused"
+    if turn.error is None:
+        return None
+    return _BY_CAUSE.get(str(turn.error.codex_error_info), "blocked")

@@ -1,0 +1,75 @@
+"""What a thread has used: stored, told, and held against its budgets and the model's context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from treadle.engine.accounting.budget import Meter
+from treadle.engine.accounting.usage import Ledger, breakdown
+from treadle.engine.events.log import EventLog
+from treadle.engine.turn import Turn
+from treadle.model.base import Completed
+from treadle.protocol import notifications as n
+from treadle.protocol.extension import Budget
+from treadle.protocol.usage import ThreadTokenUsageUpdatedNotification
+from treadle.store.records import UsageRecord
+
+
+class Accounts:
+    """The books of one thread."""
+
+    def __init__(self, log: EventLog, ledger: Ledger | None, meter: Meter | None) -> None:
+        self.ledger = ledger or Ledger()
+        # How much of the model's context the history fills, by the provider's last count.
+        self.fill = self.ledger.last.total_tokens
+        self.turn_tokens = 0
+        self._log = log
+        self._thread_meter = meter
+        self._turn_meter: Meter | None = None
+        # The budgets of whoever this thread works for.
+        self.shared: Callable[[], list[Meter]] = list
+
+    @property
+    def meters(self) -> list[Meter]:
+        """The budgets that a model request counts against."""
+        return [*self._own, *self.shared()]
+
+    @property
+    def _own(self) -> list[Meter]:
+        both = (self._thread_meter, self._turn_meter)
+        return [meter for meter in both if meter is not None]
+
+    def open_turn(self, budget: Budget | None) -> None:
+        """A turn begins, perhaps with a budget of its own."""
+        self.turn_tokens = 0
+        self._turn_meter = Meter(budget, "turn") if budget else None
+        for meter in self._own:
+            meter.start()
+
+    def close_turn(self) -> None:
+        """The turn is over."""
+        for meter in self._own:
+            meter.stop()
+        self._turn_meter = None
+
+    def count(self, turn: Turn, completed: Completed, response_id: str, window: int) -> None:
+        """Enter a response, once however often it is reported, and tell the new totals."""
+        usage = completed.usage
+        if usage is None or not self.ledger.add(response_id, usage):
+            return
+        self.fill = self.ledger.last.total_tokens
+        self.turn_tokens += self.fill
+        self.ledger.context_window = window
+        for meter in self.meters:
+            meter.charge(self.fill)
+        record = UsageRecord(turn.id, response_id, breakdown(usage), self.ledger.total, window)
+        self._log.note(record)
+        self.tell(turn.thread_id, turn.id)
+
+    def tell(self, thread_id: str, turn_id: str) -> None:
+        """Tell the totals as they stand."""
+        usage = self.ledger.to_protocol()
+        params = ThreadTokenUsageUpdatedNotification(
+            thread_id=thread_id, token_usage=usage, turn_id=turn_id
+        )
+        self._log.tell(n.THREAD_TOKEN_USAGE_UPDATED, params)

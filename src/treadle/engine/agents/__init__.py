@@ -1,0 +1,1 @@
+"""Agents that work for other agents: threads with a parent."""

@@ -1,0 +1,68 @@
+"""What an agent that works for another one begins with: settings, a name, a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.engine.agents.roles import ROLES
+from treadle.engine.conversation.items import text_of
+from treadle.engine.settings import Settings
+from treadle.model.base import ModelItem
+from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
+from treadle.store.stored_thread import ThreadMeta
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+
+
+def depth_of(meta: ThreadMeta) -> int:
+    """How many generations a thread is away from one that a client began."""
+    source = meta.source
+    about = source.sub_agent if isinstance(source, SessionSourceDetail) else None
+    spawn = about.thread_spawn if isinstance(about, SubAgentSourceDetail) else None
+    return spawn.depth if spawn is not None else 0
+
+
+def settings_for(
+    inherited: Settings, role: str | None, model: str | None, effort: str | None
+) -> Settings:
+    """A child's settings: its parent's, with what it is there for."""
+    own = (inherited.developer_instructions, ROLES[role].instructions if role else None)
+    return replace(
+        inherited,
+        model=model or inherited.model,
+        effort=effort or inherited.effort,
+        developer_instructions="\n\n".join(text for text in own if text) or None,
+        # Plans are made with the user, and the client's tools were given to the parent.
+        collaboration_mode=None,
+        dynamic_tools=(),
+    )
+
+
+def describe_child(meta: ThreadMeta, parent: Thread, name: str, role: str | None) -> ThreadMeta:
+    """A child's metadata: whose it is, and what it is called."""
+    depth = depth_of(parent.meta) + 1
+    spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)
+    return msgspec.structs.replace(
+        meta,
+        source=SessionSourceDetail(sub_agent=SubAgentSourceDetail(thread_spawn=spawn)),
+        parent_thread_id=parent.id,
+        agent_nickname=name,
+        agent_role=role,
+        originator=parent.meta.originator,
+        cli_version=parent.meta.cli_version,
+        git_info=parent.meta.git_info,
+    )
+
+
+def words_of(history: Sequence[ModelItem]) -> list[ModelItem]:
+    """What was said; not what was called, for the call that begins the child has no output yet."""
+    return [
+        {key: value for key, value in item.items() if key != "id"}
+        for item in history
+        if item.get("type") == "message" and text_of(item)
+    ]

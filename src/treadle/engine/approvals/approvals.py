@@ -1,0 +1,399 @@
+"""Who may say no: judges what the agent wants to do, and asks where the policy says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import msgspec
+
+from treadle.engine.approvals.grants import Grants
+from treadle.engine.approvals.judgement import (
+    Allowed,
+    Forbidden,
+    Judgement,
+    judge_command,
+    judge_edit,
+    judge_retry,
+)
+from treadle.engine.approvals.permission import CommandRequest, Declined, Failed, Permit
+from treadle.engine.commands.actions import actions_of
+from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
+from treadle.engine.errors import TurnCancelled
+from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
+from treadle.engine.terminals.free_commands import approved_permit, free_permit
+from treadle.protocol import notifications as n
+from treadle.protocol.approval import (
+    AcceptWithExecpolicyAmendment,
+    ApplyPatchGuardianApprovalReviewAction,
+    CommandExecutionApprovalDecision,
+    CommandExecutionApprovalDecisionDetail,
+    CommandExecutionRequestApprovalParams,
+    CommandExecutionRequestApprovalResponse,
+    CommandGuardianApprovalReviewAction,
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+    GuardianApprovalReviewAction,
+)
+from treadle.protocol.error import WarningNotification
+from treadle.protocol.item import FileUpdateChange
+from treadle.protocol.permission import AdditionalPermissionProfile, GrantedPermissionProfile
+from treadle.protocol.server_requests import (
+    ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
+    ITEM_FILE_CHANGE_REQUEST_APPROVAL,
+)
+from treadle.sandbox.policy import Confinement
+from treadle.shell.scripts import display
+from treadle.store.records import Decided
+
+if TYPE_CHECKING:
+    from treadle.engine.approvals.network import Hosts
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
+
+BY_USER: Final = "rejected by user"
+BY_ERROR: Final = "approval request failed"
+# What is added to the id of a call for the question whether to make it once more.
+RETRY: Final = "/retry"
+
+
+class Approvals:
+    """What was approved in one thread, and how to come by more."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self.grants = Grants(thread.log)
+        self._warned: set[str] = set()
+        # Which hosts were approved; made by the first command that is kept to some.
+        self.hosts: Hosts | None = None
+
+    def confinement(self, turn: Turn) -> Confinement:
+        """What commands of the turn may do, nobody asked."""
+        return self._confine(turn)
+
+    def grant(
+        self, turn: Turn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]
+    ) -> None:
+        """Widen what commands may do, for the turn or for good."""
+        added = AdditionalPermissionProfile(profile.file_system, profile.network)
+        self.grants.add_permissions(turn, added, scope)
+
+    async def command(
+        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None]
+    ) -> Permit:
+        """Judge a command, and ask about it if need be; `before` is called only then.
+
+        Raises:
+            Declined: it may not run.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        settings = self._thread.settings_of(turn)
+        rules = self.rules(turn)
+        usual = wider = self._confine(turn)
+        if request.additional is not None:
+            wider = self._confine(turn, request.additional)
+        judged = judge_command(
+            request.argv,
+            policy=settings.approval_policy,
+            sandbox=settings.sandbox,
+            rule=rules.check(request.argv),
+            wants_more=request.escalated or wider != usual,
+        )
+        # A yes to a command in the sandbox is not one without.
+        is_free = request.escalated or usual.is_unrestricted
+        is_known = self.grants.has_command(request.key_for(is_free=is_free))
+        if isinstance(judged, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judged.by
+            self._note(turn, request.call_id, display(request.argv), by, judged)
+        if isinstance(judged, Forbidden):
+            before()
+            raise Declined(judged.reason)
+        if isinstance(judged, Allowed):
+            is_let_out = judged.is_free and settings.approval_policy != "untrusted"
+            if turn.reviews_all:
+                is_free = is_let_out or usual.is_unrestricted
+                await self._review_command(turn, request, before, is_free=is_free)
+            if is_let_out:
+                return free_permit(self._thread, turn, request, usual)
+            return Permit(usual, was_asked=False)
+        if not is_known or turn.reviews_all:
+            await self._ask_command(turn, request, rules, judged.reason, before=before)
+        if request.escalated:
+            return approved_permit(self._thread, turn, request, usual)
+        return Permit(wider, was_asked=True)
+
+    def was_to_retry(self, turn: Turn, request: CommandRequest) -> bool:
+        """Whether the user was asked under an earlier server whether it may run once more."""
+        return self._thread.asks.was_left(turn, request.call_id + RETRY)
+
+    async def retry(
+        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None] | None = None
+    ) -> Permit:
+        """Judge whether a command that the sandbox seems to have stopped may run without it.
+
+        Raises:
+            Declined: it may not.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        judged = judge_retry(self._thread.settings_of(turn).approval_policy)
+        if isinstance(judged, Forbidden):
+            raise Declined(judged.reason)
+        # Approval to run in the sandbox, even with more permissions, does not cover leaving it.
+        reason = None if isinstance(judged, Allowed) else judged.reason
+        rules = self.rules(turn)
+        await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
+        return approved_permit(self._thread, turn, request, self._confine(turn))
+
+    async def file_change(
+        self,
+        turn: Turn,
+        call_id: str,
+        changes: Sequence[FileUpdateChange],
+        cwd: str,
+        *,
+        before: Callable[[], None],
+    ) -> bool:
+        """Judge edits, and ask about them if need be; true if somebody was asked.
+
+        Raises:
+            Declined: they may not be made.
+            Failed: the answer could not be used.
+            TurnCancelled: the turn is to stop.
+        """
+        settings = self._thread.settings_of(turn)
+        bounds = self._confine(turn)
+        paths = touched(changes)
+        judged = judge_edit(
+            settings.approval_policy,
+            settings.sandbox,
+            is_inside=all(bounds.may_write(path) for path in paths),
+        )
+        is_known = self.grants.has_files(paths)
+        if isinstance(judged, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judged.by
+            self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
+        if isinstance(judged, Forbidden):
+            raise Declined(judged.reason)
+        action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
+        details = details_of_edits(changes)
+        if isinstance(judged, Allowed) or is_known:
+            return turn.reviews_all and await self.reviewed(
+                turn, call_id, action, None, before, details=details
+            )
+        params = FileChangeRequestApprovalParams(
+            item_id=call_id,
+            started_at_ms=turn.clock(),
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            reason=judged.reason,
+        )
+        why = judged.reason
+        if not await self.reviewed(turn, call_id, action, why, before, details=details):
+            await self._ask_files(turn, params, paths, before)
+        return True
+
+    def rules(self, turn: Turn) -> Rules:
+        """The rules that apply to the commands of a turn."""
+        rules = self._thread.around.rules(self._thread.settings_of(turn).cwd)
+        for text in rules.warnings:
+            if text not in self._warned:
+                self._warned.add(text)
+                self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+        return rules
+
+    # -- asking
+
+    async def _ask_command(
+        self,
+        turn: Turn,
+        request: CommandRequest,
+        rules: Rules,
+        reason: str | None,
+        *,
+        before: Callable[[], None] | None = None,
+        suffix: str = "",
+    ) -> None:
+        is_free = request.escalated or bool(suffix) or self._confine(turn).is_unrestricted
+        if await self._review_command(turn, request, before, is_free=is_free):
+            return
+        params = self._command_params(turn, request, rules, reason)
+        accept = CommandExecutionRequestApprovalResponse("accept")
+        try:
+            answer = await self._thread.asks.ask(
+                ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
+                params,
+                turn=turn,
+                key=request.call_id + suffix,
+                call_id=request.call_id,
+                flag="waitingOnApproval",
+                before=before,
+                default=self.on_deadline(accept),
+            )
+        except AskRefused as refusal:
+            raise Failed(BY_ERROR) from refusal
+        await self._take(turn, request, answer.decision)
+
+    def _command_params(
+        self, turn: Turn, request: CommandRequest, rules: Rules, reason: str | None
+    ) -> CommandExecutionRequestApprovalParams:
+        proposed = amendment_for(
+            request.argv, rules, prefix_rule=request.prefix_rule, escalated=request.escalated
+        )
+        rule = rules.check(request.argv)
+        is_ruled = rule is not None and rule.decision == "prompt"
+        decisions: list[CommandExecutionApprovalDecision] = ["accept"]
+        if request.additional is not None or is_ruled:
+            pass  # a rule, or a yes for the session, would say more than what was asked
+        elif proposed:
+            amendment = AcceptWithExecpolicyAmendment(proposed)
+            decisions.append(
+                CommandExecutionApprovalDecisionDetail(accept_with_execpolicy_amendment=amendment)
+            )
+        else:
+            decisions.append("acceptForSession")
+        decisions.append("cancel")
+        return CommandExecutionRequestApprovalParams(
+            item_id=request.call_id,
+            started_at_ms=turn.clock(),
+            thread_id=turn.thread_id,
+            turn_id=turn.id,
+            additional_permissions=request.additional,
+            available_decisions=decisions,
+            command=display(request.argv),
+            command_actions=actions_of(request.argv, request.cwd),
+            cwd=request.cwd,
+            environment_id="local",
+            proposed_execpolicy_amendment=proposed or None,
+            # What a yes would mean comes before why the model wants it.
+            reason=reason or request.justification,
+        )
+
+    async def _take(
+        self, turn: Turn, request: CommandRequest, decision: CommandExecutionApprovalDecision
+    ) -> None:
+        """Act on what the user decided.
+
+        Raises:
+            Declined: no.
+            Failed: the rule that comes with it is none.
+            TurnCancelled: no, and stop.
+        """
+        if decision == "cancel":
+            raise TurnCancelled
+        if decision == "decline":
+            raise Declined(BY_USER)
+        if decision == "acceptForSession":
+            is_free = request.escalated or self._confine(turn).is_unrestricted
+            self.grants.add_command(turn, request.key_for(is_free=is_free))
+        if isinstance(decision, CommandExecutionApprovalDecisionDetail):
+            await self._amend(turn, decision)
+
+    async def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
+        """Store a rule; the command itself is allowed even where that cannot be done."""
+        path = self._thread.around.home / "rules" / "default.rules"
+        commands = decision.accept_with_execpolicy_amendment
+        network = decision.apply_network_policy_amendment
+        workers = self._thread.around.file_workers
+        try:
+            if commands is not None:
+                await workers.run(append_rule, path, commands.execpolicy_amendment)
+            if network is not None:
+                await workers.run(append_network_rule, path, network.network_policy_amendment)
+        except ValueError as error:
+            raise Failed(BY_ERROR) from error
+        except OSError as error:
+            text = f"the rule was not stored: {error}"
+            self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+        if network is not None and network.network_policy_amendment.action == "deny":
+            raise Declined(BY_USER)
+
+    async def _ask_files(
+        self,
+        turn: Turn,
+        params: FileChangeRequestApprovalParams,
+        paths: Sequence[str],
+        before: Callable[[], None],
+    ) -> None:
+        try:
+            answer = await self._thread.asks.ask(
+                ITEM_FILE_CHANGE_REQUEST_APPROVAL,
+                params,
+                turn=turn,
+                key=params.item_id,
+                flag="waitingOnApproval",
+                before=before,
+                default=self.on_deadline(FileChangeRequestApprovalResponse("accept")),
+            )
+        except AskRefused as refusal:
+            raise Failed(BY_ERROR) from refusal
+        if answer.decision == "cancel":
+            raise TurnCancelled
+        if answer.decision == "decline":
+            raise Declined(BY_USER)
+        if answer.decision == "acceptForSession":
+            self.grants.add_files(turn, paths)
+
+    async def _review_command(
+        self,
+        turn: Turn,
+        request: CommandRequest,
+        before: Callable[[], None] | None,
+        *,
+        is_free: bool,
+    ) -> bool:
+        shown, why = display(request.argv), request.justification
+        action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
+        details = details_of_command(request, is_free=is_free)
+        return await self.reviewed(turn, request.call_id, action, why, before, details=details)
+
+    async def reviewed(
+        self,
+        turn: Turn,
+        call_id: str,
+        action: GuardianApprovalReviewAction,
+        justification: str | None,
+        before: Callable[[], None] | None,
+        *,
+        details: Details | None = None,
+    ) -> bool:
+        """Let a model decide in the user's stead, if the thread is set up so.
+
+        Raises:
+            Declined: it says no.
+        """
+        if self._thread.settings_of(turn).approvals_reviewer == "user":
+            return False
+        from treadle.engine.approvals.guardian import review_action
+
+        if before is not None:
+            before()
+        review = await review_action(
+            self._thread, turn, action, call_id, justification, details=details
+        )
+        if review.status != "approved":
+            raise Declined(review.rationale or f"the automatic review ended as {review.status}")
+        return True
+
+    def on_deadline(self, accept: D) -> D:
+        """The answer that counts when none came in time."""
+        policy = self._thread.settings.asks
+        decision = (policy.decision if policy else None) or "decline"
+        return msgspec.structs.replace(accept, decision=decision)
+
+    def _confine(self, turn: Turn, *extra: AdditionalPermissionProfile) -> Confinement:
+        settings = self._thread.settings_of(turn)
+        granted = (*self.grants.permissions(turn), *extra)
+        # The thread's folder, not the command's: the model says where a command runs.
+        boundary = self._thread.around.boundary
+        confined = boundary.confine(settings.sandbox, settings.cwd, granted=granted)
+        return confined if settings.network is None else settings.network.narrow(confined)
+
+    def _note(self, turn: Turn, call_id: str, action: str, by: str, judged: Judgement) -> None:
+        """Leave a line on what was decided without a question."""
+        decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
+        self._thread.log.note(Decided(call_id, turn.id, action, decision, by, turn.clock()))

@@ -1,0 +1,86 @@
+"""What the user allowed for more than once: for a turn, or for as long as the thread is loaded.
+
+A turn that goes on under another server is allowed what it was. Otherwise a yes does not outlive
+the process that heard it, as with the reference (measured with 0.163.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from treadle.engine.approvals.permission import CommandKey
+from treadle.engine.events.log import EventLog
+from treadle.protocol.permission import AdditionalPermissionProfile
+from treadle.store.records import Granted
+
+if TYPE_CHECKING:
+    from treadle.engine.turn import Turn
+
+
+class Grants:
+    """The grants of one thread; each is stored when it is given."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._commands: set[CommandKey] = set()
+        self._files: set[str] = set()
+        self._session: list[AdditionalPermissionProfile] = []
+        self._turns: dict[str, list[AdditionalPermissionProfile]] = {}
+
+    def has_command(self, key: CommandKey) -> bool:
+        """Whether a command may be run unasked."""
+        return key in self._commands
+
+    def has_files(self, paths: Iterable[str]) -> bool:
+        """Whether all these files may be changed unasked."""
+        return self._files.issuperset(paths)
+
+    def permissions(self, turn: Turn) -> Sequence[AdditionalPermissionProfile]:
+        """What commands of a turn may do beyond the sandbox policy."""
+        return *self._session, *self._turns.get(turn.id, ())
+
+    def add_command(self, turn: Turn, key: CommandKey) -> None:
+        """Allow a command for the session."""
+        self._give(turn, Granted(turn.id, "session", command=key))
+
+    def add_files(self, turn: Turn, paths: Sequence[str]) -> None:
+        """Allow edits of files for the session."""
+        self._give(turn, Granted(turn.id, "session", files=list(paths)))
+
+    def add_permissions(
+        self, turn: Turn, added: AdditionalPermissionProfile, scope: Literal["turn", "session"]
+    ) -> None:
+        """Widen what commands may do."""
+        self._give(turn, Granted(turn.id, scope, permissions=added))
+
+    def review_all(self, turn: Turn) -> None:
+        """Let the automatic reviewer see all that the turn does from now on."""
+        self._give(turn, Granted(turn.id, "turn", reviews_all=True))
+
+    def recall(self, turn: Turn, given: Iterable[Granted]) -> None:
+        """Let a turn that goes on have what it was given under an earlier server."""
+        for grant in given:
+            if grant.scope == "session" or grant.turn_id == turn.id:
+                self._take(turn, grant)
+
+    def _give(self, turn: Turn, grant: Granted) -> None:
+        self._log.note(grant)
+        self._take(turn, grant)
+
+    def _take(self, turn: Turn, grant: Granted) -> None:
+        if grant.command is not None:
+            self._commands.add(grant.command)
+        self._files.update(grant.files)
+        if grant.permissions is not None and grant.scope == "session":
+            self._session.append(grant.permissions)
+        elif grant.permissions is not None:
+            if turn.id not in self._turns:
+                turn.at_end(lambda: self._forget(turn))
+            self._turns.setdefault(turn.id, []).append(grant.permissions)
+        if grant.reviews_all:
+            turn.adjust(approvals_reviewer="auto_review")
+            turn.reviews_all = True
+
+    def _forget(self, turn: Turn) -> None:
+        self._turns.pop(turn.id, None)

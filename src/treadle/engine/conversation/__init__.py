@@ -1,0 +1,1 @@
+"""The conversation between a thread and its model: input, context, requests and items."""

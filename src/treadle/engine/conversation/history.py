@@ -1,0 +1,50 @@
+"""What the model sees of a thread: its items in order, each stored before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from treadle.engine.events.log import EventLog
+from treadle.model.base import ModelItem
+from treadle.store.records import Compacted, HistoryItem
+
+
+class History:
+    """The model's view of a thread; only ever added to, or replaced by a compaction."""
+
+    def __init__(self, log: EventLog, items: Iterable[ModelItem] = ()) -> None:
+        self._log = log
+        self._items = list(items)
+
+    @property
+    def items(self) -> Sequence[ModelItem]:
+        """Everything, oldest first."""
+        return self._items
+
+    def add(self, *items: ModelItem) -> None:
+        """Append items."""
+        if items:
+            self._log.note(*self.take(*items))
+
+    def take(self, *items: ModelItem) -> list[HistoryItem]:
+        """Append items whose records somebody else stores, with what belongs to them."""
+        self._items.extend(items)
+        return [HistoryItem(item) for item in items]
+
+    def replace(self, items: list[ModelItem], summary: str) -> None:
+        """Go on from a shorter view."""
+        self._log.note(Compacted(summary, items))
+        self._items = list(items)
+
+
+def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:
+    """Tool calls that have no output: the model may not be shown them like that."""
+    answered = {
+        item.get("call_id") for item in items if str(item.get("type", "")).endswith("_output")
+    }
+    return [
+        item
+        for item in items
+        if item.get("type") in ("function_call", "custom_tool_call", "tool_search_call")
+        and item.get("call_id") not in answered
+    ]

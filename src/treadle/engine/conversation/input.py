@@ -1,0 +1,176 @@
+"""From what a user puts into a turn to what the model reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from treadle.engine.conversation import instructions
+from treadle.engine.errors import InvalidInput
+from treadle.model.base import ModelItem
+from treadle.protocol.base import JsonValue
+from treadle.protocol.input import (
+    AudioUserInput,
+    ImageUserInput,
+    LocalAudioUserInput,
+    LocalImageUserInput,
+    SkillUserInput,
+    TextUserInput,
+    UserInput,
+)
+from treadle.protocol.item import FunctionCallOutputThreadItem
+from treadle.protocol.tool import TurnToolOutput
+from treadle.support.concurrency.workers import Workers
+from treadle.support.files.reading import FileTooLarge, read_regular
+from treadle.support.ids import uuid7
+from treadle.support.text.base64_chunks import encode_base64
+
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+"""What all files of one input may hold together."""
+
+FileUserInput: TypeAlias = LocalImageUserInput | LocalAudioUserInput | SkillUserInput
+"""Input that names a file which is read."""
+
+InputFiles: TypeAlias = Mapping[int, str]
+"""What the files of an input hold, by the position that names them: data URLs, or text."""
+
+NO_FILES: Final[InputFiles] = {}
+
+MAX_TOOL_NAME: Final = 64
+# What providers do not take in the name of a tool.
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def message(role: str, *texts: str) -> ModelItem:
+    """A message of plain text, as the model reads it."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = [{"type": kind, "text": text} for text in texts]
+    return {"type": "message", "role": role, "content": content}
+
+
+async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFiles:
+    """Read the files that an input names, in a worker thread.
+
+    Raises:
+        InvalidInput: one cannot be read, is not a file, or is too large.
+    """
+    if not any(isinstance(part, FileUserInput) for part in content):
+        return {}
+    return await workers.run(_read_files, content)
+
+
+def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
+    """The user's message, and before it the skills that it names; `files` holds what they hold.
+
+    Raises:
+        InvalidInput: an image is nowhere.
+    """
+    parts: list[JsonValue] = []
+    skills: list[ModelItem] = []
+    for position, part in enumerate(content):
+        path = f"input[{position}]"
+        match part:
+            case TextUserInput():
+                parts.append({"type": "input_text", "text": part.text})
+            case ImageUserInput():
+                parts.append(_image(part, path))
+            case LocalImageUserInput():
+                image: JsonValue = {"type": "input_image", "image_url": files[position]}
+                parts += _labelled(part.path, image)
+            case AudioUserInput():
+                parts.append({"type": "input_audio", "audio_url": part.url})
+            case LocalAudioUserInput():
+                parts.append({"type": "input_audio", "audio_url": files[position]})
+            case SkillUserInput():
+                text = instructions.skill(part.name, part.path, files[position])
+                skills.append(message("user", text))
+            case _:
+                pass  # a mention points at something that its text already names
+    if parts:
+        return [*skills, {"type": "message", "role": "user", "content": parts}]
+    return skills
+
+
+def from_outside(given: TurnToolOutput) -> tuple[FunctionCallOutputThreadItem, list[ModelItem]]:
+    """What a tool of the client's says, as clients see it and as the model does.
+
+    The model sees a call and its output, though it has not called: no provider takes an output
+    alone, and as a message it would have the authority of the user.
+    """
+    item = FunctionCallOutputThreadItem(
+        id=f"fco_{uuid7()}", name=given.name, output=given.output, namespace=given.namespace
+    )
+    call: ModelItem = {
+        "type": "function_call",
+        "call_id": item.id,
+        "name": _NO_NAME.sub("_", given.name)[:MAX_TOOL_NAME],
+        "arguments": "{}",
+    }
+    if given.namespace is not None:
+        call["namespace"] = given.namespace
+    output: JsonValue = msgspec.to_builtins(given.output)
+    return item, [call, {"type": "function_call_output", "call_id": item.id, "output": output}]
+
+
+def _image(part: ImageUserInput, path: str) -> JsonValue:
+    if isinstance(part.url, str):
+        image: dict[str, JsonValue] = {"type": "input_image", "image_url": part.url}
+    elif isinstance(part.file_id, str):
+        image = {"type": "input_image", "file_id": part.file_id}
+    else:
+        raise InvalidInput(f"{path}.url", "an image needs a url or a fileId")
+    if part.detail not in (UNSET, None):
+        image["detail"] = part.detail
+    return image
+
+
+def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
+    """A picture between two marks, so that the model can tell which file it is."""
+    return [
+        {"type": "input_text", "text": f'<image name="{Path(path).name}">'},
+        image,
+        {"type": "input_text", "text": "</image>"},
+    ]
+
+
+def _read_files(content: Sequence[UserInput]) -> InputFiles:
+    files: dict[int, str] = {}
+    left = MAX_FILE_BYTES
+    for position, part in enumerate(content):
+        if not isinstance(part, FileUserInput):
+            continue
+        data = _read(part.path, f"input[{position}].path", left)
+        left -= len(data)
+        match part:
+            case SkillUserInput():
+                files[position] = data.decode("utf-8", "replace")
+            case LocalImageUserInput():
+                files[position] = _data_url(part.path, data, "image/png")
+            case LocalAudioUserInput():
+                files[position] = _data_url(part.path, data, "audio/wav")
+    return files
+
+
+def _data_url(path: str, data: bytes, fallback: str) -> str:
+    import mimetypes  # pictures are rare, and this is not small
+
+    kind = mimetypes.guess_type(path)[0] or fallback
+    return f"data:{kind};base64,{encode_base64(data)}"
+
+
+def _read(path: str, field: str, limit: int) -> bytes:
+    try:
+        return read_regular(path, limit)
+    except FileTooLarge as error:
+        raise InvalidInput(
+            field, f"{path!r} is too large: the files of one input may hold {MAX_FILE_BYTES} bytes"
+        ) from error
+    except OSError as error:
+        raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidInput(field, f"{path!r} is not a path: {error}") from error

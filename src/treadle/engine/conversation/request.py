@@ -1,0 +1,38 @@
+"""The question that a turn puts to the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.engine.conversation.instructions import BASE_INSTRUCTIONS
+from treadle.model.base import ModelRequest
+from treadle.model.catalog import traits_of
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.tools.registry import Toolbox
+    from treadle.engine.turn import Turn
+
+
+def request_of(thread: Thread, turn: Turn, tools: Toolbox) -> ModelRequest:
+    """Everything the model needs for its next answer, as the turn's settings and it have it."""
+    settings, aside = thread.settings_of(turn), turn.aside
+    traits = traits_of(settings.model)
+    own = settings.base_instructions or BASE_INSTRUCTIONS
+    return ModelRequest(
+        model=settings.model,
+        instructions=own if aside is None else aside.instructions,
+        input=tuple(thread.history_of(turn).items),
+        tools=tools.specs(),
+        parallel_tool_calls=traits.supports_parallel_tool_calls,
+        effort=settings.effort or traits.default_effort,
+        summary=settings.summary or ("auto" if traits.supports_reasoning else None),
+        verbosity=settings.verbosity if traits.supports_verbosity else None,
+        output_schema=turn.output_schema,
+        service_tier=settings.service_tier,
+        thread_id=thread.id,
+        turn_id=turn.id,
+        originator=thread.meta.originator or "treadle",
+        user_agent=settings.user_agent,
+        subagent=aside.name if aside else thread.subagent,
+    )

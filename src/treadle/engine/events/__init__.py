@@ -1,0 +1,1 @@
+"""A thread's log of events and server requests, and the readers that follow it."""

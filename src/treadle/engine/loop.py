@@ -1,0 +1,376 @@
+"""The loop: ask the model, carry out what it calls, ask again, until it has nothing left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from treadle.engine.accounting.budget import BudgetExceeded, Meter
+from treadle.engine.conversation import instructions
+from treadle.engine.conversation.compaction import without_older_half
+from treadle.engine.conversation.input import message
+from treadle.engine.conversation.items import ItemStream, text_of
+from treadle.engine.conversation.request import request_of
+from treadle.engine.ending import Step, end_turn, take_input
+from treadle.engine.errors import TurnCancelled
+from treadle.engine.tools.call_limits import limit_call
+from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
+from treadle.engine.turn_ids import TurnIds
+from treadle.model.base import (
+    Completed,
+    ItemDone,
+    ModelError,
+    ModelEvent,
+    ModelItem,
+    ModelRequest,
+    RateLimits,
+    Rerouted,
+)
+from treadle.model.retry import Retry, stream_with_retries
+from treadle.model.structured.schema import validate
+from treadle.protocol import notifications as n
+from treadle.protocol.error import ErrorNotification, TurnError
+from treadle.protocol.item import ContextCompactionThreadItem
+from treadle.protocol.model import ModelReroutedNotification
+from treadle.protocol.status import ActiveThreadStatus
+from treadle.protocol.thread import ContextCompactedNotification
+from treadle.support.ids import uuid7
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+
+MAX_REPAIRS: Final = 1
+# A history shorter than this is not worth halving: one item of it is too long by itself.
+MIN_HALVED: Final = 4
+INTERNAL_ERROR: Final = TurnError("internal error", codex_error_info="other")
+
+logger = logging.getLogger(__name__)
+
+
+class TurnFailed(Exception):
+    """The turn cannot go on; `error` is what clients are told."""
+
+    def __init__(self, error: TurnError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Agent:
+    """Runs one turn of a thread to its end."""
+
+    def __init__(self, thread: Thread, turn: Turn, left_calls: Sequence[ToolCall] = ()) -> None:
+        self._thread = thread
+        self._turn = turn
+        # Calls that an earlier server put to the clients and did not live to carry out.
+        self._left_calls = left_calls
+        self._ids = TurnIds(thread.used_ids(turn) if left_calls else ())
+        self._repairs = 0
+        self._has_item = False
+        self._beginning = asyncio.Lock()
+
+    def begin(self) -> None:
+        """Tell that the turn runs."""
+        self._thread.set_status(ActiveThreadStatus(active_flags=[]))
+        self._thread.warn_of_model()
+        self._turn.begin()
+
+    def give_up(self) -> None:
+        """End the turn as failed: it could not be started."""
+        if self._thread.turn is self._turn:
+            end_turn(self._thread, self._turn, "fail", INTERNAL_ERROR)
+
+    def ensure_ended(self) -> None:
+        """End the turn if nothing else has."""
+        # A task that is cancelled before its first step does not even run its `finally`.
+        if self._thread.turn is self._turn:
+            end_turn(self._thread, self._turn, "interrupt", None)
+
+    async def run(self) -> None:
+        """Run the turn; however it ends, it ends with one terminal event."""
+        step: Step = "interrupt"
+        error: TurnError | None = None
+        try:
+            async with self._time_limit():
+                await self._work()
+            step = "complete"
+        except TurnFailed as failure:
+            step, error = "fail", failure.error
+        except (ModelError, BudgetExceeded) as failure:
+            step, error = "fail", to_turn_error(failure)
+        except TurnCancelled:
+            pass
+        except Exception:
+            logger.exception("turn failed", extra={"turn": self._turn.id})
+            step, error = "fail", INTERNAL_ERROR
+        finally:
+            end_turn(self._thread, self._turn, step, error)
+
+    async def _work(self) -> None:
+        if self._turn.kind == "compact":
+            await self._compact()
+        elif self._turn.kind == "review":
+            from treadle.engine.review.review import conduct
+
+            await conduct(self._thread, self._turn, self._ask)
+        elif self._turn.kind == "shell":
+            await self._thread.terminals.settled(self._turn)
+            if self._turn.waiting:
+                await self._converse()
+        else:
+            await self._converse()
+
+    async def _converse(self) -> None:
+        self._thread.mcp.start()
+        if self._left_calls:
+            from treadle.engine.recovery import end_orphans
+
+            await self._wait_for_servers()
+            end_orphans(self._turn, self._left_calls, self._tools)
+            async with self._carrying_out() as carry_out:
+                for call in self._left_calls:
+                    carry_out(call, None)
+        else:
+            await self._thread.look_around()
+            self._thread.tell_context(self._turn)
+            self._thread.mcp.tell_instructions(self._turn)
+        needs_more = True
+        while needs_more or self._turn.waiting or await self._asks_for_repair():
+            if self._thread.is_nearly_full():
+                await self._compact()
+            take_input(self._thread, self._turn)
+            await self._wait_for_servers()
+            needs_more = await self._ask()
+
+    async def _wait_for_servers(self) -> None:
+        """Give MCP servers the time that they may take, once; those that come later are heard."""
+        calls = [call.flat_name for call in self._left_calls]
+        reason = await self._thread.mcp.before_request(self._turn, calls)
+        if reason is not None:
+            raise TurnFailed(TurnError(reason))
+
+    @asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        timed = [meter for meter in self._thread.accounts.meters if meter.is_timed]
+        tightest = min(timed, key=Meter.seconds_left, default=None)
+        limit = asyncio.timeout(tightest.seconds_left() if tightest else None)
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired() or tightest is None:
+                raise
+            raise tightest.out_of_time() from error
+
+    async def _asks_for_repair(self) -> bool:
+        """Whether the last message misses the schema it had to fit, and may be written anew."""
+        schema, last = self._turn.output_schema, self._turn.last_message
+        if schema is None or last is None or self._repairs >= MAX_REPAIRS:
+            return False
+        # Off the loop: client and model decide how much work that is, up to a limit.
+        faults = await self._thread.around.text_workers.run(validate, last.text, schema)
+        if not faults:
+            return False
+        self._repairs += 1
+        wish = "The last message does not fit the required JSON Schema. Send it again, corrected, "
+        self._thread.remember(
+            self._turn, message("user", f"{wish}and nothing else:\n" + "\n".join(faults))
+        )
+        return True
+
+    async def _compact(self) -> None:
+        """Replace the model's view by its own notes; when that fails, nothing has changed."""
+        thread, turn = self._thread, self._turn
+        item = ContextCompactionThreadItem(uuid7())
+        turn.start_item(item)
+        notes = await self._take_notes(list(thread.history.items))
+        if not notes.strip():
+            raise TurnFailed(TurnError("the model gave no notes to go on from"))
+        await thread.look_around()
+        thread.compact(notes)
+        turn.complete_item(item)
+        turn.log.tell(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
+
+    async def _take_notes(self, history: list[ModelItem]) -> str:
+        """Let the model sum up; what is too long even for that loses its older half."""
+        asked = [*history, message("user", instructions.COMPACTION_REQUEST)]
+        request = replace(
+            self._request(),
+            input=asked,
+            tools=(),
+            parallel_tool_calls=False,
+            output_schema=None,
+            subagent="compact",
+        )
+        notes = ""
+        try:
+            async with aclosing(self._stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, ItemDone) and event.item.get("type") == "message":
+                        notes = text_of(event.item)
+                    elif isinstance(event, Completed):
+                        self._thread.count(self._turn, event)
+        except ModelError as error:
+            if error.info != "contextWindowExceeded" or len(history) < MIN_HALVED:
+                raise
+            return await self._take_notes(without_older_half(history))
+        return notes
+
+    async def _ask(self) -> bool:
+        """Ask the model, and again after a break that left finished items behind."""
+        for attempt in count(1):
+            self._has_item = False
+            try:
+                return await self._sample()
+            except ModelError as error:
+                if error.info == "contextWindowExceeded":
+                    self._thread.overflowed()
+                # Without a finished item the whole request was repeated already.
+                _, policy = self._thread.model(self._turn)
+                is_last = attempt > policy.stream_max_retries
+                if not error.is_retryable or not self._has_item or is_last:
+                    raise
+                ItemStream(self._turn).abandon()
+                delay = min(policy.first_delay_s * 2 ** (attempt - 1), policy.max_delay_s)
+                self._on_retry(Retry(attempt, policy.stream_max_retries, delay, error))
+                await asyncio.sleep(delay)
+        raise AssertionError  # the loop has no end of its own
+
+    async def _sample(self) -> bool:
+        """Ask the model once; true if it has to be asked again."""
+        thread, turn = self._thread, self._turn
+        has_calls = False
+        failure: ModelError | None = None
+        wants_more = False
+        items = self._item_stream()
+        self._ids.begin_answer()
+        # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
+        stream = self._stream(self._request())
+        async with self._carrying_out() as carry_out:
+            try:
+                turn.is_listening = True
+                async with aclosing(stream) as events:
+                    async for heard in events:
+                        event, refusal = limit_call(self._ids.apply(heard))
+                        items.take(event)
+                        if isinstance(event, ItemDone):
+                            self._has_item = True
+                            thread.keep(turn, event.item, items)
+                            call = read_call(event.item)
+                            if call is not None:
+                                has_calls = True
+                                carry_out(call, refusal)
+                        elif isinstance(event, Completed):
+                            wants_more = event.end_turn is False
+                            thread.count(turn, event)
+                        else:
+                            self._notice(event)
+            except ModelError as error:
+                failure = error
+            finally:
+                turn.is_listening = False
+        if failure is not None:
+            raise failure
+        return has_calls or wants_more
+
+    def _item_stream(self) -> ItemStream:
+        if self._turn.aside is not None:
+            return self._turn.aside.stream(self._turn)
+        return ItemStream(self._turn, finds_plans=self._thread.settings.mode().mode == "plan")
+
+    @property
+    def _tools(self) -> Toolbox:
+        return self._thread.tools if self._turn.aside is None else self._turn.aside.tools
+
+    @asynccontextmanager
+    async def _carrying_out(self) -> AsyncIterator[Callable[[ToolCall, str | None], object]]:
+        """Carry out calls at the same time; the model's view gets their outputs as they come.
+
+        Not before the model has finished speaking: an answer stays in one piece.
+        """
+        has_heard = asyncio.Event()
+        is_cancelled = False
+        try:
+            async with asyncio.TaskGroup() as tools:
+                yield lambda call, refusal: tools.create_task(
+                    self._carry_out(call, refusal, has_heard)
+                )
+                has_heard.set()
+        except* TurnCancelled:
+            is_cancelled = True
+        if is_cancelled:
+            raise TurnCancelled
+
+    async def _carry_out(
+        self, call: ToolCall, refusal: str | None, has_heard: asyncio.Event
+    ) -> None:
+        turn = self._turn
+        turn.running_calls.add(call.id)
+        try:
+            # One begins after the other: the first steps of a thousand calls take seconds.
+            async with self._beginning:
+                await asyncio.sleep(0)
+            output = output_item(call, refusal or await self._tools.run(call, turn))
+            try:
+                if not has_heard.is_set():
+                    self._thread.note_output(turn, output)
+                    await has_heard.wait()
+            finally:
+                # Also when the turn is stopped meanwhile: what was done, was done.
+                self._thread.remember(turn, output)
+        finally:
+            turn.running_calls.discard(call.id)
+
+    def _request(self) -> ModelRequest:
+        return request_of(self._thread, self._turn, self._tools)
+
+    def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        for meter in self._thread.accounts.meters:
+            meter.admit()
+        model, policy = self._thread.model(self._turn)
+        self._turn.model = model
+        return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
+
+    def _notice(self, event: ModelEvent) -> None:
+        """Pass on what the provider says beside its answer."""
+        if isinstance(event, RateLimits):
+            self._thread.around.on_rate_limits(event.snapshot)
+        elif isinstance(event, Rerouted):
+            self._turn.log.tell(
+                n.MODEL_REROUTED,
+                ModelReroutedNotification(
+                    from_model=self._thread.settings.model,
+                    reason="highRiskCyberActivity",
+                    thread_id=self._thread.id,
+                    to_model=event.to_model,
+                    turn_id=self._turn.id,
+                ),
+            )
+
+    def _on_retry(self, retry: Retry) -> None:
+        """Say that we try again, and why."""
+        error = TurnError(
+            f"Reconnecting... {retry.attempt}/{retry.max}",
+            codex_error_info=retry.error.info,
+            additional_details=retry.error.message,
+        )
+        self._turn.log.tell(n.ERROR, self._error(error, will_retry=True))
+
+    def _error(self, error: TurnError, *, will_retry: bool) -> ErrorNotification:
+        return ErrorNotification(
+            error=error, thread_id=self._thread.id, turn_id=self._turn.id, will_retry=will_retry
+        )
+
+
+def to_turn_error(failure: ModelError | BudgetExceeded) -> TurnError:
+    """Why a turn failed, in the protocol's words."""
+    if isinstance(failure, BudgetExceeded):
+        return TurnError(str(failure), codex_error_info="sessionBudgetExceeded")
+    return TurnError(
+        failure.message, additional_details=failure.details, codex_error_info=failure.info
+    )

@@ -1,0 +1,1 @@
+"""The connection to one MCP server, over a process or HTTP."""

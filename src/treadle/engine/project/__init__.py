@@ -1,0 +1,1 @@
+"""What a working folder holds: documents, skills, its git repository, the diff of a turn."""

@@ -1,0 +1,90 @@
+"""Runs git for the server itself, confined: it reads the repository, and neither writes nor calls.
+
+The settings of a repository name programs that git runs: filters, monitors, the other end of a
+fetch. Commands can write a repository, so that git gets no more than a command that only reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from treadle.protocol.policy import ReadOnlySandboxPolicy
+from treadle.sandbox.backends.selection import SandboxUnavailable
+
+if TYPE_CHECKING:
+    from treadle.sandbox.boundary import Boundary
+    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.policy import Confinement
+
+GIT_SECONDS: Final = 10.0
+MAX_ANSWER: Final = 64 * 1024
+"""How much output is kept; names of commits and counts take far less."""
+# What a caller has set up for another repository must not change which one is read here.
+_KEPT: Final = ("HOME", "TMPDIR")
+_SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
+_FIXED: Final = {
+    "LC_ALL": "C",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_GIT: Final = ("git", "--no-pager", "-c", "core.fsmonitor=false")
+
+
+class GitUnavailable(Exception):
+    """No sandbox works on this machine, and git does not run without one."""
+
+
+class ConfinedGit:
+    """Git in one folder, in the read-only sandbox without network."""
+
+    def __init__(self, boundary: Boundary, cwd: str, limits: Limits | None = None) -> None:
+        self.cwd: Final = cwd
+        self._boundary = boundary
+        self._limits = limits
+
+    async def ask(self, *arguments: str) -> str | None:
+        """Return what git prints, `None` if it fails.
+
+        Raises:
+            GitUnavailable: nothing here can confine it.
+            OSError: there is no git, or no such folder.
+            TimeoutError: it takes too long.
+        """
+        from treadle.sandbox.limits import default_limits
+        from treadle.sandbox.process import Process
+
+        confinement = self._boundary.confine(ReadOnlySandboxPolicy(), self.cwd)
+        output = bytearray()
+
+        def keep(stream: Literal["stdout", "stderr"], data: bytes) -> None:
+            if stream == "stdout":
+                output.extend(data[: MAX_ANSWER - len(output)])
+
+        try:
+            process = await Process.start(
+                [*_GIT, *arguments],
+                cwd=self.cwd,
+                env=self._environment(os.environ, confinement),
+                confinement=confinement,
+                on_output=keep,
+                limits=self._limits or default_limits(),
+            )
+        except SandboxUnavailable as error:
+            raise GitUnavailable(str(error)) from error
+        try:
+            async with asyncio.timeout(GIT_SECONDS):
+                code = await process.wait()
+        finally:
+            process.kill()
+        return output.decode("utf-8", "replace").strip() if code == 0 else None
+
+    def _environment(self, environ: Mapping[str, str], confinement: Confinement) -> dict[str, str]:
+        path = self._boundary.trusted_path(environ.get("PATH", os.defpath), confinement)
+        # The system's own git comes first.
+        folders = sorted(path.split(os.pathsep), key=lambda folder: folder not in _SYSTEM)
+        kept = {name: environ[name] for name in _KEPT if name in environ}
+        return {**kept, **_FIXED, "PATH": os.pathsep.join(folders) or os.defpath}

@@ -1,0 +1,70 @@
+"""AGENTS.md files: what a project tells agents, from the repository's root down to the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from treadle.support.files.reading import read_file
+
+MAX_BYTES: Final = 32 * 1024
+NAMES: Final = ("AGENTS.override.md", "AGENTS.md")
+_SEPARATOR: Final = "\n\n--- project-doc ---\n\n"
+
+
+class ProjectDocs(NamedTuple):
+    """The text, outermost file first, and the files it came from."""
+
+    text: str
+    sources: list[str]
+
+
+def read_project_docs(
+    cwd: Path,
+    *,
+    home: Path | None = None,
+    fallbacks: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> ProjectDocs:
+    """Read the user's own file and one per folder; what exceeds the limit is cut off."""
+    parts: list[str] = []
+    sources: list[str] = []
+    left = max_bytes
+    for path in _files(cwd, home, [*NAMES, *fallbacks]):
+        try:
+            text = read_file(path, left).decode("utf-8", "replace")
+        except OSError:
+            continue
+        if not text.strip() or left <= 0:
+            continue
+        left -= len(text.encode())
+        parts.append(text)
+        sources.append(str(path))
+    return ProjectDocs(_SEPARATOR.join(parts), sources)
+
+
+def repository_root(cwd: Path) -> Path | None:
+    """The nearest folder at or above that is a repository."""
+    return next((folder for folder in (cwd, *cwd.parents) if is_repository(folder)), None)
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether git keeps its things here.
+
+    In a worktree `.git` is a file. An empty folder of that name is nothing: sandboxes put one
+    where none may be made, for as long as a command runs.
+    """
+    git = folder / ".git"
+    return git.is_file() or (git / "HEAD").exists()
+
+
+def _files(cwd: Path, home: Path | None, names: Sequence[str]) -> Iterator[Path]:
+    root = repository_root(cwd)
+    folders = [cwd]
+    if root is not None:
+        folders = [f for f in (*reversed(cwd.parents), cwd) if f == root or root in f.parents]
+    for folder in ([home] if home is not None else []) + folders:
+        first = next((folder / name for name in names if (folder / name).is_file()), None)
+        if first is not None:
+            yield first

@@ -1,0 +1,1 @@
+"""Commands of a thread: approval, start, output, input and end."""

@@ -1,0 +1,224 @@
+"""From a command that the model wants to a process: asked about, confined, tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from treadle.engine.approvals.permission import CommandRequest, Declined, Failed, Permit
+from treadle.engine.commands.actions import actions_of
+from treadle.engine.errors import TurnCancelled
+from treadle.engine.terminals.output_file import folder_of
+from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.shell import environment, without_startup_files
+from treadle.engine.terminals.terminals import wait
+from treadle.protocol.item import CommandExecutionThreadItem
+from treadle.sandbox.backends.selection import SandboxUnavailable
+from treadle.sandbox.policy import Confinement
+from treadle.shell.scripts import display
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+    from treadle.engine.turn import Turn
+    from treadle.sandbox.network.proxy import Gate
+
+RAN_BEFORE: Final = (
+    "the sandbox had stopped the command before the server was restarted, and its output is lost"
+)
+_ROWS_AND_COLUMNS: Final = (24, 80)
+_BAD_SYSTEM_CALL: Final = 128 + 31
+# A shell that cannot find or read a program says so with these: no sandbox is to blame.
+_OWN_FAULT: Final = frozenset({0, 2, 126, 127})
+_SIGNS: Final = (
+    "operation not permitted",
+    "permission denied",
+    "read-only file system",
+    "seccomp",
+    "sandbox",
+    "landlock",
+    "failed to write file",
+)
+
+
+class NotRun(Exception):
+    """The command was not run, or not to its end; `reason` is for the model."""
+
+    def __init__(self, reason: str, *, was_started: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.was_started = was_started
+
+
+class Attempt:
+    """One command of the model: what it wants, and what becomes of it."""
+
+    def __init__(
+        self, thread: Thread, turn: Turn, request: CommandRequest, *, is_terminal: bool = False
+    ) -> None:
+        self._thread = thread
+        self._request = request
+        self._size = _ROWS_AND_COLUMNS if is_terminal else None
+        # The number by which the model can come back to it, if it can.
+        self.session: int | None = None
+        # What goes before the system's words when it cannot be started.
+        self.fault = "execution error"
+        actions = actions_of(request.argv, request.cwd)
+        item = CommandExecutionThreadItem(
+            command=display(request.argv),
+            command_actions=actions,
+            cwd=request.cwd,
+            id=request.call_id,
+            status="inProgress",
+        )
+        folder = folder_of(thread.around.home, thread.id)
+        self.run = Run(turn, item, request.argv[-1], folder)
+
+    async def start(self) -> None:
+        """Ask whoever must be asked, and start the process.
+
+        Raises:
+            NotRun: it may not run, or cannot.
+            TurnCancelled: the turn is to stop.
+        """
+        run = self.run
+        try:
+            permit = await self._permit()
+        except Declined as refusal:
+            run.decline()
+            raise NotRun(refusal.reason) from refusal
+        except Failed as refusal:
+            run.decline("failed")
+            raise NotRun(refusal.reason) from refusal
+        except TurnCancelled:
+            run.decline()
+            self._thread.terminals.abort(run.turn)
+            raise
+        except asyncio.CancelledError:
+            run.abort()
+            raise
+        await self._launch(permit)
+
+    async def _permit(self) -> Permit:
+        approvals, run, request = self._thread.approvals, self.run, self._request
+        if not approvals.was_to_retry(run.turn, request):
+            return await approvals.command(run.turn, request, before=run.tell_started)
+        # It ran in the sandbox under an earlier server, and may have done a part of its work.
+        try:
+            return await approvals.retry(run.turn, request, before=run.tell_started)
+        except (Declined, Failed) as refusal:
+            raise type(refusal)(f"{refusal.reason}; {RAN_BEFORE}") from refusal
+
+    async def wait(self, seconds: float, *, exit_code: int | None = None) -> bool:
+        """Wait for the end, for so long; true if it has come.
+
+        What the sandbox seems to have stopped is run again without it, if the user lets it. With
+        an exit code, what has not ended in time is killed and ends with that one.
+
+        Raises:
+            NotRun: it could not be started again, or was ended for what it tried.
+            TurnCancelled: the turn is to stop.
+        """
+        run = self.run
+        run.is_held = True
+        try:
+            has_ended = await wait(run, seconds)
+            if run.refusal is not None:
+                raise NotRun(run.refusal.reason, was_started=True)
+            if has_ended and self._seems_denied() and await self._try_again():
+                has_ended = await wait(run, seconds)
+            if not has_ended and exit_code is not None:
+                run.stop(exit_code)
+        except asyncio.CancelledError:
+            run.abort()
+            raise
+        finally:
+            run.release()
+        return has_ended
+
+    async def _launch(self, permit: Permit) -> None:
+        run, request, confinement = self.run, self._request, permit.confinement
+        if self.session is not None:
+            run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
+        try:
+            env, gate = self._surroundings(confinement)
+            argv = request.argv
+            if permit.searched is not None:
+                argv, env = without_startup_files(argv, env)
+                env |= permit.searched
+            await self._thread.terminals.launch(
+                run,
+                argv,
+                cwd=request.cwd,
+                env=env,
+                confinement=confinement,
+                size=self._size,
+                gate=gate,
+                limits=self._thread.settings.shell.command_limits(),
+            )
+        except SandboxUnavailable as error:
+            raise self._cannot(str(error)) from error
+        except OSError as error:
+            words = os.strerror(error.errno) if error.errno else str(error)
+            raise self._cannot(f"{words} (os error {error.errno})") from error
+        except ValueError as error:  # a null byte, which no process can be given
+            raise self._cannot(str(error)) from error
+        except asyncio.CancelledError:
+            run.abort()
+            raise
+        if self.session is not None:
+            run.item = msgspec.structs.replace(run.item, process_id=str(self.session))
+        run.tell_started()
+
+    def _surroundings(self, confinement: Confinement) -> tuple[dict[str, str], Gate | None]:
+        """What the command sees, and its way out if it is kept to chosen hosts."""
+        run = self.run
+        env = environment(
+            self._thread.settings.shell.environment,
+            run.turn.thread_id,
+            call_id=self._request.call_id,
+            has_network=confinement.network or confinement.has_gate,
+        )
+        if not confinement.has_gate:
+            return env, None
+        from treadle.engine.approvals.network import open_gate
+
+        gate, told = open_gate(self._thread, run)
+        return env | told, gate
+
+    def _cannot(self, words: str) -> NotRun:
+        reason = f"{self.fault}: {words}"
+        self.run.fail(reason)
+        return NotRun(reason)
+
+    def _seems_denied(self) -> bool:
+        run = self.run
+        if run.confinement.is_unrestricted or run.exit_code is None or run.is_over:
+            return False
+        if run.limit_hit is not None:
+            return False
+        return seems_denied(run.exit_code, run.output.text())
+
+    async def _try_again(self) -> bool:
+        """Run it without the sandbox; false if it may not."""
+        run = self.run
+        try:
+            permit = await self._thread.approvals.retry(run.turn, self._request)
+        except (Declined, Failed):
+            return False
+        # The model reads of the second attempt only; clients have seen both.
+        run.take_unread()
+        await self._launch(permit)
+        return True
+
+
+def seems_denied(exit_code: int, output: str) -> bool:
+    """Whether a command looks as if the sandbox had stopped it."""
+    if exit_code == _BAD_SYSTEM_CALL:
+        return True
+    if exit_code in _OWN_FAULT:
+        return False
+    text = output.lower()
+    return any(sign in text for sign in _SIGNS)

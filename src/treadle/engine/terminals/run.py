@@ -1,0 +1,289 @@
+"""One command of a turn: its item, its process, and what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from treadle.engine.approvals.permission import Declined
+from treadle.engine.terminals.output_deltas import OutputDeltas
+from treadle.engine.terminals.output_file import OutputFile
+from treadle.engine.terminals.timeouts import Patience
+from treadle.engine.tools.output import MAX_KEPT_BYTES, OutputBuffer
+from treadle.engine.turn import Turn
+from treadle.protocol import notifications as n
+from treadle.protocol.delta import CommandExecutionOutputDeltaNotification
+from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThreadItem
+from treadle.sandbox.policy import UNRESTRICTED, Confinement
+
+if TYPE_CHECKING:
+    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.network.proxy import Gate
+    from treadle.sandbox.process import Process
+
+_STORE_SECONDS: Final = 5.0
+ABORTED: Final = -1
+"""The exit code of a command that was stopped before it could give one."""
+
+
+class Run:
+    """A command from its item's start to its item's end; it ends once."""
+
+    def __init__(
+        self, turn: Turn, item: CommandExecutionThreadItem, script: str, outputs: Path
+    ) -> None:
+        self.turn = turn
+        self.item = item
+        # What was asked for, without the shell that runs it.
+        self.script = script
+        self.process: Process | None = None
+        # What it may do, for as long as it runs.
+        self.confinement = UNRESTRICTED
+        self.output = OutputBuffer()
+        # What the model has not read yet.
+        self.unread = OutputBuffer()
+        self.exit_code: int | None = None
+        self.exited = asyncio.Event()
+        self.is_terminal = False
+        # Somebody waits who decides, when the process has ended, whether that is the end.
+        self.is_held = False
+        self.last_used = 0.0
+        self.started_at_ms = 0
+        self.on_end: Callable[[], None] | None = None
+        # Why it was ended while it ran, if it was for what it tried to do.
+        self.refusal: Declined | None = None
+        self.patience = Patience()
+        self._notes: list[str] = []
+        self._is_told = False
+        self._is_over = False
+        self._began = time.monotonic()
+        self._pending: list[str] = []
+        # Where a file with the whole output goes, if it is more than is kept.
+        self._outputs = outputs
+        self._limits: Limits | None = None
+        self._file: OutputFile | None = None
+        self._deltas = OutputDeltas(lambda: self._file.name if self._file else None)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether clients know of it."""
+        return self._is_told
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its item is completed."""
+        return self._is_over
+
+    @property
+    def limit_hit(self) -> str | None:
+        """Why its process was killed, if it was for one of its limits."""
+        return None if self.process is None else self.process.limit_hit
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self._began
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        confinement: Confinement,
+        size: tuple[int, int] | None = None,
+        gate: Gate | None = None,
+        limits: Limits | None = None,
+    ) -> Process:
+        """Start the process, or another one after it has ended.
+
+        Raises:
+            SandboxUnavailable: it cannot be confined.
+            OSError: it cannot be started.
+        """
+        from treadle.sandbox.process import Process
+
+        self._began = time.monotonic()
+        self._limits = limits
+        self.confinement = confinement
+        self.exit_code = None
+        self.exited.clear()
+        self.is_terminal = size is not None
+        self.process = await Process.start(
+            argv,
+            cwd=cwd,
+            env=env,
+            confinement=confinement,
+            on_output=self._on_output,
+            size=size,
+            gate=gate,
+            limits=limits,
+        )
+        return self.process
+
+    def tell_started(self) -> None:
+        """Tell that the item has begun, once."""
+        if not self._is_told:
+            self._is_told = True
+            self.started_at_ms = self.turn.clock()
+            self.turn.start_item(self.item, self.current)
+            self._flush()
+
+    def current(self) -> CommandExecutionThreadItem:
+        """The item as it stands."""
+        return msgspec.structs.replace(self.item, aggregated_output=self.output.text() or None)
+
+    def on_exit(self, code: int) -> None:
+        """Note that the process has ended; unless somebody wants to judge that, so has the item."""
+        if not self._is_over:
+            self.exit_code = code
+            if self.limit_hit is not None:
+                self.note(self.limit_hit)
+            self._add_notes()
+        self.exited.set()
+        if not self.is_held:
+            self.complete(code)
+
+    async def stored(self) -> None:
+        """Wait until what was printed is in the file that has all of it; a hung disk, not long."""
+        if self._file is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._file.written(), _STORE_SECONDS)
+
+    def take_unread(self) -> OutputBuffer:
+        """Return what the model has not read yet, which it reads now."""
+        unread, self.unread = self.unread, OutputBuffer()
+        self.unread.where = unread.where = self.output.where
+        return unread
+
+    def release(self) -> None:
+        """Let the item end with the process."""
+        self.is_held = False
+        if self.exited.is_set() and self.exit_code is not None:
+            self.complete(self.exit_code)
+
+    def complete(self, code: int) -> None:
+        """Tell that the command has ended."""
+        if not self._is_over:
+            self.exit_code = code
+        self._end("completed" if code == 0 else "failed", self.output.text(), code)
+
+    def fail(self, text: str) -> None:
+        """Tell that the command could not be run."""
+        self._end("failed", text, ABORTED)
+
+    def decline(self, status: Literal["declined", "failed"] = "declined") -> None:
+        """Tell that the command was not allowed to run."""
+        self._end(status)
+
+    def stop(self, code: int = ABORTED) -> None:
+        """Kill the command and all that it started; its item ends with what there was."""
+        if self.process is not None:
+            self.process.kill()
+            self.complete(code)
+        self.exited.set()
+
+    def note(self, text: str) -> None:
+        """Add a line after what the command prints, for whoever reads that."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def refuse(self, refusal: Declined) -> None:
+        """End the command for what it tried to do."""
+        if not self._is_over:
+            self.refusal = refusal
+            self.note(refusal.reason)
+            self._add_notes()
+            self.stop()
+
+    def abort(self) -> None:
+        """Give the command up, in whatever state it is."""
+        if self.process is not None:
+            self.stop()
+        elif self._is_told:
+            self.decline("failed")
+        self._is_over = True
+        self.exited.set()
+
+    def forget(self) -> None:
+        """Stop the command and say no more of it: its turn has been taken back."""
+        self._is_over = True
+        if self._file is not None:
+            self._file.close()
+        self.abort()
+
+    def _end(
+        self, status: CommandExecutionStatus, output: str | None = None, code: int | None = None
+    ) -> None:
+        if self._is_over:
+            return
+        self.tell_started()
+        self._flush(is_last=True)
+        if self._file is not None:
+            self._file.close()
+        self._is_over = True
+        self.item = msgspec.structs.replace(
+            self.item,
+            status=status,
+            aggregated_output=output or None,
+            exit_code=code,
+            duration_ms=None if code is None else round(self.seconds * 1000),
+        )
+        if self.on_end is not None:
+            self.on_end()
+        self.turn.complete_item(self.item)
+
+    def _on_output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        if not self._is_over:
+            self._store(data)
+        self.output.add(data)
+        self.unread.add(data)
+        if self._is_over:
+            return
+        text = self._deltas.add(stream, data, time.monotonic())
+        if not text:
+            return
+        if not self._pending:
+            # What both streams bring before the loop comes round is published as one.
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._pending.append(text)
+
+    def _store(self, data: bytes) -> None:
+        """Write all output to a file from when it is more than is kept."""
+        if self._file is None:
+            if self._limits is None or self.output.total + len(data) <= MAX_KEPT_BYTES:
+                return
+            self._file = OutputFile(self._outputs, self.item.id, self._limits)
+            self._file.add(self.output.kept())
+        self._file.add(data)
+        self.output.where = self.unread.where = self._file.name
+        if self._file.is_behind and self.process is not None:
+            # The command waits for the disk, so that memory does not have to hold the difference.
+            self.process.pause()
+            self._file.on_room(self.process.resume)
+
+    def _add_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for text in notes:
+            before = self.output.text()
+            start = "\n" if before and not before.endswith("\n") else ""
+            self._on_output("stderr", f"{start}{text}\n".encode())
+
+    def _flush(self, *, is_last: bool = False) -> None:
+        if not self._is_told or self._is_over:
+            return
+        if is_last:
+            self._pending.append(self._deltas.finish())
+        delta, self._pending = "".join(self._pending), []
+        if delta:
+            turn = self.turn
+            params = CommandExecutionOutputDeltaNotification(
+                delta, self.item.id, turn.thread_id, turn.id
+            )
+            turn.log.tell(n.ITEM_COMMAND_EXECUTION_OUTPUT_DELTA, params)

@@ -1,0 +1,111 @@
+"""Commands that the user runs in a thread: outside any sandbox, and the model sees the output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from treadle.engine.commands.actions import actions_of
+from treadle.engine.conversation.input import message
+from treadle.engine.errors import InvalidInput
+from treadle.engine.terminals.output_file import folder_of
+from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.shell import environment, shell_argv
+from treadle.engine.terminals.terminals import wait
+from treadle.engine.turn import Message, Turn
+from treadle.protocol.item import CommandExecutionThreadItem
+from treadle.sandbox.policy import UNRESTRICTED
+from treadle.shell.scripts import display
+from treadle.support.ids import uuid7
+
+if TYPE_CHECKING:
+    from treadle.engine.thread import Thread
+
+DEFAULT_TIMEOUT_MS: Final = 60 * 60 * 1000
+TIMED_OUT: Final = 124
+
+
+def begin(thread: Thread, script: str, timeout_ms: int | None) -> Callable[[], None]:
+    """Accept a command, for the turn that runs or for one of its own; gives what starts it.
+
+    Raises:
+        InvalidInput: there is no command.
+    """
+    script = script.strip()
+    if not script:
+        raise InvalidInput("command", "command must not be empty")
+    seconds = (DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+    turn, start = thread.turn, None
+    if turn is None:
+        turn, start = thread.begin_other("shell")
+
+    def run() -> None:
+        if start is not None:
+            start()
+        if turn.is_over:
+            return  # it could not be started, and clients know
+        thread.terminals.spawn(_run(thread, turn, script, seconds), turn)
+
+    return run
+
+
+async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
+    argv = shell_argv(script, is_login=thread.settings.shell.allows_login)
+    cwd = thread.settings_of(turn).cwd
+    item = CommandExecutionThreadItem(
+        command=display(argv),
+        command_actions=actions_of(argv, cwd),
+        cwd=cwd,
+        id=uuid7(),
+        status="inProgress",
+        source="userShell",
+    )
+    run = Run(turn, item, script, folder_of(thread.around.home, thread.id))
+    run.on_end = lambda: _remember(thread, run)
+    run.tell_started()
+    env = environment(thread.settings.shell.environment, thread.id)
+    try:
+        await thread.terminals.launch(
+            run,
+            argv,
+            cwd=cwd,
+            env=env,
+            confinement=UNRESTRICTED,
+            limits=thread.settings.shell.command_limits(),
+        )
+        if not await wait(run, seconds):
+            run.stop(TIMED_OUT)
+    except OSError as error:
+        words = os.strerror(error.errno) if error.errno else str(error)
+        run.fail(f"execution error: {words} (os error {error.errno})")
+    except ValueError as error:  # a null byte, which no process can be given
+        run.fail(f"execution error: {error}")
+    except asyncio.CancelledError:
+        run.abort()
+        raise
+
+
+def _remember(thread: Thread, run: Run) -> None:
+    """Let the model know what the user did: at once, or when it has finished speaking."""
+    item = message("user", _words(run, thread.settings.shell.budget()))
+    turn = thread.turn
+    if turn is not None and turn.kind == "regular":
+        # The model is asked again, so that it can take up what it has not seen.
+        thread.expect(turn, Message([], [item]))
+    elif turn is not None and turn.kind != "shell":
+        thread.tell_model(item)
+    else:
+        thread.remember(run.turn, item)
+
+
+def _words(run: Run, max_tokens: int) -> str:
+    output = run.output.for_model(max_tokens) if run.process is not None else ""
+    seconds = (run.item.duration_ms or 0) / 1000
+    return (
+        f"<user_shell_command>\n<command>\n{run.script}\n</command>\n<result>\n"
+        f"Exit code: {run.item.exit_code}\nDuration: {seconds:.4f} seconds\n"
+        f"Output:\n{output or run.item.aggregated_output or ''}\n"
+        "</result>\n</user_shell_command>"
+    )

@@ -1,0 +1,187 @@
+"""The four shapes of a JSON-RPC message, and telling them apart. No state, no i/o.
+
+Reading is strict about what names a request and lenient about the rest: a frame that cannot be
+answered becomes `Malformed`, never an exception.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from treadle.jsonrpc.errors import ErrorObject
+from treadle.jsonrpc.framing import Frame, Oversized
+from treadle.protocol.base import JsonValue
+from treadle.support.text.json_members import UNREADABLE, is_id, is_text, naming_members
+from treadle.support.text.json_text import (
+    MAX_CONTAINERS,
+    MAX_NESTING,
+    MAX_STRINGS,
+    encode_json,
+    is_crowded,
+    is_nested_deeper,
+)
+
+Id: TypeAlias = str | int
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """A request: the peer waits for one answer to `id`."""
+
+    id: Id
+    method: str
+    params: Raw | None
+
+
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """A notification; `seq` is its place among the events of its thread, where the peer counts."""
+
+    method: str
+    params: Raw | None
+    seq: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The result of a request of ours."""
+
+    id: Id
+    result: Raw
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """The refusal of a request of ours."""
+
+    id: Id
+    error: ErrorObject
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """A frame that cannot be read; `id` is set only when it still shows which request it was.
+
+    A request whose id cannot be repeated has `is_unnamed` set: it is answered with the id null.
+    """
+
+    reason: str
+    id: Id | None = None
+    method: str | None = None
+    is_unnamed: bool = False
+
+
+Message: TypeAlias = Call | Notice | Answer | Failure | Malformed
+
+
+class _Envelope(msgspec.Struct):
+    id: Id | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: JsonValue = UNSET  # any shape counts: a refusal that we cannot read is still one
+    seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
+
+
+class _CallOut(msgspec.Struct, omit_defaults=True):
+    method: str
+    id: Id
+    params: JsonValue = None
+
+
+class _NoticeOut(msgspec.Struct, omit_defaults=True, rename="camel"):
+    method: str
+    params: JsonValue = None
+    emitted_at_ms: int | None = None
+    seq: int | None = None
+
+
+class _AnswerOut(msgspec.Struct):
+    id: Id
+    result: JsonValue
+
+
+class _FailureOut(msgspec.Struct):
+    error: ErrorObject
+    id: Id | None
+
+
+_decoder: Final = msgspec.json.Decoder(_Envelope)
+_NULL: Final = Raw(b"null")
+
+
+def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
+    """Classify one frame; a server bounds what clients send, a client reads what it asked for."""
+    if isinstance(frame, Oversized):
+        bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
+        return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
+    if is_bounded and is_crowded(frame):
+        bound = f"{MAX_CONTAINERS} arrays and objects, or {MAX_STRINGS} strings"
+        return _malformed(f"a message has more than {bound}", frame)
+    if is_nested_deeper(frame):
+        return _malformed(f"nested deeper than {MAX_NESTING} levels", frame)
+    try:
+        envelope = _decoder.decode(frame)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError) as cause:
+        return _malformed(str(cause) or "out of memory", frame)
+    id_, method, params = envelope.id, envelope.method, envelope.params
+    if method is not UNSET:
+        raw = None if params is UNSET or params == _NULL else params
+        if id_ is not UNSET:
+            return Call(id_, method, raw)
+        return Notice(method, raw, envelope.seq if type(envelope.seq) is int else None)
+    if id_ is UNSET:
+        return Malformed("neither a method nor an id")
+    result, error = envelope.result, envelope.error
+    if error is not UNSET and (error is not None or result is UNSET):
+        return Failure(id_, _read_error(error))
+    if not isinstance(result, UnsetType):
+        return Answer(id_, result)
+    # What a client in JavaScript writes when it answers with `undefined`: dropped, it would leave
+    # the request open for ever.
+    return Failure(id_, ErrorObject(-32600, "the peer answered with neither result nor error"))
+
+
+def _read_error(error: JsonValue) -> ErrorObject:
+    try:
+        return msgspec.convert(error, ErrorObject)
+    except msgspec.ValidationError:
+        return ErrorObject(-32600, "the peer sent an error that is no error object", error)
+
+
+def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
+    """Write a request."""
+    return encode_json(_CallOut(method, id_, params))
+
+
+def encode_notice(
+    method: str, params: JsonValue, emitted_at_ms: int | None = None, seq: int | None = None
+) -> bytes:
+    """Write a notification; `seq` is its place among the events of its thread."""
+    return encode_json(_NoticeOut(method, params, emitted_at_ms, seq))
+
+
+def encode_answer(id_: Id, result: JsonValue) -> bytes:
+    """Write a result."""
+    return encode_json(_AnswerOut(id_, result))
+
+
+def encode_failure(id_: Id | None, error: ErrorObject) -> bytes:
+    """Write an error answer; the id is null where that of the request cannot be repeated."""
+    return encode_json(_FailureOut(error, id_))
+
+
+def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
+    """Find the request in what can be read, so that its sender does not wait for ever.
+
+    The sender of a broken request gets an error, and so does the one who waits for a broken answer.
+    """
+    members = naming_members(frame)
+    id_, method = members.get("id"), members.get("method")
+    is_answer = "result" in members or "error" in members
+    if not is_id(id_):
+        is_string = id_ is UNREADABLE or isinstance(id_, str)
+        return Malformed(reason, is_unnamed=is_string and not is_answer)
+    if "method" in members:
+        return Malformed(reason, id_, method if is_text(method) else None)
+    if is_answer:
+        return Failure(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
+    return Malformed(reason)

@@ -1,0 +1,86 @@
+"""Cutting a byte stream into messages, one per line, whatever the chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from treadle.support.text import json_members
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+HEAD_BYTES: Final = json_members.HEAD_BYTES
+_BLANK: Final = (b"", b"\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """A message beyond the limit: its size, and its first bytes so that its id can be answered.
+
+    `limit` is set where another limit than the usual one applies.
+    """
+
+    size: int
+    head: bytes
+    limit: int | None = None
+
+
+Frame: TypeAlias = bytes | Oversized
+
+
+def frame_size(frame: Frame) -> int:
+    """How much memory a frame takes."""
+    return len(frame) if isinstance(frame, bytes) else len(frame.head)
+
+
+class LineSplitter:
+    """Turns chunks into lines; a line beyond the limit is skipped as it streams in."""
+
+    def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """Take the next bytes and give the lines they complete, without their line ends."""
+        *complete, rest = chunk.split(b"\n")
+        frames: list[Frame] = []
+        if self._size and complete:
+            self._keep(complete.pop(0))
+            frames.append(self._take())
+        frames += complete if len(chunk) <= self._limit else map(self._check, complete)
+        if rest:
+            self._keep(rest)
+        return [frame for frame in frames if frame and frame != b"\r"]
+
+    def finish(self) -> list[Frame]:
+        """Give what the stream ended with: a last line needs no line end."""
+        return [frame for frame in (self._take(),) if frame not in _BLANK]
+
+    def _check(self, line: bytes) -> Frame:
+        return Oversized(len(line), line[:HEAD_BYTES]) if len(line) > self._limit else line
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            # Only the head is of use from here on; the rest is counted, not stored.
+            self._parts = [_head([*self._parts, part])]
+        else:
+            self._parts.append(part)
+
+    def _take(self) -> Frame:
+        parts, size = self._parts, self._size
+        self._parts, self._size = [], 0
+        if size > self._limit:
+            return Oversized(size, parts[0])
+        return b"".join(parts)
+
+
+def _head(parts: Iterable[bytes]) -> bytes:
+    """The first bytes of the parts, without joining all that follows them."""
+    head = b""
+    for part in parts:
+        head += part[: HEAD_BYTES - len(head)]
+        if len(head) == HEAD_BYTES:
+            break
+    return head

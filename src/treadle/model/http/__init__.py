@@ -1,0 +1,1 @@
+"""HTTP requests to providers and the event streams that they answer with."""

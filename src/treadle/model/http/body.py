@@ -1,0 +1,130 @@
+"""The body of a provider's answer: a stream of events, read as it comes and watched for silence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from treadle.model.base import PREAMBLE, ModelError, ModelEvent
+from treadle.model.errors import disconnected, words_of
+from treadle.model.http.idle_timeout import Silence
+from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
+from treadle.model.provider import ProviderConfig
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# How long the end of a body may take after the last event; a new connection costs far more.
+LINGER_S: Final = 5.0
+
+
+class Answer:
+    """A stream under way, watched for silence."""
+
+    def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
+        self.headers = lower_headers(response)
+        self._response = response
+        kind = self.headers.get("content-type", "")
+        # Proxies report errors as a document, with status 200 and whatever was asked for.
+        self._is_document = kind.startswith("application/json")
+        self._parser = SseParser()
+        self._loop = asyncio.get_running_loop()
+        self._silence = Silence(
+            config.stream_idle_timeout_ms / 1000, config.stream_keep_alive_timeout_ms / 1000
+        )
+        total_ms = config.total_timeout_ms
+        self._ends_at = None if total_ms is None else self._loop.time() + total_ms / 1000
+        # One timer that looks now and then costs less than a new timeout around each read.
+        self._given_up: ModelError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+        self._watch()
+
+    async def next_payloads(self) -> list[bytes]:
+        """The data of the next events; nothing at the end of the stream.
+
+        Raises:
+            ModelError: the line broke, or was silent for too long.
+        """
+        try:
+            if self._is_document:
+                return await self._whole_document()
+            while not self._is_over:
+                chunk = await self._next_chunk()
+                self._is_over = not chunk
+                if self._parser.ends_long_event(chunk):
+                    # Several passes over all of it, between which the event loop gets its turn.
+                    payloads = await asyncio.to_thread(self._parser.feed, chunk)
+                else:
+                    payloads = self._parser.feed(chunk) if chunk else self._parser.finish()
+                if payloads:
+                    return payloads
+        except EventTooLarge as error:
+            raise disconnected(str(error)) from error
+        return []
+
+    async def _whole_document(self) -> list[bytes]:
+        document = bytearray()
+        while not self._is_over and len(document) < MAX_EVENT_BYTES:
+            chunk = await self._next_chunk()
+            self._is_over = not chunk
+            document += chunk
+        self._is_document = False
+        return [bytes(document)]
+
+    async def _next_chunk(self) -> bytes:
+        import aiohttp
+
+        chunk = b""
+        self._silence.begin_wait(self._loop.time())
+        try:
+            chunk = await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._given_up or disconnected(words_of(error)) from error
+        finally:
+            self._silence.end_wait(self._loop.time(), chunk)
+        return chunk
+
+    def note(self, event: ModelEvent) -> None:
+        """Note an event that was read from this stream: a part of the answer, or about it."""
+        if not isinstance(event, PREAMBLE):
+            self._silence.note_progress()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is gone, or back among those that are kept."""
+        return self._response.closed
+
+    def linger(self) -> None:
+        """Wait, in nobody's way, for the end of the body."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._response.closed:
+            self._timer = self._loop.call_later(LINGER_S, self.close)
+
+    def close(self) -> None:
+        """Stop; a stream that is not at its end is cut."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._response.close()
+
+    def _watch(self) -> None:
+        now = self._loop.time()
+        if self._ends_at is not None and now >= self._ends_at:
+            self._give_up(disconnected("the response took longer than total_timeout_ms allows"))
+            return
+        silent_at = self._silence.ends_at(now)
+        if now >= silent_at:
+            self._give_up(self._silence.error(now))
+            return
+        next_look = silent_at if self._ends_at is None else min(silent_at, self._ends_at)
+        self._timer = self._loop.call_at(next_look, self._watch)
+
+    def _give_up(self, error: ModelError) -> None:
+        self._given_up = error
+        self._response.close()
+
+
+def lower_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """Return the headers of a response with lower-case names."""
+    return {name.lower(): value for name, value in response.headers.items()}

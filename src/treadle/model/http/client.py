@@ -1,0 +1,356 @@
+"""HTTP to a provider: addresses, keys, deadlines and streams; never what is said in them.
+
+aiohttp is imported at the first request: a server answers its clients long before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from treadle.model.base import Completed, ModelError, ModelEvent
+from treadle.model.errors import (
+    MAX_MESSAGE_CHARS,
+    Now,
+    compressed,
+    connection_failed,
+    from_status,
+    missing_key,
+    no_answer,
+    refused_redirect,
+    shorten,
+)
+from treadle.model.http.body import Answer, lower_headers
+from treadle.model.http.pacing import STEPS_PER_TURN, Pause, Reading, TextMeter, read_payloads
+from treadle.model.http.sse import decode_json, encode_json
+from treadle.model.http.tls import tls_context
+from treadle.model.provider import Credentials, ProviderConfig, nobody
+from treadle.protocol.base import JsonValue
+from treadle.support.files.descriptors import is_shortage
+from treadle.support.text.secrets import (
+    Secrets,
+    secrets_of_headers,
+    secrets_of_parameters,
+    secrets_of_url,
+)
+from treadle.support.text.urls import REDIRECTS, is_same_origin, redirect_target, without_secrets
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_REDIRECTS: Final = 5
+# These keep the method and the body; the others turn a POST into a GET.
+_KEEPS_METHOD: Final = frozenset({307, 308})
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+MAX_WHOLE_BODY: Final = 256 * 1024
+_READ_BUFFER: Final = 256 * 1024
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Endpoint:
+    """One provider: where it is, how to be let in, and how long to wait for it."""
+
+    def __init__(
+        self,
+        provider_id: str,
+        config: ProviderConfig,
+        *,
+        environ: Mapping[str, str],
+        credentials: Credentials = nobody,
+        now: Now = time.time,
+    ) -> None:
+        self.provider_id = provider_id
+        self.config = config
+        self.now = now
+        self._environ = environ
+        self._credentials = credentials
+        self._session: aiohttp.ClientSession | None = None
+        self._lingering: set[Answer] = set()
+        # What the last requests carried and no error may repeat.
+        self._secrets = Secrets(secrets_of_url(config.base_url or ""))
+
+    async def events(
+        self, path: str, body: JsonValue, headers: Mapping[str, str], reading: Reading
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Post, and read the stream that comes back; closing the generator drops the line.
+
+        Raises:
+            ModelError: at any point.
+        """
+        with self._redacted_errors():
+            answer = await self._post(path, encode_json(body), headers)
+            emitted = is_whole = False
+            try:
+                for event in reading.begin(answer.headers):
+                    yield event
+                steps = 0
+                meter = TextMeter()
+                while payloads := await answer.next_payloads():
+                    for read in read_payloads(reading, payloads):
+                        steps += 1
+                        if isinstance(read, Pause) or not steps % STEPS_PER_TURN:
+                            await asyncio.sleep(0)
+                        if read is None or isinstance(read, Pause):
+                            continue
+                        meter.count(read)
+                        answer.note(read)
+                        emitted = True
+                        is_whole = isinstance(read, Completed)
+                        yield read
+                        if is_whole:
+                            return
+                for event in reading.finish():
+                    yield event
+            except ModelError as error:
+                error.emitted = emitted
+                raise
+            finally:
+                if is_whole:
+                    self._let_go(answer)
+                else:
+                    answer.close()
+
+    async def get_json(self, path: str, headers: Mapping[str, str] | None = None) -> JsonValue:
+        """Fetch a small document.
+
+        Raises:
+            ModelError: the provider does not have it or does not answer, or the document is
+                too large or not JSON.
+        """
+        with self._redacted_errors():
+            response = await self._request("GET", path, None, headers or {})
+            url = without_secrets(str(response.url))
+            async with response:
+                document = await self._document(response, url)
+            try:
+                return decode_json(document)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ModelError(f"the answer from {url} is not JSON: {error}") from error
+
+    async def _document(self, response: aiohttp.ClientResponse, url: str) -> bytes:
+        import aiohttp
+
+        document = bytearray()
+        patience = self.config.stream_idle_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(patience):
+                while chunk := await response.content.readany():
+                    document += chunk
+                    if len(document) > MAX_DOCUMENT_BYTES:
+                        raise ModelError(
+                            f"the answer from {url} has more than {MAX_DOCUMENT_BYTES} bytes"
+                        )
+        except TimeoutError as error:
+            raise no_answer(url, patience) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise connection_failed(error, url) from error
+        return bytes(document)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for answer in self._lingering:
+            answer.close()
+        self._lingering.clear()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _let_go(self, answer: Answer) -> None:
+        """All was said: the connection can be kept once the end of the body is here too."""
+        answer.linger()
+        self._lingering = {known for known in (*self._lingering, answer) if not known.is_closed}
+
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        sent = {"accept": "text/event-stream", "content-type": "application/json", **headers}
+        response = await self._request("POST", path, body, sent)
+        return Answer(response, self.config)
+
+    async def _request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        session = self._session or await self._open_session()
+        base = (self.config.base_url or "").rstrip("/")
+        url = f"{base}/{path}"
+        all_headers = await self._headers(headers)
+        query = urlencode(self.config.query_params)
+        target = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+        response = await self._send(session, method, target, body, all_headers)
+        for _ in range(MAX_REDIRECTS):
+            if response.status not in REDIRECTS:
+                break
+            async with response:
+                target = _follow(response, method, target)
+            response = await self._send(session, method, target, body, all_headers)
+        if response.status >= 300 or _encoding_of(response):
+            async with response:
+                raise await self._refusal(response, url)
+        return response
+
+    async def _send(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> aiohttp.ClientResponse:
+        import aiohttp
+
+        patience = self.config.first_byte_timeout_ms / 1000
+        url = without_secrets(target)
+        while True:
+            trace = SimpleNamespace(is_reused=False)
+            try:
+                async with asyncio.timeout(patience):
+                    return await session.request(
+                        method,
+                        target,
+                        data=_in_parts(body),
+                        headers=headers,
+                        # aiohttp would send every header but Authorization to any host.
+                        allow_redirects=False,
+                        trace_request_ctx=trace,
+                    )
+            except aiohttp.ServerDisconnectedError as error:
+                # A connection that was kept and had been closed meanwhile took no request.
+                if not trace.is_reused:
+                    raise connection_failed(error, url) from error
+            except (aiohttp.ClientSSLError, ValueError) as error:
+                raise connection_failed(error, url, is_retryable=False) from error
+            except aiohttp.ConnectionTimeoutError as error:
+                raise connection_failed(error, url) from error
+            except TimeoutError as error:
+                raise no_answer(url, patience) from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise connection_failed(error, url) from error
+
+    async def _refusal(self, response: aiohttp.ClientResponse, url: str) -> ModelError:
+        import aiohttp
+
+        body = b""
+        encoding = _encoding_of(response)
+        if encoding and response.status < 300:
+            return compressed(without_secrets(url), encoding)
+        try:
+            async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
+                body = b"" if encoding else await response.content.read(MAX_ERROR_BYTES)
+        except (aiohttp.ClientError, OSError):
+            pass  # the status alone has to do
+        # Redacted before it is shortened: a cut may leave a part of a secret.
+        text = self._secrets.redact(body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES - 1)
+        headers = lower_headers(response)
+        reason = response.reason or ""
+        shown = without_secrets(url)
+        return from_status(response.status, reason, text.encode(), headers, url=shown, now=self.now)
+
+    @contextmanager
+    def _redacted_errors(self) -> Iterator[None]:
+        """Remove our secrets from every error: a provider, or the library, may quote the request.
+
+        The cause is dropped, because a traceback would print it.
+        """
+        try:
+            yield
+        except ModelError as error:
+            error.message = shorten(self._secrets.redact(error.message), MAX_MESSAGE_CHARS)
+            error.args = (error.message,)
+            error.details = error.details and self._secrets.redact(error.details)
+            error.__cause__ = error.__context__ = None
+            raise
+
+    async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        config = self.config
+        # A compressed stream would wait in the compressor.
+        all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
+        authorization = await self._authorization()
+        given = dict(config.http_headers)
+        for name, variable in config.env_http_headers.items():
+            if self._environ.get(variable):
+                given[name] = self._environ[variable]
+        self._secrets.add(secrets_of_headers({**given, **authorization}))
+        self._secrets.add(secrets_of_parameters(config.query_params.items()))
+        return all_headers | authorization | {name.lower(): given[name] for name in given}
+
+    async def _authorization(self) -> dict[str, str]:
+        config = self.config
+        login = await self._credentials() if config.requires_openai_auth else None
+        if login is not None:
+            account = {"chatgpt-account-id": login.account_id} if login.account_id else {}
+            return {"authorization": f"Bearer {login.token}", **account}
+        key = self._environ.get(config.env_key or "") or config.experimental_bearer_token
+        if key:
+            is_anthropic = config.wire_api == "anthropic"
+            return {"x-api-key": key} if is_anthropic else {"authorization": f"Bearer {key}"}
+        if config.env_key:
+            raise missing_key(config.env_key, self.provider_id, config.env_key_instructions)
+        return {}
+
+    async def _open_session(self) -> aiohttp.ClientSession:
+        if "aiohttp" not in sys.modules:
+            # 150 ms during which other threads of conversation should go on.
+            try:
+                await asyncio.to_thread(importlib.import_module, "aiohttp")
+            except (OSError, ImportError) as error:
+                # No descriptor left, most likely: a retry may find one.
+                is_retryable = is_shortage(error)
+                url = without_secrets(self.config.base_url or "")
+                raise connection_failed(error, url, is_retryable=is_retryable) from error
+        import aiohttp
+
+        context = await tls_context(self._environ)
+        # Another request may have been faster.
+        if self._session is not None:
+            return self._session
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_note_reuse)
+        host = urlsplit(self.config.base_url or "").hostname
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=context or True),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=self.config.connect_timeout_ms / 1000
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Proxies are for the world outside, whatever no_proxy leaves out.
+            trust_env=host not in _LOOPBACK,
+            trace_configs=[trace],
+            read_bufsize=_READ_BUFFER,
+            # Compressed answers are refused: none is asked for.
+            auto_decompress=False,
+        )
+        return self._session
+
+
+def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
+    """Let aiohttp send a large body part by part; it writes bytes as one, without a pause."""
+    return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
+
+
+def _encoding_of(response: aiohttp.ClientResponse) -> str:
+    """Return how an answer is compressed, or nothing; a few kilobytes may become gigabytes."""
+    encoding = response.headers.get("content-encoding", "").strip()
+    return "" if encoding.lower() == "identity" else encoding
+
+
+def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
+    """Return where a redirect leads, if the request may be repeated there with its keys."""
+    location = response.headers.get("location")
+    target = redirect_target(url, location)
+    keeps_method = method == "GET" or response.status in _KEEPS_METHOD
+    if target is None or not keeps_method or not is_same_origin(url, target):
+        raise refused_redirect(response.status, without_secrets(url), target)
+    return target
+
+
+async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.is_reused = True

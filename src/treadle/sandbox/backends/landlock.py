@@ -1,0 +1,191 @@
+"""Confinement by Landlock, for machines on which nobody may make namespaces.
+
+A ruleset is made here and handed, as a descriptor, to the child that puts it on. Landlock can only
+add to what a folder allows, never take away from it. So where something in a writable folder has to
+stay closed, that folder itself is not opened but each of the other things in it: they may be
+changed, but nothing new can be made beside them. For what a policy denies that is so in any case;
+for .git, .codex and .agents only where it was asked for, since hardly any build, test or package
+manager gets along with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from treadle.sandbox.backends.seccomp import ATTRIBUTES, MODES, QUEUES, program
+from treadle.sandbox.paths import is_out_of_reach, is_within, open_place
+from treadle.sandbox.policy import Confinement
+
+_CREATE_RULESET, _ADD_RULE = 444, 445
+_VERSION_FLAG, _RULE_PATH_BENEATH = 1, 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
+# What a rule on a file, not a folder, may speak of.
+_OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+# A device of one's own making would be a way to the disk itself.
+_OF_NOBODY: Final = 1 << 6 | 1 << 11 | _IOCTL_DEV
+_DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty".split())
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_TCP: Final = 3
+
+
+_NOT_PROTECTED: Final = (
+    ".git, .codex and .agents in writable folders are not protected: a command could plant a git "
+    "hook or a setting there that takes effect outside the sandbox"
+)
+_NOTHING_NEW: Final = (
+    "nothing new can be made directly in a folder that holds .git, .codex or .agents"
+)
+_NAMES_CAN_BE_MADE: Final = "these names can be made in a writable folder that has none of them"
+_ATTRIBUTES: Final = (
+    "owners, modes and times of files outside can be changed while some folder is writable"
+)
+_SIGNALS: Final = "signals reach other processes of the user (Linux 6.12 would stop them)"
+
+
+class LandlockMissing(Exception):
+    """The kernel has no Landlock, or has it switched off."""
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def version() -> int:
+    """Which Landlock the kernel has.
+
+    Raises:
+        LandlockMissing: it has none.
+    """
+    found = int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG))
+    if found < 1:
+        raise LandlockMissing(os.strerror(ctypes.get_errno()))
+    return found
+
+
+def gaps(abi: int, *, protects: bool) -> tuple[str, ...]:
+    """What a command could still do under this version of Landlock, in words for people."""
+    found = (_NOTHING_NEW, _NAMES_CAN_BE_MADE) if protects else (_NOT_PROTECTED,)
+    return (*found, _ATTRIBUTES) if abi >= 6 else (*found, _ATTRIBUTES, _SIGNALS)
+
+
+def refused_calls(confinement: Confinement) -> tuple[str, ...]:
+    """System calls that only a filter can stop, because this Landlock does not look at them."""
+    refused = [*ATTRIBUTES, *QUEUES]
+    if version() < 3:
+        refused.append("truncate")
+    if not confinement.writable:
+        refused += MODES
+    return tuple(refused)
+
+
+def filter_program(confinement: Confinement) -> bytes:
+    """The seccomp program that goes with a ruleset."""
+    return program(network=confinement.network, sees_others=True, also=refused_calls(confinement))
+
+
+def ruleset(confinement: Confinement, *, protects: bool) -> int:
+    """A ruleset as a descriptor, which is the caller's to close.
+
+    `protects`: what is read-only in a writable folder stays so, whatever else that prevents.
+
+    Raises:
+        LandlockMissing: the kernel has none.
+        OSError: the kernel refuses it.
+    """
+    abi = version()
+    handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    attributes = struct.pack(
+        "=QQQ",
+        handled,
+        0 if confinement.network else _TCP,
+        _SCOPE_SIGNALS | (0 if confinement.network else _SCOPE_ABSTRACT_SOCKETS),
+    )
+    fd = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    try:
+        for path, access in _rules(confinement, handled, protects=protects):
+            _allow(fd, path, access)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterator[tuple[str, int]]:
+    readable = ("/",) if confinement.readable is None else confinement.readable
+    for path in readable:
+        for part in _without(path, list(confinement.denied)):
+            yield part, _READ
+    for path in _DEVICES:
+        yield path, _READ | _WRITE_FILE | (handled & (_TRUNCATE | _IOCTL_DEV))
+    names = [path for root in confinement.writable for path in root.read_only] if protects else []
+    closed = [path for path in (*names, *confinement.denied) if _needs_closing(path)]
+    # Even an empty folder among these must stay as it is.
+    closed += [path for path in confinement.protected if os.path.lexists(path)]
+    for root in confinement.writable:
+        for part in _without(root.path, [path for path in closed if path != root.path]):
+            yield part, handled & ~_OF_NOBODY
+
+
+def _needs_closing(path: str) -> bool:
+    """Whether something is there that a command could spoil."""
+    return os.path.lexists(path) and not _is_empty(path) and not is_out_of_reach(path)
+
+
+def _is_empty(path: str) -> bool:
+    """Whether it is a folder with nothing in it; one that is missing could be made just as well."""
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return next(entries, None) is None
+    return False
+
+
+def _without(folder: str, closed: list[str]) -> Iterator[str]:
+    """A folder, or the parts of it that hold nothing closed."""
+    inner = [path for path in closed if is_within(path, folder)]
+    if not inner:
+        yield folder
+        return
+    if folder in inner:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.path for entry in entries if not entry.is_symlink())
+    except OSError:
+        return
+    for path in names:
+        yield from _without(path, inner)
+
+
+def _allow(fd: int, path: str, access: int) -> None:
+    try:
+        # Readable folders may be links; what can be written must be what was looked at.
+        is_writing = bool(access & ~_READ) and not path.startswith("/dev/")
+        target = open_place(path) if is_writing else os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what is not there needs no permission
+    try:
+        if not stat.S_ISDIR(os.fstat(target).st_mode):
+            access &= _OF_FILES
+        _call(_ADD_RULE, fd, _RULE_PATH_BENEATH, struct.pack("=Qi", access, target), 0)
+    finally:
+        os.close(target)
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = int(_libc().syscall(number, *arguments))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result

@@ -1,0 +1,210 @@
+"""Tries each backend: what must be refused is attempted, and what must work has to work."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from treadle.sandbox.backends import landlock
+from treadle.sandbox.backends.base import Bubblewrap, Landlock, Seatbelt
+from treadle.sandbox.backends.bubblewrap import Flavour, find_bubblewrap
+from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
+from treadle.sandbox.backends.seccomp import UnknownMachine
+from treadle.sandbox.backends.selection import Backend, BackendName, SandboxUnavailable
+from treadle.sandbox.policy import Confinement, WritableRoot
+from treadle.sandbox.supervisor.child import Descriptors
+from treadle.support.files.descriptors import is_shortage
+
+_SECONDS: Final = 20.0
+_PREFIX: Final = "treadle-probe-"
+# Every attempt that succeeds is printed. A process id as small as those in a new namespace would
+# name somebody else there.
+_ATTEMPTS: Final = """
+import _socket as s, os, sys
+inside, outside, port, name, pid = sys.argv[1:]
+def attempt(word, action):
+    try:
+        action()
+    except OSError:
+        return
+    print(word)
+def connect(family, address):
+    s.socket(family, s.SOCK_STREAM).connect(address)
+attempt("write inside", lambda: os.close(os.open(inside + "/a", os.O_CREAT | os.O_WRONLY)))
+attempt("write outside", lambda: os.close(os.open(outside + "/a", os.O_CREAT | os.O_WRONLY)))
+attempt("make .codex", lambda: os.mkdir(inside + "/.codex"))
+attempt("TCP", lambda: connect(s.AF_INET, ("127.0.0.1", int(port))))
+attempt("UDP", lambda: s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", int(port))))
+attempt("abstract socket", lambda: connect(s.AF_UNIX, chr(0) + name))
+if int(pid) > 100:
+    attempt("signal", lambda: os.kill(int(pid), 0))
+"""
+_MUST_WORK: Final = "write inside"
+_MUST_FAIL: Final = ("write outside", "TCP", "UDP", "abstract socket")
+_SHOULD_FAIL: Final = ("make .codex", "signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about one backend."""
+
+    name: BackendName
+    backend: Backend | None = None
+    # What was attempted and refused.
+    refused: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    reason: str = ""
+    fix: str = ""
+
+
+async def findings(*, landlock_protects: bool = False) -> AsyncIterator[Finding]:
+    """Look at one backend after the other, the best first."""
+    if sys.platform == "darwin":
+        yield await _try(Seatbelt())
+    else:
+        yield await _bubblewrap()
+        yield await _landlock(protects=landlock_protects)
+
+
+async def _bubblewrap() -> Finding:
+    program = find_bubblewrap()
+    if program is None:
+        reason, fix = explain_bubblewrap("")
+        return Finding("bubblewrap", reason=reason, fix=fix)
+    found = Finding("bubblewrap")
+    has_bind_fd = True
+    for flavour in _flavours():
+        found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
+        if has_bind_fd and "--bind-fd" in found.reason:
+            has_bind_fd = False
+            found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=False)))
+        if found.backend is not None:
+            return found
+    reason, fix = explain_bubblewrap(found.reason)
+    return Finding("bubblewrap", refused=found.refused, reason=reason, fix=fix)
+
+
+def _flavours() -> Iterator[Flavour]:
+    yield Flavour()
+    # Containers often hide parts of /proc, and then the kernel lets nobody mount another one.
+    yield Flavour(has_proc=False)
+    if os.geteuid() == 0:
+        yield Flavour(has_user=False)
+
+
+async def _landlock(*, protects: bool) -> Finding:
+    try:
+        landlock.version()
+    except landlock.LandlockMissing as error:
+        reason, fix = explain_landlock(str(error))
+        return Finding("landlock", reason=reason, fix=fix)
+    found = await _try(Landlock(protects))
+    if found.backend is None:
+        reason, fix = explain_landlock(found.reason)
+        return Finding("landlock", refused=found.refused, reason=reason, fix=fix)
+    return found
+
+
+async def _try(backend: Backend) -> Finding:
+    try:
+        worked, complaint = await _attempt(backend)
+    except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
+        if is_shortage(error):
+            raise  # it says nothing about this backend, and the next one may be weaker
+        return Finding(backend.name, reason=str(error) or type(error).__name__)
+    refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
+    # Landlock lists these among its gaps.
+    forbidden = _MUST_FAIL if backend.name == "landlock" else (*_MUST_FAIL, *_SHOULD_FAIL)
+    leaks = [word for word in forbidden if word in worked]
+    if _MUST_WORK not in worked:
+        return Finding(backend.name, refused=refused, reason=complaint or "nothing ran in it")
+    if leaks:
+        return Finding(backend.name, refused=refused, reason=f"it let through: {', '.join(leaks)}")
+    return Finding(backend.name, backend, refused, backend.gaps)
+
+
+async def _attempt(backend: Backend) -> tuple[set[str], str]:
+    """Run the attempts in a sandbox: which of them worked, and what was complained about."""
+    with ExitStack() as stack:
+        inside, outside = _folders(stack)
+        port, name = _listen(stack)
+        output = stack.enter_context(tempfile.TemporaryFile())
+        complaints = stack.enter_context(tempfile.TemporaryFile())
+        null = os.open(os.devnull, os.O_RDONLY)
+        stack.callback(os.close, null)
+        words = [inside, outside, str(port), name, str(os.getpid())]
+        child = await backend.launch(
+            [sys.executable, "-I", "-S", "-c", _ATTEMPTS, *words],
+            cwd=inside,
+            # Some interpreters do not find their own library without this.
+            env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
+            confinement=Confinement((WritableRoot(inside, (f"{inside}/.codex",)),)),
+            fds=Descriptors(null, output.fileno(), complaints.fileno()),
+        )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await asyncio.shield(child.exited)
+        finally:
+            child.kill()
+        output.seek(0)
+        complaints.seek(0)
+        return set(output.read().decode().splitlines()), complaints.read().decode().strip()
+
+
+def _folders(stack: ExitStack) -> tuple[str, str]:
+    """One folder to be opened, and one beside it that we may write and the attempts may not."""
+    remove_orphans()
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
+    # Held until the end: a folder that nobody holds was left by a process that was killed.
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, held)
+    with suppress(BlockingIOError):
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    inside, outside = Path(folder, "inside").resolve(), Path(folder, "outside").resolve()
+    inside.mkdir()
+    outside.mkdir()
+    return str(inside), str(outside)
+
+
+def remove_orphans() -> None:
+    """Remove the folders of probes that were killed; another user's are left alone."""
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        for path in names:
+            with suppress(OSError):
+                _remove_orphan(path)
+
+
+def _remove_orphan(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        about = os.fstat(descriptor)
+        # A probe needs a moment to lock the folder that it has made.
+        is_new = time.time() - about.st_mtime < _SECONDS
+        if about.st_uid == os.geteuid() and not is_new:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+    finally:
+        os.close(descriptor)
+
+
+def _listen(stack: ExitStack) -> tuple[int, str]:
+    """Real listeners: to be refused by nobody home would prove nothing."""
+    tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    name = f"treadle-probe-{os.getpid()}-{id(tcp)}"
+    if os.uname().sysname == "Linux":
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+    return tcp.getsockname()[1], name

@@ -1,0 +1,1 @@
+"""Tells clients of a listener from the server's own sandboxed commands."""

@@ -1,0 +1,1 @@
+"""Files for clients: reading, writing and watching."""

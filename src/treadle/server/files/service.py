@@ -1,0 +1,220 @@
+"""What clients do with files, one blocking function each; knows no wire.
+
+Errors are `OSError`s as the system gives them, and `FileRefused` for what it would allow. Nothing
+here follows a symbolic link out of a folder that is copied or removed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import shutil
+import stat
+from operator import attrgetter
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
+from treadle.support.files.folders import remove_folder
+from treadle.support.files.reading import FileTooLarge as TooLarge
+from treadle.support.files.reading import NotRegularFile, open_regular, read_regular
+from treadle.support.files.writing import (
+    fill_file,
+    make_with_parents,
+    real_path,
+    write_file,
+)
+
+MAX_ENTRIES: Final = 100_000
+"""The largest folder that is listed: the answer is one message."""
+
+_CHUNK: Final = 1024 * 1024
+_SORTED: Final = 4096
+
+
+class FileRefused(Exception):
+    """The request is not one for this kind of file."""
+
+
+class FileTooLarge(FileRefused):
+    """The file does not fit into an answer."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"file is too large to read: limit is {limit} bytes")
+        self.limit = limit
+
+
+class FolderTooLarge(FileRefused):
+    """The folder holds more than fits into an answer."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"directory is too large to list: limit is {limit} entries")
+        self.limit = limit
+
+
+def read(path: Path, limit: int) -> bytes:
+    """All that a file holds.
+
+    Raises:
+        FileRefused: it is no regular file, or holds more than `limit` bytes.
+    """
+    try:
+        return read_regular(path, limit)
+    except NotRegularFile as error:
+        raise FileRefused(f"path `{path}` is not a file") from error
+    except TooLarge as error:
+        raise FileTooLarge(limit) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return os.fdopen(open_regular(path), "rb")
+    except NotRegularFile as error:
+        raise FileRefused(f"path `{path}` is not a file") from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Create a file, or replace all it holds; whoever reads it sees the old or the new whole.
+
+    It is on the disk when this returns.
+
+    Raises:
+        FileRefused: something else than a file or a device is in its place.
+    """
+    try:
+        write_file(path, data)
+    except NotRegularFile as error:
+        raise FileRefused(f"path `{path}` is not a file") from error
+
+
+def make_folder(path: Path, *, with_parents: bool) -> None:
+    """Make a folder; with its parents, it may be there already."""
+    if with_parents:
+        make_with_parents(path)
+    else:
+        path.mkdir()
+
+
+def describe(path: Path) -> FsGetMetadataResponse:
+    """What a path leads to, and whether a link is on the way."""
+    is_symlink = path.is_symlink()
+    found = path.stat()
+    return FsGetMetadataResponse(
+        created_at_ms=max(0, int(getattr(found, "st_birthtime", 0) * 1000)),
+        is_directory=stat.S_ISDIR(found.st_mode),
+        is_file=stat.S_ISREG(found.st_mode),
+        is_symlink=is_symlink,
+        modified_at_ms=max(0, found.st_mtime_ns // 1_000_000),
+    )
+
+
+def children(path: Path) -> list[FsReadDirectoryEntry]:
+    """What a folder holds, by name; links that lead nowhere are left out.
+
+    Raises:
+        FolderTooLarge: it holds more than fits into an answer.
+    """
+    found: list[FsReadDirectoryEntry] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if len(found) == MAX_ENTRIES:
+                raise FolderTooLarge(MAX_ENTRIES)
+            try:
+                mode = entry.stat().st_mode
+            except OSError:
+                continue
+            name = readable(entry.name)
+            found.append(FsReadDirectoryEntry(name, stat.S_ISDIR(mode), stat.S_ISREG(mode)))
+    return _sorted(found)
+
+
+def _sorted(entries: list[FsReadDirectoryEntry]) -> list[FsReadDirectoryEntry]:
+    """By name; in pieces, for sorting all of a large folder holds the interpreter for long."""
+    by_name = attrgetter("file_name")
+    pieces = [
+        sorted(entries[start : start + _SORTED], key=by_name)
+        for start in range(0, len(entries), _SORTED)
+    ]
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else []
+    return [entry for entry in heapq.merge(*pieces, key=by_name)]  # noqa: C416 - a call of `list` would hold it as well
+
+
+def readable(path: str) -> str:
+    """A path as text that JSON can carry, whatever bytes it is made of."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def remove(path: Path, *, recursive: bool, force: bool) -> None:
+    """Delete a file, a link or a folder; with `force`, it may be gone already.
+
+    Raises:
+        FileRefused: it is the root of all files.
+    """
+    if path == Path(path.anchor):
+        raise FileRefused("fs/remove cannot remove the root directory")
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+        elif recursive:
+            remove_folder(path)
+        else:
+            path.rmdir()
+    except FileNotFoundError:
+        # What vanished may have been something inside, by somebody else's hand.
+        if not force or os.path.lexists(path):
+            raise
+
+
+def copy(source: Path, destination: Path, *, recursive: bool) -> None:
+    """Copy a file, a link as a link, or a folder into what is at the destination already.
+
+    Raises:
+        FileRefused: it is a folder and may not be one, it would contain itself, or it is no file.
+    """
+    mode = source.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        destination.symlink_to(source.readlink())
+    elif stat.S_ISREG(mode):
+        _copy_file(source, destination)
+    elif not stat.S_ISDIR(mode):
+        raise FileRefused("fs/copy only supports regular files, directories, and symlinks")
+    elif not recursive:
+        raise FileRefused("fs/copy requires recursive: true when sourcePath is a directory")
+    elif real_path(destination).is_relative_to(real_path(source)):
+        raise FileRefused("fs/copy cannot copy a directory to itself or one of its descendants")
+    else:
+        _copy_folder(source, destination)
+
+
+def _copy_folder(source: Path, destination: Path) -> None:
+    left = [(source, destination)]
+    while left:
+        folder, target = left.pop()
+        # A private folder stays private; ours it must be, or nothing could be put into it.
+        mode = stat.S_IMODE(folder.stat().st_mode) | stat.S_IRWXU
+        make_with_parents(target, mode)
+        for child in folder.iterdir():
+            child_mode = child.lstat().st_mode
+            if stat.S_ISDIR(child_mode):
+                left.append((child, target / child.name))
+            elif stat.S_ISLNK(child_mode):
+                (target / child.name).symlink_to(child.readlink())
+            elif stat.S_ISREG(child_mode):
+                _copy_file(child, target / child.name)
+
+
+def _copy_file(source: Path, destination: Path) -> None:
+    with _opened(source) as original:
+        found = os.fstat(original.fileno())
+        try:
+            if os.path.samestat(found, destination.stat()):
+                return  # emptying the destination first would empty the source
+        except FileNotFoundError:
+            pass
+
+        def fill(copied: BinaryIO) -> None:
+            original.seek(0)
+            shutil.copyfileobj(original, copied, _CHUNK)
+
+        fill_file(destination, fill, stat.S_IMODE(found.st_mode))

@@ -1,0 +1,62 @@
+"""Pages of a list that is short enough to be made whole each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from treadle.jsonrpc.errors import InvalidRequest
+
+T = TypeVar("T")
+
+
+def page(
+    items: Sequence[T], cursor: str | None, limit: int | None, *, of: str
+) -> tuple[list[T], str | None]:
+    """Cut one page and give the cursor of the next; a cursor is the number of items before it.
+
+    Raises:
+        InvalidRequest: the cursor is not one of ours.
+    """
+    start = _start(cursor)
+    if start > len(items):
+        raise _beyond(cursor, of, len(items))
+    end = len(items) if limit is None else min(start + max(limit, 1), len(items))
+    return list(items[start:end]), str(end) if end < len(items) else None
+
+
+def page_of_many(
+    items: Iterable[T], cursor: str | None, limit: int, *, of: str
+) -> tuple[list[T], str | None]:
+    """Do as `page` for a list that is too long to be made whole: no more of it is kept.
+
+    Raises:
+        InvalidRequest: the cursor is not one of ours.
+    """
+    start, end = _start(cursor), _start(cursor) + max(limit, 1)
+    data: list[T] = []
+    count = 0
+    for item in items:
+        if count == end:
+            return data, str(end)
+        if count >= start:
+            data.append(item)
+        count += 1
+    if start > count:
+        raise _beyond(cursor, of, count)
+    return data, None
+
+
+def _start(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()):
+        message = f"invalid cursor: {cursor}"
+        raise InvalidRequest(message, kind="invalidCursor", path="cursor")
+    # More digits than any list is long would only cost time to read.
+    return int(cursor[:20])
+
+
+def _beyond(cursor: str | None, of: str, total: int) -> InvalidRequest:
+    message = f"cursor {cursor} exceeds total {of} {total}"
+    return InvalidRequest(message, kind="invalidCursor", path="cursor")

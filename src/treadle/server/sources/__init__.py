@@ -1,0 +1,1 @@
+"""Where the engine gets models, MCP servers and skills: from the configuration."""

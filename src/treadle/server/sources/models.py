@@ -1,0 +1,94 @@
+"""Gives the engine its models: one per provider, made when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from treadle.config.configuration import Configuration
+from treadle.config.file import ConfigError
+from treadle.engine.settings import Settings
+from treadle.model.base import Model, ModelError
+from treadle.model.provider import ProviderConfig, build_model, nobody
+from treadle.model.retry import RetryPolicy
+from treadle.support.concurrency.tasks import Nursery
+
+MAX_KEPT: Final = 32
+"""How many models are kept open that no turn asks: requests may describe any number of them."""
+
+
+class ConfiguredModels:
+    """The providers of the configuration; one whose description changes is made anew.
+
+    Those that were asked least recently are closed, and made again when they are asked for.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        # What must not be closed.
+        self.in_use: Callable[[], Collection[Model]] = tuple
+        self._configuration = configuration
+        # The one that was asked for last is the last.
+        self._models: dict[tuple[str, str], Model] = {}
+        self._leaving: list[Model] = []
+        self._tasks = Nursery()
+
+    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+        """The provider that these settings name.
+
+        Raises:
+            ModelError: there is none of this name, or its description is wrong.
+        """
+        provider_id = settings.model_provider
+        try:
+            config = self._find(settings)
+        except ConfigError as error:
+            raise ModelError(str(error), info="badRequest") from error
+        key = (provider_id, repr(config))
+        model = self._models.pop(key, None)
+        if model is None:
+            model = self._build(provider_id, config)
+            self._trim()
+        self._models[key] = model
+        return model, config.retry_policy()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._tasks.close()
+        for model in [*self._models.values(), *self._leaving]:
+            await model.close()
+        self._models.clear()
+        self._leaving.clear()
+
+    def _build(self, provider_id: str, config: ProviderConfig) -> Model:
+        credentials = self._configuration.credentials
+        login = credentials.login if config.requires_openai_auth else nobody
+        environ = self._configuration.environ
+        try:
+            return build_model(provider_id, config, environ=environ, credentials=login)
+        except ValueError as error:
+            raise ModelError(str(error), info="badRequest") from error
+
+    def _trim(self) -> None:
+        """Make room for one more model."""
+        if len(self._models) < MAX_KEPT or self._tasks.is_closed:
+            return
+        used = {id(model) for model in self.in_use()}
+        idle = [key for key, model in self._models.items() if id(model) not in used]
+        for key in idle[: len(self._models) - MAX_KEPT + 1]:
+            model = self._models.pop(key)
+            self._leaving.append(model)
+            self._tasks.spawn(self._let_go(model), f"close {model.provider_id}")
+
+    async def _let_go(self, model: Model) -> None:
+        await model.close()
+        self._leaving.remove(model)
+
+    def _find(self, settings: Settings) -> ProviderConfig:
+        effective = self._configuration.effective(settings.cwd, settings.config)
+        config = effective.providers.get(settings.model_provider)
+        if config is None:
+            names = ", ".join(f"`{name}`" for name in effective.providers)
+            raise ConfigError(
+                f"model provider `{settings.model_provider}` not found, expected one of {names}"
+            )
+        return config

@@ -1,0 +1,97 @@
+"""Skills as the configuration has them: which folders are searched, and which are switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from treadle.config.configuration import Configuration
+from treadle.config.file import ConfigError
+from treadle.config.settings import Table
+from treadle.engine.project.skills import Disabled, Root, Skills, find_skills, skill_roots
+from treadle.protocol.base import JsonValue
+
+
+def configured_roots(
+    configuration: Configuration, cwd: str, extra: Sequence[Path] = ()
+) -> list[Root]:
+    """The folders that are searched for the skills of a folder."""
+    home = configuration.environ.get("HOME")
+    return skill_roots(
+        Path.cwd() / cwd,
+        home=configuration.home,
+        user_home=Path(home) if home else None,
+        extra=extra,
+    )
+
+
+def configured_skills(configuration: Configuration, cwd: str, extra: Sequence[Path] = ()) -> Skills:
+    """The skills that a folder sees, as they are on disk now."""
+    roots = configured_roots(configuration, cwd, extra)
+    if not any(root.folder.is_dir() for root in roots):
+        return Skills([], [])  # as on most machines: every turn asks
+    return find_skills(roots, _disabled(configuration, cwd))
+
+
+def _disabled(configuration: Configuration, cwd: str) -> Disabled:
+    """What `[[skills.config]]` switches off; of two entries for one skill the later one holds."""
+    try:
+        table = configuration.effective(cwd).skills or {}
+    except ConfigError:
+        table = configuration.lenient().skills or {}
+    by_path: dict[str, JsonValue] = {}
+    by_name: dict[str, JsonValue] = {}
+    for rule in _rules(table):
+        if not isinstance(rule, dict):
+            continue
+        path, name = rule.get("path"), rule.get("name")
+        if isinstance(path, str):
+            by_path[str(Path(path).resolve())] = rule.get("enabled")
+        elif isinstance(name, str):
+            by_name[name] = rule.get("enabled")
+    return Disabled(_off(by_path), _off(by_name))
+
+
+def _rules(table: Table) -> list[JsonValue]:
+    rules = table.get("config")
+    return rules if isinstance(rules, list) else []
+
+
+def _off(rules: dict[str, JsonValue]) -> frozenset[str]:
+    return frozenset(key for key, is_on in rules.items() if is_on is False)
+
+
+def switch_skill(
+    configuration: Configuration, *, path: str | None, name: str | None, enabled: bool
+) -> None:
+    """Switch a skill for good, in the user's file; one that is on needs no entry there.
+
+    Raises:
+        ConfigError: the file is not TOML now, or keeps something else in this place.
+    """
+    from treadle.config.edit.edits import BadEdit, Edit, apply
+    from treadle.config.edit.writer import change_user_file
+
+    key, value = ("path", path) if path is not None else ("name", name)
+
+    def change(table: Table) -> Table:
+        skills = table.get("skills", {})
+        if not isinstance(skills, dict) or not isinstance(skills.get("config", []), list):
+            message = "`skills.config` is not a list of tables"
+            raise ConfigError(message, key="skills.config")
+        kept = [rule for rule in _rules(skills) if not _is_about(rule, key, value)]
+        rules = kept if enabled else [*kept, {key: value, "enabled": False}]
+        others = {name for name in skills if name != "config"}
+        edit = Edit(("skills", "config"), rules or None)
+        if not rules and not others:
+            edit = Edit(("skills",), None)
+        return apply(table, [edit])
+
+    try:
+        change_user_file(configuration, change)
+    except BadEdit as error:
+        raise ConfigError(str(error), key=".".join(error.path)) from error
+
+
+def _is_about(rule: JsonValue, key: str, value: str | None) -> bool:
+    return isinstance(rule, dict) and rule.get(key) == value

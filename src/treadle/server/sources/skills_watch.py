@@ -1,0 +1,64 @@
+"""Tells clients that skills on disk have changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from treadle.engine.project.skills import skill_folders
+from treadle.server.files.watch import Watch, Watcher
+from treadle.support.concurrency.tasks import Nursery
+
+MAX_WATCHED: Final = 512
+
+logger = logging.getLogger(__name__)
+
+
+class SkillsWatch:
+    """Watches the folders that skills were asked of, with all that is in them."""
+
+    def __init__(self, watcher: Watcher, tasks: Nursery, tell: Callable[[], None]) -> None:
+        self._watcher = watcher
+        self._tasks = tasks
+        self._tell = tell
+        self._watched: set[Path] = set()
+
+    async def cover(self, roots: Iterable[Path]) -> None:
+        """Watch these folders too, whether or not they are there yet."""
+        new = [root for root in roots if root not in self._watched]
+        if new:
+            # Itself as it is called, for it may be made or linked anew; the rest as it is there.
+            run = self._watcher.workers.run
+            below = [folder for root in new for folder in await run(_below, root)]
+            await self._add([*new, *below])
+
+    async def _add(self, folders: Iterable[Path]) -> None:
+        for folder in dict.fromkeys(folders):
+            if folder in self._watched or len(self._watched) >= MAX_WATCHED:
+                continue
+            self._watched.add(folder)
+            try:
+                watch = await self._watcher.watch(str(folder))
+            except OSError as error:
+                logger.warning("cannot watch", extra={"path": str(folder), "reason": str(error)})
+                continue
+            if self._tasks.is_closed:
+                watch.end()
+                return
+            self._tasks.spawn(self._follow(folder, watch), f"watch skills in {folder}")
+
+    async def _follow(self, folder: Path, watch: Watch) -> None:
+        try:
+            while True:
+                if await watch.changes():
+                    # First what is new is watched: who is told looks at once, and never again.
+                    await self._add(await self._watcher.workers.run(_below, folder))
+                    self._tell()
+        finally:
+            watch.end()
+
+
+def _below(folder: Path) -> list[Path]:
+    return list(skill_folders(folder))

@@ -1,0 +1,256 @@
+"""Which settings a thread begins with: the request over the stored ones over the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from treadle.config.configuration import Configuration
+from treadle.config.effective import EffectiveConfig
+from treadle.config.file import ConfigError
+from treadle.config.permissions import mode_of
+from treadle.config.requirements import refuse_disallowed
+from treadle.engine.errors import InvalidInput
+from treadle.engine.settings import AgentLimits, Profile, Settings
+from treadle.engine.terminals.shell import ShellSettings
+from treadle.engine.tools.dynamic import check_tools
+from treadle.protocol.base import JsonValue
+from treadle.protocol.config import WebSearchToolConfig
+from treadle.protocol.settings import ThreadSettingsUpdateParams
+from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
+from treadle.protocol.turn import TurnStartParams
+from treadle.server.folders import check_folder
+from treadle.store.records import TurnContext
+from treadle.store.stored_thread import StoredThread
+
+Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
+
+
+def start_settings(
+    configuration: Configuration, params: ThreadStartParams
+) -> tuple[Settings, EffectiveConfig]:
+    """The settings of a new thread, and the configuration that they come from."""
+    cwd = working_folder(params.cwd)
+    effective = configuration.effective(cwd, params.config)
+    settings = _configured(effective, cwd, params.config)
+    settings = replace(settings, tells_raw_events=params.experimental_raw_events)
+    return _asked(effective, settings, params), effective
+
+
+def stored_settings(
+    configuration: Configuration,
+    stored: StoredThread,
+    params: ThreadResumeParams | ThreadForkParams,
+) -> Settings:
+    """The settings of a stored thread: its own, unless the request gives others.
+
+    Naming a model or provider gives up the stored ones, effort included.
+    """
+    meta, last = stored.meta, stored.given or stored.settings
+    cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
+    effective = configuration.effective(cwd, params.config)
+    settings = _configured(effective, cwd, params.config)
+    is_other_model = params.model or params.model_provider or _names_model(params.config)
+    if not is_other_model:
+        settings = replace(
+            settings,
+            model=(last.model if last else meta.model) or settings.model,
+            model_provider=last.provider if last else meta.model_provider,
+            effort=last.effort if last else meta.reasoning_effort,
+        )
+    if last is not None:
+        settings = _as_before(effective, settings, last)
+    settings = replace(
+        settings,
+        base_instructions=meta.base_instructions or settings.base_instructions,
+        developer_instructions=meta.developer_instructions or settings.developer_instructions,
+        dynamic_tools=tuple(meta.dynamic_tools or ()),
+    )
+    return _asked(effective, settings, params)
+
+
+def working_folder(cwd: str | None) -> str:
+    """The folder that a client names as an absolute path; the server's own if none is given.
+
+    Raises:
+        InvalidInput: the path is too long or too deep.
+    """
+    check_folder(cwd)
+    return _absolute(cwd or ".")
+
+
+def _absolute(cwd: str) -> str:
+    return os.path.normpath(Path.cwd() / cwd)
+
+
+def check_turn(
+    configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams
+) -> None:
+    """Let a turn override nothing that the administrator has settled.
+
+    Raises:
+        ConfigError: it tries to.
+        InvalidInput: the path of its folder is too long or too deep.
+    """
+    check_folder(params.cwd)
+    refuse_disallowed(
+        configuration.requirements(),
+        {
+            "approval_policy": params.approval_policy,
+            "approvals_reviewer": params.approvals_reviewer,
+            "sandbox_mode": mode_of(params.sandbox_policy),
+        },
+    )
+
+
+def turn_profile(
+    configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str
+) -> Profile | None:
+    """The permission profile that a turn names, as it is seen from the thread's folder.
+
+    Raises:
+        InvalidInput: it gives a policy as well.
+        ConfigError: the profile cannot be used.
+    """
+    if params.permissions is None:
+        return None
+    if params.sandbox_policy is not None:
+        reason = "`permissions` cannot be combined with `sandboxPolicy`"
+        raise InvalidInput("permissions", reason)
+    return configuration.effective(params.cwd or cwd).permission_profile(params.permissions)
+
+
+def _names_model(config: dict[str, JsonValue] | None) -> bool:
+    return bool(config) and any(
+        key in (config or {}) for key in ("model", "model_provider", "model_reasoning_effort")
+    )
+
+
+def _configured(
+    effective: EffectiveConfig, cwd: str, config: dict[str, JsonValue] | None
+) -> Settings:
+    profile = effective.permission_profile()
+    return Settings(
+        model=effective.model,
+        model_provider=effective.model_provider,
+        cwd=cwd,
+        approval_policy=effective.approval_policy,
+        approvals_reviewer=effective.approvals_reviewer,
+        sandbox=effective.sandbox_policy(),
+        permission_profile=profile and profile.active,
+        network=effective.network(),
+        effort=effective.model_reasoning_effort,
+        summary=effective.model_reasoning_summary,
+        verbosity=effective.model_verbosity,
+        personality=effective.personality,
+        service_tier=effective.service_tier,
+        base_instructions=effective.base_instructions(),
+        developer_instructions=effective.developer_instructions,
+        context_window=effective.model_context_window,
+        auto_compact_limit=effective.model_auto_compact_token_limit,
+        asks=effective.asks,
+        agents=_agent_limits(effective.agents or {}),
+        features=effective.switches,
+        shell=ShellSettings(
+            allows_login=effective.allow_login_shell,
+            environment=effective.shell_environment_policy,
+            max_poll_ms=effective.background_terminal_max_timeout,
+            max_output_tokens=effective.tool_output_token_limit,
+            limits=effective.command_limits(),
+        ),
+        web_search=effective.web_search,
+        web_search_options=_web_search_options(effective.tools),
+        config=config,
+    )
+
+
+def _web_search_options(tools: dict[str, JsonValue] | None) -> WebSearchToolConfig | None:
+    """How the web is searched; an older file has a mere switch there."""
+    options = (tools or {}).get("web_search")
+    if not isinstance(options, dict):
+        return None
+    try:
+        return msgspec.convert(options, WebSearchToolConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error), key="tools.web_search") from error
+
+
+def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
+    """What `[agents]` says; what is no number there is for others to read."""
+    known = ("max_threads", "max_depth")
+    return AgentLimits(**{key: table[key] for key in known if type(table.get(key)) is int})
+
+
+def _as_before(effective: EffectiveConfig, settings: Settings, last: TurnContext) -> Settings:
+    profile = _still_active(effective, last)
+    return replace(
+        settings,
+        approval_policy=last.approval_policy,
+        approvals_reviewer=last.approvals_reviewer,
+        sandbox=last.sandbox_policy,
+        permission_profile=profile and profile.active,
+        network=profile.network if profile else settings.network,
+        summary=last.summary,
+        personality=last.personality,
+        service_tier=last.service_tier,
+        collaboration_mode=last.collaboration_mode,
+        disabled_plugin_ids=tuple(last.disabled_plugin_ids),
+    )
+
+
+def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | None:
+    """The profile of the last turn, if its name still means what the turn ran under."""
+    try:
+        profile = effective.permission_profile(last.permissions) if last.permissions else None
+    except ConfigError:
+        return None
+    return profile if profile and profile.sandbox == last.sandbox_policy else None
+
+
+def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Settings:
+    """The settings under what the request gives."""
+    given: dict[str, JsonValue] = {
+        "model": params.model,
+        "model_provider": params.model_provider,
+        "approval_policy": params.approval_policy,
+        "approvals_reviewer": params.approvals_reviewer,
+        "base_instructions": params.base_instructions,
+        "developer_instructions": params.developer_instructions,
+        "personality": getattr(params, "personality", None),
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    refuse_disallowed(
+        effective.requirements,
+        {
+            "approval_policy": params.approval_policy,
+            "approvals_reviewer": params.approvals_reviewer,
+            "sandbox_mode": params.sandbox,
+        },
+    )
+    if params.permissions is not None and params.sandbox is not None:
+        raise InvalidInput("permissions", "`permissions` cannot be combined with `sandbox`")
+    if params.sandbox is not None:
+        changed |= {"sandbox": effective.sandbox_policy(params.sandbox), "permission_profile": None}
+    if params.permissions and (profile := effective.permission_profile(params.permissions)):
+        changed |= {
+            "sandbox": profile.sandbox,
+            "permission_profile": profile.active,
+            "network": profile.network,
+        }
+    if params.service_tier is not UNSET:
+        changed["service_tier"] = params.service_tier or "default"
+    tools = getattr(params, "dynamic_tools", None)
+    if tools is not None:
+        check_tools(tools)
+        changed["dynamic_tools"] = tuple(tools)
+    settings = replace(settings, **changed)
+    if settings.model_provider not in effective.providers:
+        reason = f"model provider `{settings.model_provider}` not found"
+        raise InvalidInput("modelProvider", reason)
+    return settings

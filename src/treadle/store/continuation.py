@@ -1,0 +1,85 @@
+"""What a new thread appends in order to go on from where another one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from treadle.protocol import notifications as n
+from treadle.protocol.item import ItemCompletedNotification
+from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
+from treadle.store.journal import Entry, Event
+from treadle.store.records import Compacted, HistoryItem, ModelItem, UsageRecord
+from treadle.store.stored_thread import StoredThread
+
+
+def entries_of(source: StoredThread, thread_id: str) -> list[Entry]:
+    """Give a stored thread again as entries of another one; asks and goals stay behind."""
+    return list(_Copying(thread_id).entries(source))
+
+
+class _Copying:
+    def __init__(self, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._seq = 0
+        self._view: list[ModelItem] = []
+        self._length = 0
+
+    def entries(self, source: StoredThread) -> Iterator[Entry]:
+        if source.views:
+            self._view = source.views[0][0]
+        for turn, (view, length) in zip(source.turns, source.views, strict=True):
+            yield from self._advance(view, length)
+            yield from self._turn(turn)
+        yield from self._advance(source.history, len(source.history))
+        if source.settings is not None:
+            yield source.settings
+        if source.usage is not None:
+            yield from self._usage(source)
+
+    def _advance(self, view: list[ModelItem], length: int) -> Iterator[Entry]:
+        """Bring the copy's view to where the source's was."""
+        if view is self._view:
+            yield from (HistoryItem(item) for item in view[self._length : length])
+        else:
+            # A compaction or a rollback lies in between: what it left is what counts.
+            yield Compacted("", view[:length])
+        self._view, self._length = view, length
+
+    def _turn(self, turn: Turn) -> Iterator[Entry]:
+        at_ms = (turn.started_at or 0) * 1000
+        begun = msgspec.structs.replace(
+            turn, items=[], items_view="notLoaded", status="inProgress", error=None,
+            completed_at=None, duration_ms=None,
+        )  # fmt: skip
+        yield self._event(
+            n.TURN_STARTED.method, at_ms, TurnStartedNotification(self._thread_id, begun)
+        )
+        for item in turn.items:
+            done = ItemCompletedNotification(at_ms, item, self._thread_id, turn.id)
+            yield self._event(n.ITEM_COMPLETED.method, at_ms, done)
+        if turn.status == "inProgress":
+            # It runs on in the source; in the copy it ends here.
+            turn = msgspec.structs.replace(turn, status="interrupted")
+        ended = msgspec.structs.replace(turn, items=[], items_view="notLoaded")
+        end_ms = (turn.completed_at or turn.started_at or 0) * 1000
+        params = TurnCompletedNotification(self._thread_id, ended)
+        yield self._event(n.TURN_COMPLETED.method, end_ms, params)
+
+    def _usage(self, source: StoredThread) -> Iterator[Entry]:
+        usage = source.usage
+        if usage is None:
+            return
+        turn_id = source.turns[-1].id if source.turns else ""
+        ids = sorted(source.response_ids) or [""]
+        # All ids are needed, so that no response of the source is counted again.
+        for response_id in ids:
+            yield UsageRecord(
+                turn_id, response_id, usage.last, usage.total, usage.model_context_window
+            )
+
+    def _event(self, method: str, at_ms: int, params: Struct) -> Event:
+        self._seq += 1
+        return Event(self._seq, at_ms, method, params)

@@ -1,0 +1,1 @@
+"""The index over all threads of a home, in SQLite."""

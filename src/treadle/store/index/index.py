@@ -1,0 +1,355 @@
+"""The index over a home's threads: find one by its id, list and search them a page at a time.
+
+It holds nothing that the rollout files do not say; `scan` keeps the two in line.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+from typing import Final, TypeAlias
+
+import msgspec
+
+from treadle.protocol.source import SessionSource, SessionSourceDetail, SubAgentSource
+from treadle.store.index.case_folding import fold, places_of
+from treadle.store.index.database import Database, IndexDamaged
+from treadle.store.journal import BadCursor
+from treadle.store.rollout.lines import encode
+from treadle.store.stored_thread import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    SortKey,
+    ThreadMeta,
+    ThreadPage,
+    ThreadQuery,
+)
+from treadle.support.text.json_text import replace_lone_surrogates
+
+LISTED, ARCHIVED, HIDDEN = 0, 1, 2
+INTERACTIVE: Final = ("cli", "vscode")
+SUB_AGENTS: Final = (
+    "subAgentReview",
+    "subAgentCompact",
+    "subAgentThreadSpawn",
+    "subAgentOther",
+)
+# The trigram index needs three characters to go by.
+MIN_INDEXED: Final = 3
+SNIPPET_CHARS: Final = 60
+MAX_PHRASE_CHARS: Final = 32
+# How much of a first message, and of a title, can be searched for in a list.
+MAX_TITLE_CHARS: Final = 64 * 1024
+
+# The end of the year 9999.
+_MAX_MS: Final = 253_402_300_799_999
+# The time that a list goes by, the id, the path and the rest.
+_Found: TypeAlias = tuple[int, str, str | bytes, bytes]
+
+_metas: Final = msgspec.json.Decoder(ThreadMeta)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A thread as the index holds it; times in milliseconds."""
+
+    meta: ThreadMeta
+    created_ms: int
+    updated_ms: int
+    recency_ms: int
+    # Whether somebody said something yet: lists leave the others out.
+    has_message: bool
+
+    @property
+    def shelf(self) -> int:
+        """Say which lists show the thread."""
+        if self.meta.archived:
+            return ARCHIVED
+        return LISTED if self.has_message else HIDDEN
+
+    @property
+    def light(self) -> Row:
+        """The row as the index gives it: without what only a loaded thread needs."""
+        meta = msgspec.structs.replace(
+            self.meta,
+            base_instructions=None,
+            developer_instructions=None,
+            dynamic_tools=None,
+            extra=None,
+        )
+        return replace(self, meta=meta)
+
+
+def source_kind(source: SessionSource) -> str:
+    """Say under which kind a source is listed."""
+    if not isinstance(source, SessionSourceDetail):
+        return source
+    return "custom" if source.sub_agent is None else _sub_agent_kind(source.sub_agent)
+
+
+def _sub_agent_kind(source: SubAgentSource) -> str:
+    if source == "review":
+        return "subAgentReview"
+    if source == "compact":
+        return "subAgentCompact"
+    is_spawned = not isinstance(source, str) and source.thread_spawn is not None
+    return "subAgentThreadSpawn" if is_spawned else "subAgentOther"
+
+
+class Index:
+    """Rows in, pages out."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, row: Row) -> None:
+        """Add a thread, or replace what is known about it."""
+        meta = row.meta
+        # The path is in a column, since it may hold what JSON cannot.
+        light = msgspec.structs.replace(row.light.meta, path=None)
+        values: dict[str, object] = {
+            "id": meta.id,
+            "path": stored_path(meta.path or ""),
+            "shelf": row.shelf,
+            "created_at": _time(row.created_ms),
+            "updated_at": _time(row.updated_ms),
+            "recency_at": _time(row.recency_ms),
+            "cwd": storable(meta.cwd),
+            "source_kind": source_kind(meta.source),
+            "provider": storable(meta.model_provider),
+            "originator": meta.originator and storable(meta.originator),
+            "parent_id": meta.parent_thread_id and storable(meta.parent_thread_id),
+            "meta": encode(light),
+        }
+        titles: dict[str, object] = {
+            "preview": storable(meta.preview[:MAX_TITLE_CHARS]),
+            "name": storable((meta.name or "")[:MAX_TITLE_CHARS]),
+        }
+        with self._database.writing() as connection:
+            known = connection.execute(
+                "select preview, name from threads where id = ?", (meta.id,)
+            ).fetchone()
+            if known is None:
+                _insert(connection, values | titles)
+            elif known == (titles["preview"], titles["name"]):
+                # Left out, since naming them would have the search index rewritten.
+                _update(connection, values)
+            else:
+                _update(connection, values | titles)
+
+    def get(self, thread_id: str) -> Row | None:
+        """Find a thread."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select shelf, created_at, updated_at, recency_at, path, meta from threads"
+                " where id = ?",
+                (thread_id,),
+            ).fetchone()
+        if found is None:
+            return None
+        shelf, created, updated, recency, path, blob = found
+        meta = _meta(path, blob)
+        return Row(meta, created, updated, recency, shelf == LISTED or bool(meta.preview))
+
+    def remove(self, thread_id: str) -> None:
+        """Forget a thread."""
+        with self._database.writing() as connection:
+            connection.execute("delete from threads where id = ?", (thread_id,))
+
+    def name(self, thread_id: str) -> tuple[str | None] | None:
+        """Give the title of a thread in a tuple, or nothing if it never had one."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select name from names where id = ?", (thread_id,)
+            ).fetchone()
+        return None if found is None else (found[0],)
+
+    def rename(self, thread_id: str, name: str | None) -> None:
+        """Remember the title of a thread, also of one that is not indexed yet."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "insert into names (id, name) values (?, ?)"
+                " on conflict (id) do update set name = excluded.name",
+                (thread_id, name),
+            )
+            row = self.get(thread_id)
+            if row is not None and row.meta.name != name:
+                meta = msgspec.structs.replace(row.meta, name=name)
+                self.put(Row(meta, row.created_ms, row.updated_ms, row.recency_ms, row.has_message))
+
+    def page(self, query: ThreadQuery) -> ThreadPage:
+        """Give a page of threads.
+
+        Raises:
+            BadCursor: the cursor is not one of ours.
+        """
+        limit = min(max(DEFAULT_LIMIT if query.limit is None else query.limit, 1), MAX_LIMIT)
+        cwds: Sequence[str | None] = [None] if query.cwd is None else sorted(set(query.cwd))
+        found = [self._walk(*page_sql(query, cwd, limit + 1)) for cwd in cwds]
+        # One walk for each folder, since one walk over several would have to sort.
+        ordered = merge(*found, key=lambda row: row[:2], reverse=query.sort_direction == "desc")
+        rows = list(islice(ordered, limit + 1))
+        more, rows = len(rows) > limit, rows[:limit]
+        return ThreadPage(
+            [_meta(path, blob) for _, _, path, blob in rows],
+            next_cursor=_cursor(rows[-1]) if more else None,
+            backwards_cursor=_cursor(rows[0]) if rows else None,
+        )
+
+    def _walk(self, sql: str, values: Sequence[object]) -> list[_Found]:
+        with self._database.reading() as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def snippet(self, thread_id: str, term: str) -> str:
+        """Give the words of a thread around the first mention of something."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "select text from messages where mentions(text, ?) and thread ="
+                " (select number from threads where id = ?) order by number limit 1",
+                (fold(term), thread_id),
+            ).fetchone()
+        if found is None:
+            return ""
+        (text,) = found
+        at = next(places_of(term, text), 0)
+        return str(text[max(0, at - SNIPPET_CHARS) : at + len(term) + SNIPPET_CHARS])
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+def _insert(connection: sqlite3.Connection, values: dict[str, object]) -> None:
+    columns = ", ".join(values)
+    places = ", ".join(f":{column}" for column in values)
+    connection.execute(f"insert into threads ({columns}) values ({places})", values)  # noqa: S608  our own column names
+
+
+def _update(connection: sqlite3.Connection, values: dict[str, object]) -> None:
+    changes = ", ".join(f"{column} = :{column}" for column in values if column != "id")
+    connection.execute(f"update threads set {changes} where id = :id", values)  # noqa: S608  our own column names
+
+
+def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequence[object]]:
+    """Write the query for one page, of threads in one folder if one is given."""
+    key: SortKey = query.sort_key
+    conditions = ["shelf = ?"]
+    values: list[object] = [ARCHIVED if query.archived else LISTED]
+    if cwd is not None:
+        conditions.append("cwd = ?")
+        values.append(cwd)
+    comparison = "<" if query.sort_direction == "desc" else ">"
+    if query.cursor is not None:
+        conditions.append(f"({key}, id) {comparison} (?, ?)")
+        values += _parse_cursor(query.cursor)
+    for condition, given in _filters(query):
+        conditions.append(condition)
+        values += given
+    sql = (
+        f"select {key}, id, path, meta from threads where {' and '.join(conditions)}"  # noqa: S608  no text of a client is in it
+        f" order by {key} {query.sort_direction}, id {query.sort_direction} limit ?"
+    )
+    return sql, [*values, limit]
+
+
+def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
+    kinds = query.source_kinds or INTERACTIVE
+    expanded = [part for kind in kinds for part in (SUB_AGENTS if kind == "subAgent" else (kind,))]
+    yield _one_of("source_kind", expanded)
+    if query.model_providers:
+        yield _one_of("provider", query.model_providers)
+    if query.originators:
+        yield _one_of("originator", query.originators)
+    if query.parent_thread_id is not None:
+        yield "parent_id = ?", [query.parent_thread_id]
+    if query.ancestor_thread_id is not None:
+        yield _DESCENDS, [query.ancestor_thread_id]
+    if query.excluded_thread_ids:
+        condition, values = _one_of("id", query.excluded_thread_ids)
+        yield f"not {condition}", values
+    if query.search_term:
+        yield _mentions(query.search_term, table="titles", columns=("preview", "name"))
+    if query.mentions:
+        condition, values = _mentions(query.mentions, table="speech", columns=("text",))
+        yield f"number in (select thread from messages where {condition})", values  # noqa: S608  as above
+
+
+_DESCENDS: Final = (
+    "id in (with recursive kin (id) as (select id from threads where parent_id = ?"
+    " union select threads.id from threads join kin on threads.parent_id = kin.id)"
+    " select id from kin)"
+)
+
+
+def _one_of(column: str, values: Sequence[str]) -> tuple[str, Sequence[object]]:
+    return f"{column} in ({', '.join('?' * len(values))})", values
+
+
+def _mentions(term: str, *, table: str, columns: Sequence[str]) -> tuple[str, Sequence[object]]:
+    term = term.replace("\0", "")
+    if len(term) < MIN_INDEXED:
+        escaped = term.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        tests = " or ".join(f"{column} like ? escape '\\'" for column in columns)
+        return f"({tests})", [f"%{escaped}%"] * len(columns)
+    # A phrase costs memory for each of its characters times the length of a message: the beginning
+    # leads to few messages, and these are looked through.
+    phrase = '"' + term[:MAX_PHRASE_CHARS].replace('"', '""') + '"'
+    # As a subquery: a join would walk all threads by time and look each up.
+    found = f"number in (select rowid from {table} where {table} match ?)"  # noqa: S608  our own table names
+    if len(term) <= MAX_PHRASE_CHARS:
+        return found, [phrase]
+    tests = " or ".join(f"mentions({column}, ?)" for column in columns)
+    return f"{found} and ({tests})", [phrase, *[fold(term)] * len(columns)]
+
+
+def stored_path(path: str) -> str | bytes:
+    """Give a path as the database holds it: as bytes if it is not text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path
+
+
+def path_of(stored: object) -> str:
+    """Give a path that the database holds."""
+    if not isinstance(stored, (str, bytes)):
+        raise IndexDamaged("a path is not one")
+    return os.fsdecode(stored)
+
+
+def storable(text: str) -> str:
+    """Give a text without the halves of surrogate pairs that no database can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return replace_lone_surrogates(text)
+    return text
+
+
+def _time(ms: int) -> int:
+    """Give a time that the database can hold: a file may name any."""
+    return max(min(ms, _MAX_MS), -_MAX_MS)
+
+
+def _meta(path: str | bytes, blob: bytes) -> ThreadMeta:
+    try:
+        meta = _metas.decode(blob)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise IndexDamaged(str(error)) from error
+    return msgspec.structs.replace(meta, path=path_of(path) or None)
+
+
+def _cursor(row: _Found) -> str:
+    return f"{row[0]}|{row[1]}"
+
+
+def _parse_cursor(cursor: str) -> tuple[int, str]:
+    time, separator, id_ = cursor.partition("|")
+    if not separator or not id_ or not time.removeprefix("-").isdecimal() or len(time) > 18:
+        raise BadCursor(cursor)
+    return int(time), id_

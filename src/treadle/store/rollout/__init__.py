@@ -1,0 +1,1 @@
+"""Rollout files: one file per thread, in the format of Codex."""

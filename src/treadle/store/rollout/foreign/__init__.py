@@ -1,0 +1,1 @@
+"""Lines of rollout files that other programs wrote."""

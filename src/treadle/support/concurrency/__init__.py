@@ -1,0 +1,1 @@
+"""Tasks, worker threads, locks and timers."""

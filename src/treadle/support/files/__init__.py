@@ -1,0 +1,1 @@
+"""Files, locks, descriptors and programs of the machine."""

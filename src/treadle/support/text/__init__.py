@@ -1,0 +1,1 @@
+"""JSON, base64, URLs, secrets and terminal output as text."""

@@ -1,0 +1,1 @@
+"""WebSocket: frames and HTTP without i/o, the handshake, connections and the listener."""

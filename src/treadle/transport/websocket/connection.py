@@ -1,0 +1,398 @@
+"""A WebSocket after its handshake, either end: frames, pings, backpressure and farewells."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from treadle.jsonrpc.framing import MAX_MESSAGE_BYTES, Frame, Oversized
+from treadle.transport.admission import Stranger
+from treadle.transport.base import Inbox, TransportError
+from treadle.transport.websocket.frames import (
+    GOING_AWAY,
+    MESSAGE_TOO_BIG,
+    NO_STATUS,
+    NORMAL_CLOSURE,
+    POLICY_VIOLATION,
+    Binary,
+    Close,
+    Decoder,
+    Encoder,
+    Event,
+    Ping,
+    Violation,
+)
+
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds a peer gets to answer our Close before the connection is cut."""
+
+MAX_STEP_FRAMES: Final = 256
+"""How many frames are read before other connections get their turn."""
+
+_HIGH_WATER_BYTES: Final = 256 * 1024
+_STRANGER_HIGH_WATER_BYTES: Final = 64 * 1024
+_LARGE_BYTES: Final = 64 * 1024
+MAX_LOUD_GARBAGE: Final = 10
+# Why nothing is read: the inbox is full, or what was read is not worked through.
+_FULL: Final = 1
+_STEP: Final = 2
+_FRIENDLY_CODES: Final = frozenset({NORMAL_CLOSURE, GOING_AWAY, NO_STATUS})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """After `interval` seconds of silence a ping; after `timeout` more the peer is gone."""
+
+    interval: float = 20.0
+    timeout: float = 20.0
+
+
+class WebSocketTransport(asyncio.Protocol):
+    """One message per text frame, over a connection that is already upgraded."""
+
+    def __init__(
+        self,
+        peer: str,
+        *,
+        is_client: bool,
+        keepalive: Keepalive | None,
+        limit: int = MAX_MESSAGE_BYTES,
+        stranger: Stranger | None = None,
+    ) -> None:
+        self.peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._stranger = stranger
+        self._decoder = Decoder(
+            masked=not is_client,
+            limit=stranger.message_bytes if stranger else limit,
+            is_strict=stranger is not None,
+        )
+        self._deadline: asyncio.TimerHandle | None = None
+        self._encoder = Encoder(_new_key if is_client else None)
+        self._keepalive = keepalive
+        self._line: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone = asyncio.Event()
+        # Input: what was parsed and not yet taken, and how it ended.
+        self._inbox = Inbox(pause=self._on_full, resume=self._on_room)
+        self._pauses = 0  # why nothing is read now, a bit per reason
+        self._is_ended = False
+        self._failure: str | None = None
+        # Output.
+        self._writer: asyncio.Future[None] | None = None
+        self._is_writing_paused = False
+        self._is_close_sent = False
+        self._close_code = NORMAL_CLOSURE
+        self._owed_pong: bytes | None = None
+        self._bytes_written = 0
+        self._garbage = 0
+        # Signs of life: when bytes last came, and what had left when a ping went out.
+        self._heard_at = self._loop.time()
+        self._left_at_ping: int | None = None
+
+    # The Transport interface.
+
+    async def receive(self) -> Sequence[Frame]:
+        """Give what has come since the last call; () at the end.
+
+        Raises:
+            TransportError: the line broke.
+        """
+        if self._pauses & _STEP and self._decoder.is_strict:
+            self._read_on()  # the message before was dealt with
+        return await self._inbox.take()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the peer has yet to introduce itself."""
+        return self._stranger is not None
+
+    def introduce(self) -> None:
+        """Lift the limits for strangers: the peer has sent a valid `initialize`."""
+        stranger, self._stranger = self._stranger, None
+        if stranger is None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._require_line().set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self._decoder.limit = self._limit
+        self._decoder.is_strict = False
+        if self._pauses & _STEP:
+            self._loop.call_soon(self._read_on)
+        stranger.introduced()
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Write the messages; return once the peer has taken all but a bounded rest.
+
+        Raises:
+            TransportError: the line is closed or broke.
+        """
+        waiting: list[bytes] = []
+        size = 0
+        for frame in frames:
+            # A message is handed over whole, so that a cancelled send cannot tear one apart.
+            parts = self._encoder.text(frame)
+            if len(frame) >= _LARGE_BYTES:
+                # Copying it would cost more than the calls that joining it to others saves.
+                await self._write_and_drain(b"".join(waiting), *parts)
+                waiting, size = [], 0
+                continue
+            waiting += parts
+            size += len(frame)
+            if size >= _HIGH_WATER_BYTES:
+                await self._write_and_drain(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            await self._write_and_drain(b"".join(waiting))
+
+    async def close(self, code: int | None = None) -> None:
+        """Say goodbye, wait a moment for the peer's, end the connection."""
+        self._end(None)
+        self._inbox.discard()
+        if self._line is None:
+            return
+        # Or the peer's Close would never be seen.
+        self._resume_reading(_FULL)
+        self._read_on()
+        self._say_close(self._close_code if code is None else code)
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._gone.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._line.abort()
+        await self._gone.wait()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a WebSocket needs a stream")
+        self._line = transport
+        stranger = self._stranger
+        transport.set_write_buffer_limits(
+            high=_STRANGER_HIGH_WATER_BYTES if stranger else _HIGH_WATER_BYTES
+        )
+        if stranger is not None:
+            self._deadline = self._loop.call_later(stranger.seconds, self._expire)
+        self._watch_silence()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        if self._left_at_ping is not None:
+            self._left_at_ping = None
+            self._watch_silence()
+        self._take(data)
+
+    def eof_received(self) -> None:
+        # A TCP end without a Close frame is how the reference leaves: no failure by itself.
+        torn = "the peer hung up inside a message" if self._decoder.is_inside_message else None
+        self._end(torn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(None if exc is None else f"the connection broke: {exc}")
+        for timer in (self._timer, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._gone.set()
+        self._wake_writer()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._pay_pong()
+        self._wake_writer()
+
+    # The rest.
+
+    def _take(self, data: bytes) -> None:
+        """Read some frames; whatever is left of the data is read on after other connections'."""
+        frames: list[Frame] = []
+        for event in self._decoder.feed(data, MAX_STEP_FRAMES):
+            if isinstance(event, bytes | Oversized):
+                frames.append(event)
+            else:
+                self._obey(event)
+        self._pay_pong()
+        if frames:
+            self._inbox.put(frames)
+        if self._decoder.is_strict and frames:
+            # One at a time: `receive` reads on when this one was dealt with.
+            self._pause_reading(_STEP)
+            if isinstance(frames[-1], Oversized):
+                self._close_code = MESSAGE_TOO_BIG
+                self._refuse_stranger("a message before `initialize` is too large")
+        elif self._decoder.has_more:
+            self._pause_reading(_STEP)
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Go on where `_take` left off."""
+        if self._pauses & _STEP and not self._gone.is_set():
+            self._resume_reading(_STEP)
+            self._take(b"")
+
+    def _refuse_stranger(self, reason: str) -> None:
+        if self._stranger is not None:
+            self._stranger.refused(reason)
+        self._end(reason)
+
+    def _expire(self) -> None:
+        reason = "no `initialize` in time"
+        self._refuse_stranger(reason)
+        self._say_close(POLICY_VIOLATION, reason)
+        self._hang_up()
+
+    def _pay_pong(self) -> None:
+        """Answer the newest ping, which RFC 6455 lets stand for those before it."""
+        if self._owed_pong is not None and not self._is_writing_paused:
+            self._write(self._encoder.pong(self._owed_pong))
+            self._owed_pong = None
+
+    def _obey(self, event: Event) -> None:
+        match event:
+            case Ping(payload):
+                # Only the newest is owed: a peer that pings and never reads costs nothing.
+                self._owed_pong = payload
+            case Binary(size):
+                self._log_garbage("binary message dropped", size=size)
+            case Close(code, reason):
+                friendly = code in _FRIENDLY_CODES
+                self._end(None if friendly else f"the peer closed with {code}: {reason!r}")
+                self._say_close(code)
+                self._require_line().close()
+            case Violation(code, reason):
+                if self._stranger is not None:
+                    self._stranger.refused(reason)
+                self._log_garbage("framing violated", reason=reason)
+                self._end(f"the peer violated the framing: {reason}")
+                self._say_close(code, reason)
+                self._hang_up()
+            case _:  # a Pong has done its work by arriving
+                pass
+
+    def _log_garbage(self, message: str, **fields: object) -> None:
+        """Log a few of them loudly: a program that is no peer may send as many as it can."""
+        self._garbage += 1
+        is_loud = self._stranger is None and self._garbage <= MAX_LOUD_GARBAGE
+        level = logging.WARNING if is_loud else logging.DEBUG
+        logger.log(level, message, extra={"peer": self.peer, **fields})
+
+    def _end(self, failure: str | None) -> None:
+        """Mark the end of input; the first reason counts."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._failure = failure
+            self._inbox.finish(None if failure is None else TransportError(failure))
+
+    def _say_close(self, code: int, reason: str = "") -> None:
+        if not self._is_close_sent:
+            self._write(self._encoder.close(code, reason))
+            self._is_close_sent = True
+
+    def _hang_up(self) -> None:
+        """End our side, and give the peer a moment to read why: a plain close could reset it."""
+        line = self._require_line()
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(CLOSE_TIMEOUT, line.abort)
+        if line.can_write_eof():
+            line.write_eof()
+        else:
+            line.close()
+
+    def _watch_silence(self) -> None:
+        """Start to count the seconds until a ping is due."""
+        if self._timer:
+            self._timer.cancel()
+        if self._keepalive:
+            self._timer = self._loop.call_later(self._keepalive.interval, self._tick)
+
+    def _tick(self) -> None:
+        keepalive = self._keepalive
+        if keepalive is None:
+            return
+        delay = keepalive.timeout
+        if self._pauses:
+            # We do not listen, so silence means nothing.
+            self._heard_at = self._loop.time()
+            self._left_at_ping = None
+        silence = self._loop.time() - self._heard_at
+        if silence < keepalive.interval:
+            delay = keepalive.interval - silence
+        elif self._left_at_ping is None:
+            self._write(self._encoder.ping())
+            self._left_at_ping = self._has_left()
+        elif self._has_left() > self._left_at_ping:
+            # The ping waits behind a backlog that the peer is taking, slowly.
+            self._left_at_ping = self._has_left()
+        else:
+            self._end(f"no sign of life from {self.peer} after a ping")
+            self._require_line().abort()
+            return
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _has_left(self) -> int:
+        """Count the bytes that the kernel has taken from us."""
+        return self._bytes_written - self._require_line().get_write_buffer_size()
+
+    async def _write_and_drain(self, *parts: bytes) -> None:
+        if self._is_close_sent or self._require_line().is_closing():
+            raise TransportError(self._failure or "the connection is closed")
+        self._write(*parts)
+        while self._is_writing_paused and not self._gone.is_set():
+            self._writer = self._loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+        if self._gone.is_set():
+            raise TransportError(self._failure or "the connection is closed")
+
+    def _write(self, *parts: bytes) -> None:
+        line = self._require_line()
+        # Not writelines(): until 3.13.1 it never paused the writer (CVE-2024-12254).
+        for part in parts:
+            if part and not line.is_closing():
+                self._bytes_written += len(part)
+                line.write(part)
+
+    def _require_line(self) -> asyncio.Transport:
+        if self._line is None:
+            raise TransportError("not connected")
+        return self._line
+
+    def _on_full(self) -> None:
+        self._pause_reading(_FULL)
+
+    def _on_room(self) -> None:
+        self._resume_reading(_FULL)
+
+    def _pause_reading(self, reason: int) -> None:
+        if not self._pauses:
+            self._require_line().pause_reading()
+        self._pauses |= reason
+
+    def _resume_reading(self, reason: int) -> None:
+        if not self._pauses & reason:
+            return
+        self._pauses &= ~reason
+        if not self._pauses:
+            self._heard_at = self._loop.time()
+            self._require_line().resume_reading()
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+
+def _new_key() -> bytes:
+    return os.urandom(4)

@@ -1,0 +1,83 @@
+"""Running an agent with nobody watching: turns in one workspace that end, well or with a reason.
+
+    async with Session(SessionOptions(cwd="work/issue-7")) as session:
+        report = await session.run("Fix the failing test.")
+
+`run_unattended` adds continuation turns, retries within a budget, and a state that outlives the
+process. Whatever happens, no question of the server stays without an answer, no turn goes on for
+ever, and no process is left behind.
+"""
+
+from __future__ import annotations
+
+from treadle.unattended.answers import UNAVAILABLE, Questions
+from treadle.unattended.client import SessionOptions
+from treadle.unattended.errors import (
+    EXIT_CODES,
+    ApprovalRequired,
+    BudgetExceeded,
+    ErrorKind,
+    InvalidThreadPayload,
+    InvalidTurnPayload,
+    InvalidWorkspaceCwd,
+    NoProgress,
+    PortExit,
+    ResponseError,
+    ResponseTimeout,
+    ServerNotFound,
+    SessionError,
+    Stalled,
+    TurnCancelled,
+    TurnError,
+    TurnFailed,
+    TurnInputRequired,
+    TurnTimeout,
+)
+from treadle.unattended.events import EventKind, OnEvent, SessionEvent
+from treadle.unattended.graphql import graphql_tool
+from treadle.unattended.report import Evidence, Snapshot, TurnReport
+from treadle.unattended.run import CONTINUATION, Plan, RunReport, run_unattended
+from treadle.unattended.session import Session
+from treadle.unattended.usage import RateLimit, Usage, Window
+from treadle.unattended.workspace import Workspace
+
+__all__ = [
+    "CONTINUATION",
+    "EXIT_CODES",
+    "UNAVAILABLE",
+    "ApprovalRequired",
+    "BudgetExceeded",
+    "ErrorKind",
+    "EventKind",
+    "Evidence",
+    "InvalidThreadPayload",
+    "InvalidTurnPayload",
+    "InvalidWorkspaceCwd",
+    "NoProgress",
+    "OnEvent",
+    "Plan",
+    "PortExit",
+    "Questions",
+    "RateLimit",
+    "ResponseError",
+    "ResponseTimeout",
+    "RunReport",
+    "ServerNotFound",
+    "Session",
+    "SessionError",
+    "SessionEvent",
+    "SessionOptions",
+    "Snapshot",
+    "Stalled",
+    "TurnCancelled",
+    "TurnError",
+    "TurnFailed",
+    "TurnInputRequired",
+    "TurnReport",
+    "TurnTimeout",
+    "Usage",
+    "Window",
+    "Workspace",
+    "graphql_tool",
+    "run_unattended",
+]

@@ -1,0 +1,257 @@
+"""A whole piece of work: turn after turn until it is done, with failures that are paid for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from treadle.client._runtime.callbacks import call
+from treadle.client._runtime.reconnect import Backoff
+from treadle.support.clock import now_ms
+from treadle.unattended.client import SessionOptions
+from treadle.unattended.errors import BudgetExceeded, NoProgress, SessionError, TurnFailed
+from treadle.unattended.events import EventKind, OnEvent, SessionEvent, tell
+from treadle.unattended.report import TurnReport
+from treadle.unattended.session import Session
+from treadle.unattended.state import RunState
+from treadle.unattended.usage import Usage
+
+CONTINUATION: Final = (
+    "Continue: the work is not done yet. What was said and done before is in this thread; "
+    "look at the present state of the workspace, do what is left, and do not start over."
+)
+IsDone: TypeAlias = Callable[[TurnReport], bool | Awaitable[bool]]
+Ending: TypeAlias = Literal["done", "idle", "max_turns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """When a run ends, and how much it may fail."""
+
+    max_turns: int = 20
+    is_done: IsDone | None = None
+    """Asked after each turn; without it a run ends with the first turn that changed nothing."""
+    continuation: str | Callable[[TurnReport], str] = CONTINUATION
+    """What a further turn is told."""
+    max_idle_turns: int = 3
+    """How many turns in a row may change nothing while `is_done` says no."""
+    retry: Backoff = field(default_factory=lambda: Backoff(attempts=5, first_s=10, longest_s=300))
+    """How many failures a run may have in all, and how long to wait after each."""
+    longest_wait_s: float = 3600.0
+    """How long to wait for a rate limit that says when it ends."""
+    state: Path | None = None
+    """A file that lets a later run go on with the same thread, counts and budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What came of a run that did not fail."""
+
+    ending: Ending
+    """`done`: so it was found. `idle`: the last turn changed nothing, and nobody was to judge.
+    `max_turns`: there was no end in sight."""
+    thread_id: str | None
+    turns: tuple[TurnReport, ...]
+    usage: Usage
+    failures: int
+
+    @property
+    def agent_message(self) -> str:
+        """The agent's last word."""
+        return self.turns[-1].agent_message if self.turns else ""
+
+
+async def run_unattended(
+    prompt: str, options: SessionOptions, plan: Plan | None = None
+) -> RunReport:
+    """Run turns until the work is done, coming back after failures that may pass.
+
+    Raises:
+        SessionError: one that no retry can help, or the last one when the budget is used up.
+    """
+    run = _Run(prompt, options, plan or Plan())
+    try:
+        return await run.go()
+    finally:
+        await run.close()
+
+
+def _is_full(error: SessionError) -> bool:
+    return isinstance(error, TurnFailed) and error.codex_error_info == "contextWindowExceeded"
+
+
+class _Run:
+    def __init__(self, prompt: str, options: SessionOptions, plan: Plan) -> None:
+        self._prompt = prompt
+        self._options = options
+        self._plan = plan
+        self._state = RunState.load(plan.state, prompt)
+        self._waits: Iterator[float] = plan.retry.delays()
+        self._session: Session | None = None
+        self._reports: list[TurnReport] = []
+        self._idle = 0
+        self._is_compacted = False
+        self._spent_before = self._state.usage
+        for _ in range(self._state.failures):
+            next(self._waits, None)
+
+    async def go(self) -> RunReport:
+        """Take turns until the end."""
+        state = self._state
+        if state.is_done:
+            return self._report("done")
+        while state.turns < self._plan.max_turns:
+            try:
+                report = await self._turn()
+            except SessionError as error:
+                await self._recover(error)
+                continue
+            ending = await self._judge(report)
+            if ending is not None:
+                state.is_done = True
+                self._save()
+                return self._report(ending)
+        return self._report("max_turns")
+
+    async def close(self) -> None:
+        """Leave no session behind."""
+        if self._session is not None:
+            await self._leave(self._session)
+
+    async def _turn(self) -> TurnReport:
+        session = await self._open()
+        state = self._state
+        words = self._next_words()
+        begun = session.turn_count
+        try:
+            report = await session.run(words)
+            # One that fails counts as a failure: else it could be the last, and no turn be done.
+            state.turns += 1
+        finally:
+            state.is_prompt_sent = state.is_prompt_sent or session.turn_count > begun
+            self._save()
+        self._reports.append(report)
+        return report
+
+    async def _open(self) -> Session:
+        if self._session is not None and not self._session.is_closed:
+            return self._session
+        if self._session is not None:
+            await self._leave(self._session)
+        state = self._state
+        left = self._options.max_tokens
+        if left is not None:
+            left -= state.usage.total_tokens
+            if left <= 0:
+                raise BudgetExceeded(state.usage.total_tokens, self._options.max_tokens or 0)
+        options = replace(self._options, max_tokens=left)
+        if state.thread_id is not None:
+            options = replace(options, resume=state.thread_id, resume_total=state.thread_total)
+        session = Session(options)
+        thread_id = await session.start()
+        if thread_id != state.thread_id:
+            state.thread_id, state.thread_total = thread_id, None
+        # A thread that the server does not know any more must hear the whole prompt again.
+        state.is_prompt_sent = state.is_prompt_sent and session.is_resumed
+        self._session = session
+        self._save()
+        return session
+
+    async def _leave(self, session: Session) -> None:
+        await session.close()
+        self._spent_before += session.used
+        self._session = None
+
+    def _next_words(self) -> str:
+        if not self._state.is_prompt_sent:
+            return self._prompt
+        words = self._plan.continuation
+        if isinstance(words, str):
+            return words
+        return words(self._reports[-1]) if self._reports else CONTINUATION
+
+    async def _judge(self, report: TurnReport) -> Ending | None:
+        self._idle = 0 if report.evidence.is_any else self._idle + 1
+        is_done = self._plan.is_done
+        if is_done is None:
+            return None if report.evidence.is_any else "idle"
+        if await call(is_done, report):
+            return "done"
+        if self._idle >= self._plan.max_idle_turns:
+            error = NoProgress(self._idle)
+            error.report = report
+            self._state.blocked = str(error.kind)
+            self._save()
+            raise error
+        return None
+
+    async def _recover(self, error: SessionError) -> None:
+        """Wait and go on, if that can help and the budget allows it.
+
+        Raises:
+            SessionError: it cannot, or there is nothing left.
+        """
+        state = self._state
+        state.failures += 1
+        wait = next(self._waits, None)
+        if wait is None or not self._may_help(error):
+            state.blocked = str(error.kind)
+            self._save()
+            if state.failures > 1:
+                error.add_note(f"the run gave up after {state.failures} failures")
+            raise error
+        if error.retry_at is not None:
+            wait = max(wait, error.retry_at - time.time())
+        self._save()
+        await self._tell_retry(error, wait)
+        await asyncio.sleep(wait)
+        if _is_full(error) and self._session is not None:
+            try:
+                await self._session.compact()
+            except SessionError as failure:
+                await self._recover(failure)  # it has failed as any turn may
+            else:
+                self._is_compacted = True
+
+    def _may_help(self, error: SessionError) -> bool:
+        """Whether trying again may help, after a wait that is not too long."""
+        if not error.is_retryable or (_is_full(error) and self._is_compacted):
+            return False  # a thread that is full again after it was shortened will not fit at all
+        until = error.retry_at
+        return until is None or until - time.time() <= self._plan.longest_wait_s
+
+    async def _tell_retry(self, error: SessionError, wait: float) -> None:
+        callback: OnEvent | None = self._options.on_event
+        if callback is None:
+            return
+        payload = {**error.payload_document(), "waitSeconds": wait, "failure": self._state.failures}
+        event = SessionEvent(
+            event=EventKind.RETRYING,
+            at_ms=now_ms(),
+            thread_id=self._state.thread_id,
+            payload=payload,
+        )
+        await tell(callback, event)
+
+    def _save(self) -> None:
+        self._state.usage = self._used()
+        if self._session is not None:
+            self._state.thread_total = self._session.thread_total or self._state.thread_total
+        self._state.save(self._plan.state)
+
+    def _used(self) -> Usage:
+        now = self._session.used if self._session is not None else Usage()
+        return self._spent_before + now
+
+    def _report(self, ending: Ending) -> RunReport:
+        return RunReport(
+            ending=ending,
+            thread_id=self._state.thread_id,
+            turns=tuple(self._reports),
+            usage=self._used(),
+            failures=self._state.failures,
+        )

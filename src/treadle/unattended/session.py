@@ -1,0 +1,378 @@
+"""One server, one thread, and the turns in it, with nobody watching."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from treadle.client._runtime.reconnect import tell_missed
+from treadle.client.errors import ClientError, RequestRefused
+from treadle.client.options import Input, TurnOptions
+from treadle.client.result import TurnResult
+from treadle.client.thread import AsyncThread
+from treadle.client.turn import AsyncTurn
+from treadle.protocol.turn import Turn
+from treadle.support.concurrency.tasks import Nursery
+from treadle.unattended.answers import Answers
+from treadle.unattended.client import SessionClient, SessionOptions, timed_tools
+from treadle.unattended.errors import (
+    ServerNotFound,
+    SessionError,
+    Stalled,
+    TurnError,
+    TurnFailed,
+    TurnTimeout,
+    translated,
+)
+from treadle.unattended.events import Delivery, EventKind
+from treadle.unattended.git import WorkspaceGit
+from treadle.unattended.monitor import Monitor
+from treadle.unattended.report import Evidence, Snapshot, TurnReport, edited_files
+from treadle.unattended.usage import RateLimit, Usage
+from treadle.unattended.workspace import Workspace
+
+_FAREWELL_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.05
+
+
+class Session:
+    """One server, one thread, and the turns in it; use it as `async with`.
+
+    After `TurnFailed` and `TurnCancelled` the next turn may be run; any other error has ended the
+    session, and the server with it if the session had started it.
+    """
+
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
+        self._workspace = Workspace.guarded(options.cwd, options.workspace_root)
+        self._tasks = Nursery()
+        self._delivery = Delivery(options.on_event, self._tasks)
+        self._tools = timed_tools(options.tools, options.tool_seconds)
+        self._monitor = Monitor(
+            self._delivery,
+            tools=frozenset(tool.name for tool in self._tools),
+            max_tokens=options.max_tokens,
+            is_shared=not options.is_process,
+            block=self._block,
+        )
+        self._client = SessionClient(options, str(self._workspace.cwd), self._monitor.tap)
+        is_unconfined = options.sandbox == "danger-full-access"
+        self._git = WorkspaceGit(self._client, self._workspace.cwd, is_unconfined=is_unconfined)
+        self._thread: AsyncThread | None = None
+        self._failure: SessionError | None = None
+        self._is_running = False
+        self._is_closed = False
+        self._last = Nursery()
+        self._closing: asyncio.Task[None] | None = None
+        self.turn_count = 0
+        """How many turns were begun."""
+        self.is_resumed = False
+        """Whether the thread is the one that was to be resumed."""
+
+    # -- its life
+
+    async def start(self) -> str:
+        """Reach the server and begin the thread, or go on with one; gives its id.
+
+        Raises:
+            SessionError: the server is not there, does not answer, or refuses.
+        """
+        try:
+            await self._client.connect()
+            self._serve()
+            self._thread = await self._begin_thread()
+        except ClientError as error:
+            failure = translated(error)
+            if isinstance(failure, ServerNotFound) and self._options.is_process:
+                failure.is_retryable = False
+            self._monitor.emit(EventKind.STARTUP_FAILED, payload=failure.payload_document())
+            await self.close()
+            raise failure from error
+        except BaseException:
+            await self.close()
+            raise
+        return self._thread.id
+
+    async def close(self) -> None:
+        """Stop what runs, hang up, and end a server that was started here with all its group."""
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = self._last.spawn(self._close(), "close session")
+        # Whoever is cancelled meanwhile leaves, but the server is not left alive for it.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._client.close()
+        self._monitor.emit(EventKind.SESSION_ENDED)
+        await self._delivery.drain(_FAREWELL_SECONDS)
+        await self._tasks.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- what is known of it
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread; known once the session has started."""
+        return self._monitor.thread_id
+
+    @property
+    def session_id(self) -> str | None:
+        """`<thread>-<turn>` of the latest turn."""
+        return self._monitor.session_id
+
+    @property
+    def used(self) -> Usage:
+        """The tokens that the session used so far."""
+        return self._monitor.used
+
+    @property
+    def thread_total(self) -> Usage | None:
+        """Where the thread stands in all, with what was used before this session."""
+        return self._monitor.ledger.total(self.thread_id or "")
+
+    @property
+    def rate_limits(self) -> dict[str, RateLimit]:
+        """The account's limits as they were last told, by their ids."""
+        return dict(self._monitor.rate_limits)
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the server, which leads a group of its own, if it was started here."""
+        return self._monitor.tap.pid
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more turns can be run."""
+        return self._is_closed
+
+    # -- turns
+
+    async def run(self, given: Input, **options: Unpack[TurnOptions]) -> TurnReport:
+        """Run a turn to its end; the first one and every other on the same thread.
+
+        Raises:
+            SessionError: it ended otherwise than well; see `treadle.unattended.errors`.
+        """
+        thread = self._ready()
+        self._is_running = True
+        try:
+            self._workspace.check()
+            before, used, count = await self._snapshot(), self.used, self.turn_count
+            self._failure = None
+            self._monitor.begin_turn()
+            merged: TurnOptions = {"cwd": self._workspace.cwd, **self._options.turn, **options}
+            turn = thread.stream(given, silence=None, timeout=None, **merged)
+            try:
+                result = await self._drive(turn)
+            except ClientError as error:
+                failure = translated(error)
+                if isinstance(failure, TurnError) and self.turn_count > count:
+                    failure.report = self._report(turn.partial, before, before, used)
+                await self._fail(failure)
+                raise failure from error
+            after = await self._snapshot()
+            report = self._report(result, before, after, used)
+            self._monitor.emit(EventKind.TURN_COMPLETED, payload={"usage": report.usage.document()})
+            return report
+        finally:
+            self._is_running = False
+            self._monitor.tap.forget_all()
+
+    async def interrupt(self) -> None:
+        """Stop the turn that runs; whoever waits for it gets `TurnCancelled`."""
+        thread, turn_id = self._thread, self._monitor.turn_id
+        if self._is_running and thread is not None and turn_id is not None:
+            await thread.interrupt(turn_id)
+
+    async def compact(self) -> None:
+        """Have the thread's history shortened, and wait until it is.
+
+        Raises:
+            SessionError: it was not done, or not in time.
+        """
+        thread = self._ready()
+        ended: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+
+        def heard(turn: Turn) -> None:
+            if not ended.done():
+                ended.set_result(turn)
+
+        seconds = self._options.stall_seconds
+        self._client.on("turn:completed", heard)
+        try:
+            async with asyncio.timeout(seconds):
+                await thread.compact()
+                turn = await ended
+        except TimeoutError:
+            stalled = Stalled(seconds or 0)
+            await self._fail(stalled)
+            raise stalled from None
+        except ClientError as error:
+            failure = translated(error)
+            await self._fail(failure)
+            raise failure from error
+        finally:
+            self._client.off("turn:completed", heard)
+        if turn.status != "completed":
+            raise TurnFailed("the thread could not be compacted")
+
+    # --
+
+    def _ready(self) -> AsyncThread:
+        if self._thread is None or self._is_closed:
+            raise RuntimeError("the session is not open: use `async with`")
+        if self._is_running:
+            raise RuntimeError("a turn runs already")
+        return self._thread
+
+    def _serve(self) -> None:
+        options = self._options
+        answers = Answers(
+            is_auto=options.approval_policy == "never",
+            approvals=options.approvals,
+            questions=options.questions,
+            on_question=options.on_question,
+            on_elicitation=options.on_elicitation,
+            block=self._block,
+        )
+        answers.serve(self._client)
+        if options.on_token_refresh is not None:
+            self._client.on_token_refresh(options.on_token_refresh)
+
+    async def _begin_thread(self) -> AsyncThread:
+        options = self._options
+        if options.resume is not None:
+            self._monitor.ledger.resume(options.resume, options.resume_total)
+            try:
+                thread = await self._client.resume_thread(
+                    options.resume, tools=self._tools, exclude_turns=True
+                )
+            except RequestRefused as refused:
+                if not _is_missing(refused):
+                    raise
+            else:
+                self.is_resumed = True
+                self._monitor.thread_id = thread.id
+                return thread
+        thread = await self._client.start_thread(tools=self._tools, **options.thread)
+        self._monitor.thread_id = thread.id
+        if options.title is not None:
+            with suppress(RequestRefused):  # by a server that knows no names
+                await thread.set_name(options.title)
+        return thread
+
+    async def _drive(self, turn: AsyncTurn) -> TurnResult[None]:
+        seconds = self._options.turn_seconds
+        try:
+            async with asyncio.timeout(seconds), self._watched(turn):
+                await turn.start()
+                self.turn_count += 1
+                self._monitor.turn_is(turn.id)
+                if self._failure is not None:
+                    self._block(self._failure)
+                async for _event in turn:
+                    pass  # the monitor has seen it; this only keeps the stream from filling up
+                # A turn that was quick enough to end by itself has broken the rule all the same.
+                self._raise_blocked()
+                return await turn.result()
+        except TimeoutError:
+            raise TurnTimeout(seconds or 0) from None
+
+    @asynccontextmanager
+    async def _watched(self, turn: AsyncTurn) -> AsyncIterator[None]:
+        seconds = self._options.stall_seconds
+        if seconds is None:
+            yield
+            return
+        watch = self._tasks.spawn(self._watch(turn, seconds), "stall watch")
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def _watch(self, turn: AsyncTurn, seconds: float) -> None:
+        """End the turn when nothing is heard of it for too long, unless it has ended unheard."""
+        while True:
+            left = seconds - self._monitor.seconds_silent()
+            if left > 0:
+                await asyncio.sleep(left)
+            elif self._monitor.turn_id is None:
+                await asyncio.sleep(_LOOK_SECONDS)  # the request for it has a deadline of its own
+            else:
+                if not await self._has_ended(turn):
+                    self._block(Stalled(seconds))
+                return
+
+    async def _has_ended(self, turn: AsyncTurn) -> bool:
+        """Ask the server how the turn stands: what tells of its end may have been lost."""
+        try:
+            thread = await self._client.read_thread(turn.thread_id, include_turns=True)
+        except ClientError:
+            return False  # it does not know, or does not answer: no sign of life
+        state = self._client.core.hub.turns.get((turn.thread_id, turn.id))
+        if state is None:
+            return True
+        for known in thread.turns:
+            if known.id == turn.id and known.status != "inProgress":
+                tell_missed(state, known)
+                return True
+        return False
+
+    def _block(self, error: SessionError) -> None:
+        """End the turn that runs with this error."""
+        self._failure = self._failure or error
+        core = self._client.core
+        key = self._monitor.thread_id, self._monitor.turn_id or ""
+        state = core.hub.turns.get(key)
+        if state is not None:
+            state.fail(error)
+            core.give_up(state)
+
+    def _raise_blocked(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _fail(self, failure: SessionError) -> None:
+        if isinstance(failure, TurnFailed) and failure.is_limit:
+            failure.retry_at = self._monitor.retry_at()
+        self._monitor.emit(EventKind.TURN_ENDED_WITH_ERROR, payload=failure.payload_document())
+        if failure.ends_session:
+            await self.close()
+
+    async def _snapshot(self) -> Snapshot:
+        return await self._git.snapshot() if self._options.uses_git else Snapshot()
+
+    def _report(
+        self, result: TurnResult[None], before: Snapshot, after: Snapshot, used: Usage
+    ) -> TurnReport:
+        files = edited_files(result.items)
+        return TurnReport(
+            session_id=self.session_id or "",
+            number=self.turn_count,
+            result=result,
+            usage=self.used.since(used),
+            evidence=Evidence(files=files, diff=result.diff, before=before, after=after),
+        )
+
+
+def _is_missing(refused: RequestRefused) -> bool:
+    """Whether the server has no such thread; the reference says so in words only."""
+    words = refused.message.lower()
+    return refused.kind == "threadNotFound" or any(said in words for said in _MISSING)
+
+
+_MISSING: Final = ("no rollout found", "thread not found", "conversation not found")

@@ -1,0 +1,291 @@
+"""What clients are told of the configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.peer import Peer
+from tests.server.reference import ask_reference
+from tests.server.serving import (
+    client_of,
+    configuration,
+    refusal,
+    result,
+    running,
+    serving,
+    told,
+)
+from treadle.config.configuration import Configuration
+from treadle.config.file import Overrides
+from treadle.protocol.base import JsonValue
+from treadle.server.handlers.config import tell_warnings
+
+USER = """
+model = "m-user"
+approval_policy = "never"
+model_provider = "mock"
+no_such_key = 1
+notify = ["a", "b"]
+[model_providers.mock]
+name = "Mock"
+base_url = "http://127.0.0.1:1/v1"
+http_headers = { "X-A" = "1" }
+[features]
+apps = true
+[sandbox_workspace_write]
+network_access = true
+writable_roots = ["here"]
+[mcp_servers.one]
+command = "true"
+[tools]
+web_search = true
+"""
+ROOT = 'model = "m-root"\nmodel_provider = "evil"\nsandbox_mode = "workspace-write"\n'
+INNER = """
+model_reasoning_effort = "high"
+odd = 1
+[sandbox_workspace_write]
+writable_roots = ["there"]
+"""
+FLAGS = ["model_verbosity=low", 'mcp_servers.two={command="x"}', "bogus.key=1"]
+
+
+def make_workspace(home: Path, folder: Path) -> Path:
+    """A repository with a file at its root and one further in, trusted by the user."""
+    inner = folder / "repository" / "inner"
+    for place, text in ((inner.parent, ROOT), (inner, INNER)):
+        (place / ".codex").mkdir(parents=True)
+        (place / ".codex" / "config.toml").write_text(text, "utf-8")
+    subprocess.run(["git", "init", "-q", str(inner.parent)], check=True)
+    trust = f'[projects."{inner.parent}"]\ntrust_level = "trusted"\n'
+    (home / "config.toml").write_text(USER + trust, "utf-8")
+    return inner
+
+
+def without_reasons(layers: JsonValue) -> JsonValue:
+    """Layers without the words in which each server says why it ignores one."""
+    return [{**layer, "disabledReason": bool(layer.get("disabledReason"))} for layer in layers]
+
+
+async def test_config_read_answers_as_the_reference_does(home: Path, tmp_path: Path) -> None:
+    """Upstream: the same home and flags give the same keys, origins and layers."""
+    inner = make_workspace(home, tmp_path)
+    params = {"includeLayers": True, "cwd": str(inner)}
+    theirs = ask_reference(home, "config/read", params, flags=FLAGS)
+
+    async with serving(Configuration(home, Overrides.parse(FLAGS), {})) as peer:
+        ours = await result(peer, "config/read", params)
+
+    assert ours["config"].keys() == theirs["config"].keys()
+    assert ours["origins"] == theirs["origins"]
+    assert without_reasons(ours["layers"]) == without_reasons(theirs["layers"])
+    # What this server does not do, or names in its own way.
+    ours_alone = {"features", "chatgpt_base_url"}
+    different = {key for key in ours["config"] if ours["config"][key] != theirs["config"][key]}
+    assert different == ours_alone
+
+
+async def test_an_untrusted_project_is_told_with_the_reason_it_is_ignored(
+    home: Path, tmp_path: Path
+) -> None:
+    inner = make_workspace(home, tmp_path)
+    async with serving(configuration(home, 'model = "m"')) as peer:
+        params = {"includeLayers": True, "cwd": str(inner)}
+        answer = await result(peer, "config/read", params)
+
+    assert answer["config"]["model"] == "m"
+    assert [layer["name"]["type"] for layer in answer["layers"]] == [
+        "project",
+        "project",
+        "user",
+        "system",
+    ]
+    assert [layer["disabledReason"] is None for layer in answer["layers"]] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+async def test_layers_are_told_only_on_request(home: Path) -> None:
+    async with serving(configuration(home)) as peer:
+        answer = await result(peer, "config/read", {})
+
+    assert (answer["origins"], answer["layers"]) == ({}, None)
+
+
+async def test_a_broken_configuration_is_an_error_that_names_the_key(home: Path) -> None:
+    async with serving(configuration(home, 'approval_policy = "bogus"')) as peer:
+        await told(peer, 1)
+        error = await refusal(peer, "config/read", {})
+
+    assert error["code"] == -32603
+    assert error["message"].startswith("invalid configuration: unknown variant `bogus`")
+    assert error["data"] == {"kind": "invalidConfig", "path": "approval_policy"}
+
+
+async def test_a_client_can_be_told_the_warnings(home: Path) -> None:
+    settings = configuration(home, "odd = 1")
+    async with running(settings) as server, client_of(server) as peer:
+        (session,) = server.sessions
+        tell_warnings(session, settings.effective())
+        (message,) = await told(peer, 1)
+
+    assert message["method"] == "configWarning"
+    assert message["params"] == {
+        "summary": "1 configuration setting is not known; look for typing errors.\n"
+        f"  user ({home / 'config.toml'}): `odd` is ignored.",
+        "details": None,
+    }
+
+
+class TestRequirements:
+    async def test_nobody_demands_anything(self, home: Path) -> None:
+        """Upstream's answer on a machine without requirements."""
+        async with serving(configuration(home)) as peer:
+            answer = await result(peer, "configRequirements/read")
+
+        assert answer == {"requirements": None, "supportsIndependentSpeedModes": True}
+
+    async def test_demands_are_told_in_the_words_of_the_protocol(self, home: Path) -> None:
+        demands = 'allowed_sandbox_modes = ["read-only"]\n[features]\napps = false\n'
+        async with serving(configuration(home, requirements=demands)) as peer:
+            answer = await result(peer, "configRequirements/read")
+
+        told = {key: value for key, value in answer["requirements"].items() if value is not None}
+        assert told == {
+            "allowedSandboxModes": ["read-only"],
+            "featureRequirements": {"apps": False},
+        }
+
+
+def feature(name: str, *, enabled: bool) -> JsonValue:
+    return {
+        "name": name,
+        "stage": "underDevelopment",
+        "displayName": None,
+        "description": None,
+        "announcement": None,
+        "enabled": enabled,
+        "defaultEnabled": False,
+    }
+
+
+class TestFeatures:
+    async def test_the_list_holds_the_switches_and_what_the_file_sets(self, home: Path) -> None:
+        text = "[features]\nplugins = true\nmine = true\nnetwork_proxy = { x = 1 }"
+        async with serving(configuration(home, text)) as peer:
+            answer = await result(peer, "experimentalFeature/list", {})
+
+        assert answer == {
+            "data": [
+                feature("apps", enabled=False),
+                feature("mine", enabled=True),
+                feature("plugins", enabled=True),
+            ],
+            "nextCursor": None,
+        }
+
+    async def test_a_feature_is_switched_until_the_server_ends(self, home: Path) -> None:
+        """Upstream 0.163: what cannot be switched is left out of the answer, without an error."""
+        async with serving(configuration(home)) as peer:
+            params = {"enablement": {"apps": True, "nope": True}}
+            answer = await result(peer, "experimentalFeature/enablement/set", params)
+            page = await result(peer, "experimentalFeature/list", {"limit": 1})
+
+        assert answer == {"enablement": {"apps": True}}
+        assert page == {"data": [feature("apps", enabled=True)], "nextCursor": "1"}
+
+    async def test_the_file_outweighs_the_switch(self, home: Path) -> None:
+        async with serving(configuration(home, "[features]\napps = false")) as peer:
+            params = {"enablement": {"apps": True}}
+            await result(peer, "experimentalFeature/enablement/set", params)
+            page = await result(peer, "experimentalFeature/list", {"limit": 1})
+
+        assert page["data"] == [feature("apps", enabled=False)]
+
+    @pytest.mark.parametrize(
+        ("cursor", "message"),
+        [("zz", "invalid cursor: zz"), ("9", "cursor 9 exceeds total feature flags 2")],
+    )
+    async def test_a_cursor_that_is_not_ours_is_refused(
+        self, home: Path, cursor: str, message: str
+    ) -> None:
+        async with serving(configuration(home)) as peer:
+            error = await refusal(peer, "experimentalFeature/list", {"cursor": cursor})
+
+        assert (error["code"], error["message"]) == (-32600, message)
+
+
+async def test_permission_profiles_are_the_built_in_and_the_configured(home: Path) -> None:
+    text = '[permissions.mine]\ndescription = "just this"'
+    async with serving(configuration(home, text)) as peer:
+        answer = await result(peer, "permissionProfile/list", {"cursor": "1"})
+
+    assert answer == {
+        "data": [
+            {"id": ":workspace", "description": None, "allowed": True},
+            {"id": ":danger-full-access", "description": None, "allowed": True},
+            {"id": "mine", "description": "just this", "allowed": True},
+        ],
+        "nextCursor": None,
+    }
+
+
+class TestHooks:
+    async def entries(self, peer: Peer, folder: Path) -> JsonValue:
+        answer = await result(peer, "hooks/list", {"cwds": [str(folder)]})
+        return answer["data"]
+
+    async def test_there_are_none(self, home: Path) -> None:
+        """Upstream's answer where nothing is configured."""
+        async with serving(configuration(home)) as peer:
+            entries = await self.entries(peer, home)
+
+        assert entries == [{"cwd": str(home), "hooks": [], "warnings": [], "errors": []}]
+
+    async def test_hooks_that_are_set_are_told_not_to_run(self, home: Path) -> None:
+        (home / "hooks.json").write_text("{}", "utf-8")
+        async with serving(configuration(home, '[[hooks.Stop]]\nmatcher = "x"')) as peer:
+            (entry,) = await self.entries(peer, home)
+
+        assert entry["warnings"] == [
+            f"hooks are not run by this server yet: user ({home / 'config.toml'})",
+            f"hooks are not run by this server yet: {home / 'hooks.json'}",
+        ]
+
+    async def test_a_folder_whose_configuration_is_broken_says_so(self, home: Path) -> None:
+        async with serving(configuration(home, "model = [")) as peer:
+            await told(peer, 1)
+            (entry,) = await self.entries(peer, home)
+
+        assert [error["path"] for error in entry["errors"]] == [str(home / "config.toml")]
+
+
+async def test_the_collaboration_modes_are_plan_and_default(home: Path) -> None:
+    """Upstream's list."""
+    async with serving(configuration(home)) as peer:
+        answer = await result(peer, "collaborationMode/list", {})
+
+    assert answer == {
+        "data": [
+            {"name": "Plan", "mode": "plan", "model": None, "reasoning_effort": "medium"},
+            {"name": "Default", "mode": "default", "model": None, "reasoning_effort": None},
+        ]
+    }
+
+
+async def test_a_configuration_that_cannot_be_used_is_told_right_after_the_handshake(
+    home: Path,
+) -> None:
+    """Upstream starts with defaults and says so; nobody should have to guess."""
+    async with running(configuration(home, "model = [")) as server, client_of(server) as peer:
+        (message,) = await told(peer, 1)
+
+    assert message["method"] == "configWarning"
+    assert str(home / "config.toml") in json.dumps(message["params"])

@@ -1,0 +1,234 @@
+"""Agents whose server was killed or ended: their parent finds them again, as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import spawn_server
+from tests.harness.questions import answer, question
+from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
+from tests.harness.team import Team, close, deeds, is_let_go, is_over, more, of, resume, spawn, wait
+from tests.harness.threads import Client, params_of, words
+from treadle.model.scripted.model import calls, waits_for
+from treadle.model.scripted.script import Response
+from treadle.protocol.base import JsonValue
+
+ASK = "item/commandExecution/requestApproval"
+ACCEPT: JsonValue = {"decision": "accept"}
+WISH: JsonValue = {
+    "cmd": "true",
+    "login": False,
+    "sandbox_permissions": "require_escalated",
+    "justification": "may I",
+}
+BEGINS: JsonValue = [{"type": "calls", "tool": "spawn_agent", "arguments": {"message": "look"}}]
+ASKS: JsonValue = [{"type": "calls", "tool": "exec_command", "call_id": "e1", "arguments": WISH}]
+
+
+@pytest.fixture
+def team() -> Team:
+    return Team()
+
+
+async def killed_while_asked(home: Path, work: Path, *, is_child_done: bool) -> tuple[str, str]:
+    """Kill a server in which a parent waits for an answer; its child too, or it is done."""
+    script = write_script(home / "script.json", [BEGINS, ASKS, ASKS, "child done"])
+    killed = spawn_server(home, TREADLE_SCRIPT=str(script))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), approvalPolicy="on-request")
+        await client.begin(thread_id)
+        both = [await question(client, ASK) for _ in range(2)]
+        asked = {one["params"]["threadId"]: one for one in both}
+        (child_id,) = asked.keys() - {thread_id}
+        if is_child_done:
+            await answer(client, asked[child_id], ACCEPT)
+            await client.until("turn/completed", is_over(child_id))
+        os.kill(killed.pid, signal.SIGKILL)
+    return thread_id, child_id
+
+
+async def goes_on(client: Client, thread_id: str) -> None:
+    """Resume a parent that waits for an answer, and give it."""
+    await client.ask("thread/resume", {"threadId": thread_id})
+    asked = await question(client, ASK)
+    assert asked["params"]["threadId"] == thread_id
+    await answer(client, asked, ACCEPT)
+
+
+async def test_a_turn_that_goes_on_after_a_kill_finds_a_child_that_was_done(
+    home: Path, team: Team, tmp_path: Path
+) -> None:
+    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=True)
+    team.plays(wait(child_id))
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await goes_on(client, thread_id)
+        told = await client.until("turn/completed", is_over(thread_id))
+    (waited,) = deeds(told)
+    assert waited["agentsStates"] == {child_id: {"status": "completed", "message": "child done"}}
+    assert json.loads(team.last_output())["status"] == {child_id: {"completed": "child done"}}
+
+
+async def test_a_child_that_waits_for_an_answer_goes_on_when_its_parent_waits_for_it(
+    home: Path, team: Team, tmp_path: Path
+) -> None:
+    """The client has asked for the parent only, and is asked what the child asks."""
+    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=False)
+    team.plays(wait(child_id))
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await goes_on(client, thread_id)
+        asked = await question(client, ASK)
+        await answer(client, asked, ACCEPT)
+        told = await client.until("turn/completed", is_over(thread_id))
+        child = await client.read(child_id)
+    assert asked["params"]["threadId"] == child_id
+    assert words(child) == [["look", "commandExecution", "child done"]]
+    assert deeds(told)[-1]["agentsStates"][child_id]["message"] == "child done"
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_too(
+    home: Path, team: Team, tmp_path: Path, end: str
+) -> None:
+    team.plays(spawn(), wait)
+    team.children = [calls("exec_command", WISH, call_id="e1")]
+    left = tmp_path / "left"
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
+        turn_id = await client.begin(thread_id)
+        told = await client.until(ASK)
+        if "wait" not in [params["item"].get("tool") for params in params_of(told, "item/started")]:
+            await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+        if end == "close":
+            await server.close()
+        # What is on the disk while a server runs is what it leaves when it is killed.
+        # Not the index, whose files come and go while it is written: it is made of the others.
+        shutil.copytree(home, left, ignore=shutil.ignore_patterns("treadle.sqlite*"))
+    async with playing(left, team.model) as server, client_of(server) as client:
+        unloaded = await client.read(thread_id)
+        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        await answer(client, await question(client, ASK), ACCEPT)
+        told = await client.end_of(turn_id)
+    assert unloaded["turns"] == resumed["thread"]["turns"]
+    assert [turn["status"] for turn in unloaded["turns"]] == ["inProgress"]
+    assert deeds(told)[-1]["agentsStates"][team.child_id]["message"] == "child done"
+    assert told[-1]["params"]["turn"]["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("act", "outcome"),
+    [(more, "sendInput"), (close, "closeAgent"), (resume, "resumeAgent")],
+)
+async def test_every_tool_for_agents_finds_a_child_after_a_kill(
+    home: Path, team: Team, tmp_path: Path, act: Callable[[str], Response], outcome: str
+) -> None:
+    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=True)
+    team.plays(act(child_id), wait(child_id))
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await goes_on(client, thread_id)
+        told = await client.until("turn/completed", is_over(thread_id))
+    done = [(deed["tool"], deed["status"]) for deed in deeds(told)]
+    assert done == [(outcome, "completed"), ("wait", "completed")]
+
+
+async def test_a_child_that_was_closed_is_closed_after_a_restart(home: Path, team: Team) -> None:
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start()
+        team.plays(spawn(), wait, close)
+        await client.run(thread_id)
+    child_id = team.child_id
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        team.plays(wait(child_id), more(child_id))
+        told = await client.run(thread_id)
+        refused = team.last_output()
+        team.plays(resume(child_id), more(child_id), wait(child_id))
+        after = await client.run(thread_id)
+    assert deeds(told)[0]["agentsStates"] == {child_id: {"status": "shutdown", "message": None}}
+    assert refused == f"agent {child_id} is closed; resume it first"
+    assert [deed["status"] for deed in deeds(after)] == ["completed"] * 3
+
+
+async def test_a_child_that_was_resumed_is_closed_with_its_parent(home: Path, team: Team) -> None:
+    """It takes no room any more when the parent is loaded again."""
+    (home / "config.toml").write_text("[agents]\nmax_threads = 1\n")
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start()
+        team.plays(spawn(), wait, close)
+        await client.run(thread_id)
+    child_id = team.child_id
+    async with playing(home, team.model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        team.plays(resume(child_id), more(child_id), wait(child_id))
+        await client.run(thread_id)
+        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.until("thread/status/changed", is_let_go(thread_id))
+        await client.ask("thread/resume", {"threadId": thread_id})
+        team.plays(spawn(), wait)
+        told = await client.run(thread_id)
+    assert [deed["status"] for deed in deeds(told)] == ["completed", "completed"]
+
+
+async def test_a_child_of_another_thread_is_not_found(home: Path, team: Team) -> None:
+    async with playing(home, team.model) as server, client_of(server) as client:
+        team.plays(spawn(), wait)
+        await client.run(await client.start())
+    async with playing(home, team.model) as server, client_of(server) as client:
+        other_id = await client.start()
+        team.plays(wait(team.child_id), more(team.child_id))
+        told = await client.run(other_id)
+        loaded = server.threads.loaded_ids()
+    assert [deed["status"] for deed in deeds(told)] == ["failed", "failed"]
+    assert loaded == [other_id]
+
+
+async def test_a_turn_that_a_client_starts_in_a_child_is_waited_for(home: Path, team: Team) -> None:
+    held = asyncio.Event()
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start()
+        team.children = ["child done", [waits_for(held), "for the client"]]
+        team.plays(spawn(), wait)
+        await client.run(thread_id)
+        await client.begin(team.child_id, "more, please")
+        await client.until("turn/started", is_over(team.child_id))
+        team.plays(wait(team.child_id))
+        await client.begin(thread_id)
+        await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+        held.set()
+        told = await client.until("turn/completed", is_over(thread_id))
+    (waited,) = deeds(told)
+    assert waited["agentsStates"][team.child_id]["message"] == "for the client"
+    assert len(params_of(of(told, team.child_id), "turn/completed")) == 1
+
+
+async def test_a_turn_whose_server_was_killed_reads_as_interrupted_before_it_is_loaded(
+    home: Path, tmp_path: Path
+) -> None:
+    endless = [{"type": "waits", "seconds": 600}]
+    script = write_script(tmp_path / "script.json", [BEGINS, endless, endless])
+    killed = spawn_server(home, TREADLE_SCRIPT=str(script))
+    async with playing(home, []) as server, client_of(server) as reader:
+        async with asyncio.timeout(SECONDS), over(killed) as client:
+            thread_id = await client.start()
+            await client.begin(thread_id)
+            told = await client.until("turn/started", lambda told: told["threadId"] != thread_id)
+            child_id = told[-1]["params"]["threadId"]
+            alive = [await statuses(reader, id_) for id_ in (thread_id, child_id)]
+            os.kill(killed.pid, signal.SIGKILL)
+        dead = [await statuses(reader, id_) for id_ in (thread_id, child_id)]
+        assert server.threads.loaded_ids() == []
+    assert alive == [["inProgress"] * 2] * 2
+    assert dead == [["interrupted"] * 2] * 2
+
+
+async def statuses(client: Client, thread_id: str) -> list[str]:
+    """How the last turn of a thread reads, in both ways to read it."""
+    listed = await client.ask("thread/turns/list", {"threadId": thread_id})
+    return [(await client.read(thread_id))["turns"][-1]["status"], listed["data"][0]["status"]]

@@ -1,0 +1,375 @@
+"""Questions to clients: put to all, settled once, and not lost with a client or a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import spawn_server
+from tests.harness.scripted import (
+    SECONDS,
+    client_of,
+    over,
+    playing,
+    scripted_server,
+    write_script,
+)
+from tests.harness.threads import Client, outline, params_of, words
+from treadle.model.scripted.script import AnyStep, calls, says
+from treadle.protocol.base import JsonValue
+
+ASK = "item/commandExecution/requestApproval"
+POLICY = {"approvalPolicy": "on-request", "sandbox": "read-only"}
+
+
+def wants(command: str, **more: JsonValue) -> AnyStep:
+    """The model wants to run a command outside the sandbox."""
+    asked = {"cmd": command, "login": False, "sandbox_permissions": "require_escalated"}
+    return calls(
+        "exec_command", {**asked, "justification": "it has to be", **more}, call_id="call-1"
+    )
+
+
+def script(command: str) -> list[list[AnyStep]]:
+    """One command and a last word."""
+    return [[wants(command)], [says("done")]]
+
+
+async def asked(client: Client, method: str = ASK) -> JsonValue:
+    """Wait for a question and give it whole."""
+    return (await client.until(method))[-1]
+
+
+async def answer(client: Client, question: JsonValue, decision: JsonValue) -> None:
+    """Answer a question about a command."""
+    await client.peer.send({"id": question["id"], "result": {"decision": decision}})
+
+
+def rollout_of(thread: JsonValue) -> str:
+    """The thread's journal, as it is on the disk."""
+    return Path(thread["path"]).read_text("utf-8")
+
+
+def commands(told: list[JsonValue]) -> list[JsonValue]:
+    """The commands that were completed, without what differs from run to run."""
+    kept = ("id", "status", "exitCode", "aggregatedOutput")
+    return [
+        {key: params["item"][key] for key in kept}
+        for params in params_of(told, "item/completed")
+        if params["item"]["type"] == "commandExecution"
+    ]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder to work in."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@asynccontextmanager
+async def asking(home: Path, work: Path, command: str) -> AsyncIterator[tuple[Client, str, str]]:
+    """A client that was started on a turn whose command needs an answer."""
+    async with playing(home, script(command)) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        yield client, thread_id, await client.begin(thread_id)
+
+
+async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: Path) -> None:
+    async with asking(home, work, "touch a && echo made") as (client, _thread, turn_id):
+        told = await client.until(ASK)
+        await answer(client, told[-1], "accept")
+        told += await client.end_of(turn_id)
+    assert outline(told)[4:] == [
+        "thread/status/changed active",
+        "item/started commandExecution",
+        ASK,
+        "serverRequest/resolved",
+        "thread/status/changed active",
+        "item/commandExecution/outputDelta",
+        "item/completed commandExecution",
+        "item/started agentMessage",
+        "item/completed agentMessage",
+        "thread/status/changed idle",
+        "turn/completed completed",
+    ]
+    assert commands(told) == [
+        {"id": "call-1", "status": "completed", "exitCode": 0, "aggregatedOutput": "made\n"}
+    ]
+    flags = [p["status"].get("activeFlags") for p in params_of(told, "thread/status/changed")]
+    assert flags == [[], ["waitingOnApproval"], [], None]
+    assert (work / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        ({"result": {"decision": "decline"}}, "declined"),
+        ({"result": {"decision": "maybe"}}, "failed"),
+        ({"result": "nonsense"}, "failed"),
+        ({}, "failed"),
+        ({"error": {"code": -32000, "message": "the client is broken"}}, "failed"),
+    ],
+)
+async def test_whatever_is_no_yes_is_a_no_and_the_turn_goes_on(
+    home: Path, work: Path, reply: JsonValue, status: str
+) -> None:
+    async with asking(home, work, "touch a") as (client, _thread, turn_id):
+        question = await asked(client)
+        await client.peer.send({"id": question["id"], **reply})
+        told = await client.end_of(turn_id)
+    assert commands(told) == [
+        {"id": "call-1", "status": status, "exitCode": None, "aggregatedOutput": None}
+    ]
+    assert outline(told)[-1] == "turn/completed completed"
+    assert not (work / "a").exists()
+
+
+async def test_cancel_ends_the_turn(home: Path, work: Path) -> None:
+    async with asking(home, work, "touch a") as (client, thread_id, turn_id):
+        await answer(client, await asked(client), "cancel")
+        told = await client.end_of(turn_id)
+        again = await client.run(thread_id, "go on")
+    assert [item["status"] for item in commands(told)] == ["declined"]
+    assert outline(told)[-1] == "turn/completed interrupted"
+    assert outline(again)[-1] == "turn/completed completed"
+    assert not (work / "a").exists()
+
+
+async def test_an_interrupted_turn_ends_and_then_its_question_is_void(
+    home: Path, work: Path
+) -> None:
+    async with asking(home, work, "touch a") as (client, thread_id, turn_id):
+        question = await asked(client)
+        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        told = await client.until("serverRequest/resolved")
+        assert params_of(told, "serverRequest/resolved") == [
+            {"threadId": thread_id, "requestId": question["id"]}
+        ]
+        await answer(client, question, "accept")
+        assert await client.settled() == []
+    assert outline(told)[-2:] == ["turn/completed interrupted", "serverRequest/resolved"]
+    assert not (work / "a").exists()
+
+
+async def test_every_client_is_asked_and_the_first_answer_wins(home: Path, work: Path) -> None:
+    async with playing(home, script("echo ran >> a")) as server, client_of(server) as one:
+        thread_id = await one.start(cwd=str(work), **POLICY)
+        async with client_of(server) as two:
+            await two.ask("thread/resume", {"threadId": thread_id})
+            turn_id = await one.begin(thread_id)
+            question = await asked(one)
+            assert (await asked(two))["id"] == question["id"]
+            await answer(two, question, "accept")
+            await answer(one, question, "decline")
+            for client in (one, two):
+                told = await client.end_of(turn_id)
+                assert [item["status"] for item in commands(told)] == ["completed"]
+                assert len(params_of(told, "serverRequest/resolved")) == 1
+    assert (work / "a").read_text() == "ran\n"
+
+
+async def test_a_client_that_cannot_answer_does_not_speak_for_one_that_can(
+    home: Path, work: Path
+) -> None:
+    async with playing(home, script("touch a")) as server, client_of(server) as one:
+        thread_id = await one.start(cwd=str(work), **POLICY)
+        async with client_of(server) as two:
+            await two.ask("thread/resume", {"threadId": thread_id})
+            turn_id = await one.begin(thread_id)
+            question = await asked(one)
+            await asked(two)
+            error = {"code": -32601, "message": "unknown method"}
+            await two.peer.send({"id": question["id"], "error": error})
+            await two.settled()
+            await answer(one, question, "accept")
+            told = await one.end_of(turn_id)
+    assert [item["status"] for item in commands(told)] == ["completed"]
+
+
+async def test_a_refusal_counts_when_the_others_are_gone(home: Path, work: Path) -> None:
+    async with playing(home, script("touch a")) as server, client_of(server) as one:
+        thread_id = await one.start(cwd=str(work), **POLICY)
+        async with client_of(server) as two:
+            await two.ask("thread/resume", {"threadId": thread_id})
+            turn_id = await one.begin(thread_id)
+            question = await asked(one)
+            await asked(two)
+            await one.peer.send({"id": question["id"], "error": {"code": 1, "message": "no"}})
+            await one.settled()
+        told = await one.end_of(turn_id)
+    assert [item["status"] for item in commands(told)] == ["failed"]
+
+
+async def test_a_client_that_comes_later_is_asked_what_is_open(home: Path, work: Path) -> None:
+    async with playing(home, script("touch a")) as server:
+        async with client_of(server) as first:
+            thread_id = await first.start(cwd=str(work), **POLICY)
+            turn_id = await first.begin(thread_id)
+            question = await asked(first)
+        async with client_of(server) as second:
+            resumed = await second.ask("thread/resume", {"threadId": thread_id})
+            assert resumed["thread"]["status"] == {
+                "type": "active",
+                "activeFlags": ["waitingOnApproval"],
+            }
+            again = await asked(second)
+            assert again == question
+            await answer(second, again, "accept")
+            await second.end_of(turn_id)
+    assert (work / "a").exists()
+
+
+async def test_a_client_that_comes_back_with_its_place_is_asked_again(
+    home: Path, work: Path
+) -> None:
+    async with playing(home, script("touch a")) as server:
+        async with client_of(server) as first:
+            thread_id = await first.start(cwd=str(work), **POLICY)
+            turn_id = await first.begin(thread_id)
+            told = await first.until(ASK)
+        seq = max(message.get("seq", 0) for message in told)
+        async with client_of(server) as second:
+            await second.ask("thread/resume", {"threadId": thread_id, "afterSeq": seq})
+            again = await asked(second)
+            await answer(second, again, "accept")
+            rest = await second.end_of(turn_id)
+    assert again["params"] == told[-1]["params"]
+    seqs = [message["seq"] for message in rest if "seq" in message]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+async def test_an_answer_after_a_restart_continues_the_same_turn(home: Path, work: Path) -> None:
+    first = scripted_server(home, [[wants("echo ran >> a")]])
+    try:
+        async with client_of(first) as client:
+            thread_id = await client.start(cwd=str(work), **POLICY)
+            turn_id = await client.begin(thread_id, "do it")
+            before = await client.until(ASK)
+            await first.close()
+    finally:
+        await first.close()
+    async with playing(home, [[says("done")]]) as server, client_of(server) as client:
+        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        assert resumed["thread"]["status"]["type"] == "active"
+        assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["inProgress"]
+        question = await asked(client)
+        left, right = dict(question["params"]), dict(before[-1]["params"])
+        assert left.pop("startedAtMs") >= right.pop("startedAtMs")
+        assert left == right
+        await answer(client, question, "accept")
+        told = await client.end_of(turn_id)
+        assert commands(told) == [
+            {"id": "call-1", "status": "completed", "exitCode": 0, "aggregatedOutput": None}
+        ]
+        thread = await client.read(thread_id)
+    assert words(thread) == [["do it", "commandExecution", "done"]]
+    assert (work / "a").read_text() == "ran\n"
+
+
+async def test_an_answer_after_a_kill_continues_the_same_turn(home: Path, work: Path) -> None:
+    command: JsonValue = {"type": "calls", "tool": "exec_command", "call_id": "call-1"}
+    command["arguments"] = {"cmd": "echo ran >> a", "sandbox_permissions": "require_escalated"}
+    first = write_script(home.parent / "first.json", [[command]])
+    last = write_script(home.parent / "last.json", [[{"type": "says", "text": "done"}]])
+    killed = spawn_server(home, TREADLE_SCRIPT=str(first))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        await asked(client)
+        os.kill(killed.pid, signal.SIGKILL)
+    async with asyncio.timeout(SECONDS), over(spawn_server(home, TREADLE_SCRIPT=str(last))) as back:
+        await back.ask("thread/resume", {"threadId": thread_id})
+        await answer(back, await asked(back), "accept")
+        told = await back.end_of(turn_id)
+    assert [item["status"] for item in commands(told)] == ["completed"]
+    assert outline(told)[-1] == "turn/completed completed"
+    assert (work / "a").read_text() == "ran\n"
+
+
+async def test_a_deadline_answers_in_the_place_of_everybody(home: Path, work: Path) -> None:
+    (home / "config.toml").write_text('[asks]\ndeadline_ms = 1\ndecision = "decline"\n')
+    async with asking(home, work, "touch a") as (client, _thread, turn_id):
+        told = await client.end_of(turn_id)
+    assert [item["status"] for item in commands(told)] == ["declined"]
+    assert len(params_of(told, "serverRequest/resolved")) == 1
+    assert not (work / "a").exists()
+
+
+async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path) -> None:
+    script_: list[list[AnyStep]] = [
+        [calls("exec_command", {"cmd": "ls", "login": False}, call_id="call-0")],
+        [wants("touch a")],
+        [says("done")],
+    ]
+    async with playing(home, script_) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        await answer(client, await asked(client), "accept")
+        await client.end_of(turn_id)
+        text = rollout_of(await client.read(thread_id))
+    lines = [json.loads(line).get("treadle") or {} for line in text.splitlines()]
+    decided = [line for line in lines if line.get("record") in ("decided", "askAnswered")]
+    for line in decided:
+        assert line.pop("at_ms") > 0
+    assert decided == [
+        {
+            "record": "decided",
+            "call_id": "call-0",
+            "turn_id": turn_id,
+            "action": "/bin/bash -c ls",
+            "decision": "allowed",
+            "by": "known to be safe",
+        },
+        {
+            "record": "askAnswered",
+            "id": f"{turn_id}/call-1",
+            "by": "client probe",
+            "answer": {"decision": "accept"},
+        },
+    ]
+
+
+async def test_a_client_may_ask_for_the_older_form_of_approvals(home: Path, work: Path) -> None:
+    async with (
+        playing(home, script("touch a")) as server,
+        client_of(server, extensions={"legacyApprovals": True}) as client,
+    ):
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        question = await asked(client, "execCommandApproval")
+        assert question["params"] == {
+            "callId": "call-1",
+            "command": ["/bin/bash", "-c", "touch a"],
+            "conversationId": thread_id,
+            "cwd": str(work),
+            "parsedCmd": [{"type": "unknown", "cmd": "touch a"}],
+            "approvalId": None,
+            "reason": "it has to be",
+        }
+        await answer(client, question, "approved")
+        await client.end_of(turn_id)
+    assert (work / "a").exists()
+
+
+async def test_a_client_without_the_experimental_api_is_offered_the_decisions_too(
+    home: Path, work: Path
+) -> None:
+    async with (
+        playing(home, script("touch a")) as server,
+        client_of(server, experimentalApi=False) as client,
+    ):
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        question = await asked(client)
+        assert question["params"]["availableDecisions"][0] == "accept"
+        await answer(client, question, "accept")
+        await client.end_of(turn_id)

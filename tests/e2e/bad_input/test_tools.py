@@ -1,0 +1,292 @@
+"""Whatever goes wrong with a tool, the model or the client is told, and the thread goes on.
+
+Everything here runs against a server in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.harness.acting import WRITES, acting, is_there, only
+from tests.harness.commands import commands
+from tests.harness.mcp import item_of, stdio, text_of
+from tests.harness.model_server import (
+    Reply,
+    calls,
+    completed,
+    created,
+    done,
+    model_server,
+)
+from tests.harness.processes import listening
+from tests.harness.questions import answer, question
+from tests.harness.scripted import over
+from tests.harness.threads import EPILOGUE, configure, outline
+from treadle.protocol.base import JsonValue
+from treadle.transport.subprocess import SubprocessTransport
+from treadle.transport.websocket.listener import connect_websocket
+
+MEBIBYTE = 2**20
+TOOL: JsonValue = {"name": "lookup", "description": "d", "inputSchema": {"type": "object"}}
+BINARY = bytes(range(256))
+INVALID = "dynamic tool response was invalid"
+OUTSIDE = "/var/lib/treadle-must-not-exist"
+
+
+TOOLS = """
+    exec_command write_stdin apply_patch update_plan view_image
+    spawn_agent send_input wait_agent resume_agent close_agent
+    list_mcp_resources list_mcp_resource_templates read_mcp_resource mcp__mini__echo
+""".split()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"cmd": ', "[1, 2]", '"x"', "{}}", "\\ud800", '{"cmd": "\\ud800"}', '{"a":' * 100_000],
+    ids=["cut", "list", "text", "more", "no-json", "surrogate", "deep"],
+)
+async def test_malformed_arguments(home: Path, arguments: str) -> None:
+    more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
+    async with acting(home, more, **WRITES) as scene:
+        scene.model.plays(all_of(arguments))
+        told = await scene.client.run(scene.thread_id)
+        outputs = scene.model.requests[-1].outputs()
+        await scene.client.run(scene.thread_id, "and now?")
+
+    prefix = "failed to parse function arguments: "
+    assert {tool: output[: len(prefix)] for tool, output in outputs.items()} == dict.fromkeys(
+        TOOLS, prefix
+    )
+    assert outline(told)[-2:] == EPILOGUE
+
+
+def all_of(arguments: str) -> Reply:
+    """An answer that calls every tool with the same arguments."""
+    made = [
+        done({"type": "function_call", "call_id": tool, "name": tool, "arguments": arguments})
+        for tool in TOOLS
+    ]
+    return Reply([created(), *made, completed()])
+
+
+async def test_a_binary_file_that_a_command_prints(home: Path) -> None:
+    async with acting(home, **WRITES) as scene:
+        (scene.work / "a.bin").write_bytes(BINARY)
+        told, output = await scene.play(calls("exec_command", {"cmd": "cat a.bin"}))
+        await scene.goes_on()
+
+    shown = BINARY.decode("utf-8", "replace")
+    assert commands(told)[0]["aggregatedOutput"] == shown
+    assert output.endswith(f"Output:\n{shown}")
+
+
+async def test_a_binary_file_that_is_no_picture(home: Path) -> None:
+    async with acting(home, **WRITES) as scene:
+        (scene.work / "a.bin").write_bytes(BINARY)
+        path = str(scene.work / "a.bin")
+        _, output = await scene.play(calls("view_image", {"path": path}))
+        await scene.goes_on()
+
+    assert output == "unable to process image: invalid or unsupported image data"
+
+
+async def test_a_command_that_writes_outside_the_roots(home: Path) -> None:
+    async with acting(home, **WRITES) as scene:
+        told, output = await scene.play(calls("exec_command", {"cmd": f"echo x > {OUTSIDE}"}))
+        await scene.goes_on()
+
+    (item,) = commands(told)
+    assert (item["status"], item["exitCode"]) == ("failed", 1)
+    assert "Read-only file system" in output
+    assert not is_there(OUTSIDE)
+
+
+async def test_a_command_that_forks_and_daemonises(home: Path) -> None:
+    async with acting(home, **WRITES) as scene:
+        script = "(setsid sh -c 'echo $$ > pid; exec sleep 1000' </dev/null >/dev/null 2>&1 &)"
+        ready = "until [ -s pid ]; do :; done; echo up"
+        told, output = await scene.play(calls("exec_command", {"cmd": f"{script}; {ready}"}))
+        await scene.goes_on()
+
+    (item,) = commands(told)
+    assert (item["status"], item["exitCode"], item["aggregatedOutput"]) == ("completed", 0, "up\n")
+    assert output.endswith("Output:\nup\n")
+
+
+async def test_100_mb_of_output(home: Path) -> None:
+    async with acting(home, **WRITES) as scene:
+        many = "head -c 104857600 /dev/zero | tr '\\0' x; echo; echo the end"
+        transport = scene.client.peer.transport
+        assert isinstance(transport, SubprocessTransport)
+        before = peak_memory(transport.pid)
+        told, output = await scene.play(
+            calls("exec_command", {"cmd": many, "yield_time_ms": 30000})
+        )
+        after = peak_memory(transport.pid)
+        await scene.goes_on()
+
+    (item,) = commands(told)
+    assert (item["status"], item["exitCode"]) == ("completed", 0)
+    assert item["aggregatedOutput"].endswith("the end\n")
+    assert output.endswith("the end\n")
+    assert len(item["aggregatedOutput"]) < 2 * MEBIBYTE
+    assert len(output) < MEBIBYTE
+    assert after - before < 100 * MEBIBYTE
+
+
+def peak_memory(pid: int) -> int:
+    """The most memory that a process ever had, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+# -- what tools give back
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("not json", "dynamic tool response was invalid"),
+        ({"success": True}, "dynamic tool response was invalid"),
+        ({"contentItems": "text", "success": True}, "dynamic tool response was invalid"),
+        (
+            {"contentItems": [{"type": "smell"}], "success": True},
+            "dynamic tool response was invalid",
+        ),
+        (None, "dynamic tool response was invalid"),
+        ({"contentItems": [], "success": True}, ""),
+    ],
+)
+async def test_a_client_tool_that_answers_nonsense(
+    home: Path, result: JsonValue, text: str
+) -> None:
+    async with acting(home, dynamicTools=[TOOL]) as scene:
+        scene.model.plays(calls("lookup", {}))
+        turn_id = await scene.client.begin(scene.thread_id)
+        await answer(scene.client, await question(scene.client, "item/tool/call"), result)
+        told, output = await scene.finish(turn_id)
+        await scene.goes_on()
+
+    assert output == text
+    assert only(told, "dynamicToolCall")["status"] == ("failed" if text else "completed")
+
+
+FAILED = "dynamic tool request failed"
+LATIN = b', "result": {"contentItems": [{"type": "inputText", "text": "\xff"}], "success": true}}'
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        (b"}", FAILED),
+        (b', "result": {', FAILED),
+        (b', "result": {"contentItems": "\\ud800"}}', FAILED),
+        (LATIN, "dynamic tool response was invalid"),
+    ],
+)
+async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: str) -> None:
+    """The first is what JavaScript makes of an answer that is `undefined`."""
+    async with acting(home, dynamicTools=[TOOL]) as scene:
+        scene.model.plays(calls("lookup", {}))
+        turn_id = await scene.client.begin(scene.thread_id)
+        asked = await question(scene.client, "item/tool/call")
+        await scene.client.peer.send_raw(b'{"id": %d' % asked["id"] + rest)
+        told, output = await scene.finish(turn_id)
+        await scene.goes_on()
+
+    assert output == text
+    assert only(told, "dynamicToolCall")["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "result", ["text", 5, [], {"content": "text"}, {"content": 5}, {"content": {"type": "text"}}]
+)
+async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonValue) -> None:
+    more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
+    async with acting(home, more) as scene:
+        told, output = await scene.play(calls("mcp__mini__give", {"result": result}))
+        await scene.goes_on()
+
+    item = item_of(told)
+    assert item["status"] == "failed"
+    assert "the answer to tools/call does not fit the protocol" in item["error"]["message"]
+    assert "pydantic" not in item["error"]["message"]
+    assert text_of(output) == item["error"]["message"]
+
+
+async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
+    more = "mcp_optional_startup_grace_ms = 20000\n" + stdio(tool_timeout_sec=0.5)
+    async with acting(home, more) as scene:
+        told, output = await scene.play(calls("mcp__mini__garble", {"line": "<html>oops</html>"}))
+        await scene.goes_on()
+
+    item = item_of(told)
+    assert item["status"] == "failed"
+    assert text_of(output) == item["error"]["message"]
+    assert item["error"]["message"].endswith(
+        "timed out awaiting tools/call after 500ms; meanwhile the server wrote what is no message "
+        "of the protocol"
+    )
+
+
+async def test_an_mcp_server_that_dies_in_the_middle(home: Path) -> None:
+    more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
+    async with acting(home, more) as scene:
+        told, output = await scene.play(calls("mcp__mini__die", {}))
+        item = item_of(told)
+        _, again = await scene.play(calls("mcp__mini__echo", {"text": "x"}))
+
+    assert item["status"] == "failed"
+    assert "the MCP server 'mini' ended before it answered: I am dying" in item["error"]["message"]
+    assert text_of(output) == item["error"]["message"]
+    assert text_of(again) == "echo: x"
+
+
+# -- who answers
+
+
+async def test_two_clients_that_answer_at_once(home: Path) -> None:
+    work = home.parent / "work"
+    work.mkdir()
+    params = {"cwd": str(work), "approvalPolicy": "on-request", "sandbox": "read-only"}
+    wish = {"cmd": "echo ran >> a", "sandbox_permissions": "require_escalated"}
+    async with model_server() as model:
+        configure(home, model)
+        with listening(home, "--listen", "ws://127.0.0.1:0") as server:
+            url = server.websocket_url()
+            async with (
+                asyncio.timeout(30),
+                over(await connect_websocket(url)) as one,
+                over(await connect_websocket(url)) as two,
+            ):
+                thread_id = await one.start(**params)
+                await two.ask("thread/resume", {"threadId": thread_id})
+                for decisions in (("accept", "decline"), ("decline", "accept")) * 3:
+                    model.plays(calls("exec_command", wish))
+                    turn_id = await one.begin(thread_id)
+                    method = "item/commandExecution/requestApproval"
+                    asked = [await question(each, method) for each in (one, two)]
+                    async with asyncio.TaskGroup() as tasks:
+                        for client, its, decision in zip((one, two), asked, decisions, strict=True):
+                            tasks.create_task(answer(client, its, {"decision": decision}))
+                    heard = [await each.end_of(turn_id) for each in (one, two)]
+                    check_one_answer(heard, work / "a")
+
+
+def check_one_answer(heard: list[list[JsonValue]], trace: Path) -> None:
+    """See that both clients heard of one and the same decision, and that it was carried out."""
+    ran = trace.exists()
+    for told in heard:
+        assert outline(told).count("serverRequest/resolved") == 1
+        assert outline(told)[-2:] == EPILOGUE
+        (item,) = commands(told)
+        assert item["status"] == ("completed" if ran else "declined")
+    if ran:
+        assert trace.read_text() == "ran\n"
+        trace.unlink()

@@ -1,0 +1,192 @@
+"""Clients that come to a thread at different times, each with its own position in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scripted import PacedModel, client_of, playing
+from tests.harness.threads import Client, outline, words
+from treadle.engine.events.log import DELTAS
+from treadle.model.base import ModelEvent, TextDelta
+from treadle.model.scripted.script import Response, Script, says, thinks
+from treadle.protocol.base import JsonValue
+
+PIECES = ["one ", "two ", "three ", "four"]
+ANSWER: Response = [thinks("hm"), says("one two three four", deltas=PIECES)]
+SAME = Script(responses=[ANSWER], then="repeat")
+
+
+class Halfway:
+    """Holds the model up in the middle of its message."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def pace(self, event: ModelEvent) -> None:
+        if isinstance(event, TextDelta) and event.delta == "three ":
+            self.reached.set()
+            await self.go_on.wait()
+
+
+def events(told: list[JsonValue]) -> list[JsonValue]:
+    """What has a place in the thread."""
+    return [message for message in told if "seq" in message]
+
+
+def stored(told: list[JsonValue]) -> list[JsonValue]:
+    """What is told even when it is long past: everything but deltas."""
+    return [event for event in events(told) if event["method"] not in DELTAS]
+
+
+def seqs(told: list[JsonValue]) -> list[int]:
+    return [message["seq"] for message in events(told)]
+
+
+async def resume(client: Client, thread_id: str, after: int | None = None) -> JsonValue:
+    answer = await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
+    return answer["thread"]
+
+
+async def test_who_joins_in_the_middle_is_told_what_is_under_way_and_then_the_rest(
+    home: Path,
+) -> None:
+    """Ours: the answer holds what is complete, and the open item comes as it stands."""
+    halfway = Halfway()
+    model = PacedModel([ANSWER], halfway.pace)
+    async with playing(home, model) as server, client_of(server) as first:
+        thread_id = await first.start()
+        turn_id = await first.begin(thread_id)
+        await halfway.reached.wait()
+        async with client_of(server) as late:
+            thread = await resume(late, thread_id)
+            joined = events(await late.settled())
+            halfway.go_on.set()
+            rest = events(await late.end_of(turn_id))
+            whole = events(await first.end_of(turn_id))
+    (turn,) = thread["turns"]
+    assert turn["status"] == "inProgress"
+    assert [item["type"] for item in turn["items"]] == ["userMessage", "reasoning"]
+    assert [each["params"]["item"]["text"] for each in joined] == ["one two "]
+    assert rest == [event for event in whole if event["seq"] > joined[-1]["seq"]]
+    deltas = [each["params"]["delta"] for each in rest if each["method"].endswith("Message/delta")]
+    assert deltas == ["three ", "four"]
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+async def test_clients_with_different_positions_each_get_what_they_have_not_seen(
+    home: Path, *, ephemeral: bool
+) -> None:
+    async with playing(home, SAME) as server, client_of(server) as first:
+        thread_id = await first.start(ephemeral=ephemeral)
+        whole = events(await first.run(thread_id))
+        last = whole[-1]["seq"]
+        assert seqs(whole) == list(range(1, last + 1))
+        for after in (0, 1, last // 2, last - 1, last):
+            async with client_of(server) as other:
+                await resume(other, thread_id, after)
+                told = events(await other.settled())
+                assert told == [event for event in whole if event["seq"] > after]
+
+
+async def test_a_position_beyond_the_end_is_refused_and_the_thread_stays_free(home: Path) -> None:
+    """Ours: a client with such a position speaks of another history; silence would hide it."""
+    async with playing(home, SAME) as server, client_of(server) as client:
+        thread_id = await client.start()
+        told = await client.run(thread_id)
+        last = seqs(told)[-1]
+        params = {"threadId": thread_id, "afterSeq": last + 1}
+        refused = await client.refusal("thread/resume", params)
+        assert (refused.code, refused.data["path"], refused.kind) == (
+            -32600,
+            "afterSeq",
+            "invalidCursor",
+        )
+    async with playing(home, SAME) as server, client_of(server) as client:
+        params = {"threadId": thread_id, "afterSeq": 2**60}
+        refused = await client.refusal("thread/resume", params)
+        assert refused.kind == "invalidCursor"
+        thread = await resume(client, thread_id)
+        assert words(thread) == [["hi", "reasoning", "one two three four"]]
+
+
+async def test_numbers_only_grow_when_a_thread_is_loaded_again(home: Path) -> None:
+    """Ours: a number that was told with a delta before never means something else later."""
+    async with playing(home, SAME) as server, client_of(server) as client:
+        thread_id = await client.start()
+        before = events(await client.run(thread_id))
+    async with playing(home, SAME) as server, client_of(server) as client:
+        await resume(client, thread_id, before[-1]["seq"])
+        after = events(await client.run(thread_id))
+        async with client_of(server) as other:
+            await resume(other, thread_id, 0)
+            replayed = events(await other.settled())
+    first = after[0]["seq"]
+    assert first > before[-1]["seq"]
+    assert seqs(after) == list(range(first, first + len(after)))
+    assert replayed == stored(before + after)
+
+
+async def test_a_fork_counts_from_its_own_beginning(home: Path) -> None:
+    async with playing(home, SAME) as server, client_of(server) as client:
+        thread_id = await client.start()
+        await client.run(thread_id)
+        answer = await client.ask("thread/fork", {"threadId": thread_id})
+        fork_id = answer["thread"]["id"]
+        told = events(await client.run(fork_id))
+        async with client_of(server) as other:
+            await resume(other, fork_id, 0)
+            everything = events(await other.settled())
+    copied, own = everything[: -len(stored(told))], everything[-len(stored(told)) :]
+    assert seqs(copied) + seqs(told) == list(range(1, told[-1]["seq"] + 1))
+    assert own == stored(told)
+    assert {event["params"]["threadId"] for event in everything} == {fork_id}
+
+
+@pytest.mark.parametrize("method", ["thread/revert", "thread/rollback"])
+async def test_who_was_away_when_turns_were_taken_back_is_told_so_in_its_place(
+    home: Path, method: str
+) -> None:
+    """Ours: the turns it missed, that they are gone, and what came after."""
+    async with playing(home, SAME) as server, client_of(server) as client:
+        thread_id = await client.start()
+        after = seqs(await client.run(thread_id))[-1]
+        gone = await client.begin(thread_id, "take this back")
+        await client.end_of(gone)
+        asked = {"beforeTurnId": gone} if method == "thread/revert" else {"numTurns": 1}
+        await client.ask(method, {"threadId": thread_id, **asked})
+        await client.until("thread/reverted")
+        await client.run(thread_id, "instead")
+        async with client_of(server) as other:
+            await resume(other, thread_id, after)
+            told = events(await other.settled())
+        thread = await client.read(thread_id)
+    told_turns = [line for line in outline(told) if line.startswith(("turn/", "thread/reverted"))]
+    assert told_turns == [
+        "turn/started",
+        "turn/completed completed",
+        "thread/reverted",
+        "turn/started",
+        "turn/completed completed",
+    ]
+    assert [turn[0] for turn in words(thread)] == ["hi", "instead"]
+
+
+async def test_who_comes_back_after_the_turn_ended_is_told_its_end(home: Path) -> None:
+    halfway = Halfway()
+    model = PacedModel([ANSWER], halfway.pace)
+    async with playing(home, model) as server:
+        async with client_of(server) as client:
+            thread_id = await client.start()
+            turn_id = await client.begin(thread_id)
+            await halfway.reached.wait()
+            seen = seqs(await client.settled())
+        halfway.go_on.set()
+        async with client_of(server) as client:
+            await resume(client, thread_id, seen[-1])
+            rest = await client.end_of(turn_id)
+            assert seqs(rest)[0] == seen[-1] + 1
+            assert outline(events(rest))[-1] == "turn/completed completed"

@@ -1,0 +1,279 @@
+"""What the user said and what tools had done when the server was killed: the model gets it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.harness.processes import spawn_server
+from tests.harness.questions import answer, question
+from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
+from tests.harness.threads import Client, params_of, said, words
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.script import AnyStep, Response, calls, says, waits
+from treadle.protocol.base import JsonValue
+from treadle.transport.subprocess import SubprocessTransport
+
+ASK = "item/commandExecution/requestApproval"
+POLICY: dict[str, JsonValue] = {"approvalPolicy": "on-request", "sandbox": "danger-full-access"}
+THINKS = waits(600)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder to work in."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def runs(command: str, call_id: str) -> AnyStep:
+    """A command that nobody is asked about."""
+    return calls("exec_command", {"cmd": command, "login": False}, call_id=call_id)
+
+
+def asks(command: str, call_id: str) -> AnyStep:
+    """A command that somebody has to be asked about: it looks dangerous, and is not."""
+    return runs(f"rm -rf none; {command}", call_id)
+
+
+def playing_apart(home: Path, *steps: AnyStep) -> SubprocessTransport:
+    """A server in a process of its own whose model gives one answer."""
+    script = write_script(home / "script.json", [msgspec.to_builtins(list(steps))])
+    return spawn_server(home, TREADLE_SCRIPT=str(script))
+
+
+async def steer(client: Client, thread_id: str, turn_id: str, text: str) -> None:
+    """Give more input to a turn."""
+    params = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said(text)]}
+    await client.ask("turn/steer", params)
+
+
+async def completed(client: Client, item_id: str) -> None:
+    """Wait until an item is told to be complete."""
+    await client.until("item/completed", lambda told: told["item"]["id"] == item_id)
+
+
+def cut_before_turn(path: Path, text: bytes) -> None:
+    """Leave what was written when a server promises a turn and dies before it can begin it."""
+    rollout = path.read_bytes()
+    begins = rollout.index(b'"method":"turn/started"', rollout.index(text))
+    path.write_bytes(rollout[:begins])
+
+
+def cut_after_item(path: Path, item_id: str) -> None:
+    """Leave what was written when a server dies between the end of an item and what follows."""
+    rollout = path.read_bytes()
+    completed = rollout.index(b'"method":"item/completed"', rollout.index(item_id.encode()))
+    path.write_bytes(rollout[: rollout.index(b"\n", completed) + 1])
+
+
+def cut_after_answer(path: Path) -> None:
+    """Leave what was written when a server dies between an answer and what comes of it."""
+    rollout = path.read_bytes()
+    answered = rollout.index(b'{"record":"askAnswered"')
+    path.write_bytes(rollout[: rollout.index(b"\n", answered) + 1])
+
+
+def user_texts(model: ScriptedModel, among: tuple[str, ...]) -> list[str]:
+    """Which of these words of the user the model was shown last, in order."""
+    return [
+        part["text"]
+        for item in model.requests[-1].input
+        if item.get("role") == "user"
+        for part in item["content"]
+        if part.get("text") in among
+    ]
+
+
+def outputs(model: ScriptedModel) -> dict[str, str]:
+    """What the model was told of its calls."""
+    items = model.requests[-1].input
+    return {item["call_id"]: item["output"] for item in items if "output" in item}
+
+
+async def test_what_was_said_to_a_turn_that_goes_on_after_a_kill_is_taken_up_by_it(
+    home: Path, work: Path
+) -> None:
+    killed = playing_apart(home, asks("true", "call-1"))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id, "first")
+        await question(client, ASK)
+        await steer(client, thread_id, turn_id, "second")
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel([[says("done")]])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await answer(client, await question(client, ASK), {"decision": "accept"})
+        await client.end_of(turn_id)
+        thread = await client.read(thread_id)
+    assert words(thread) == [["first", "commandExecution", "second", "done"]]
+    assert user_texts(model, ("first", "second")) == ["first", "second"]
+
+
+async def test_what_was_said_to_a_turn_that_a_kill_ends_stands_in_the_history(
+    home: Path, work: Path
+) -> None:
+    killed = playing_apart(home, THINKS)
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id, "first")
+        await client.until("item/completed")
+        await steer(client, thread_id, turn_id, "second")
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id, "third")
+        thread = await client.read(thread_id)
+    assert words(resumed["thread"]) == [["first", "second"]]
+    assert [turn["status"] for turn in thread["turns"]] == ["interrupted", "completed"]
+    assert words(thread) == [["first", "second"], ["third", "done"]]
+    assert user_texts(model, ("first", "second", "third")) == ["first", "second", "third"]
+
+
+async def test_a_message_whose_turn_was_promised_and_never_began_stands_in_the_history(
+    home: Path,
+) -> None:
+    async with playing(home, ["one", "two"]) as server, client_of(server) as client:
+        answered = await client.ask("thread/start", {})
+        thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
+        await client.run(thread_id, "first")
+        turn_id = await client.begin(thread_id, "second")
+        await client.end_of(turn_id)
+    cut_before_turn(path, b"second")
+    model = ScriptedModel(["three"])
+    async with playing(home, model) as server, client_of(server) as client:
+        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id, "third")
+    turns = resumed["thread"]["turns"]
+    assert [(turn["id"], turn["status"]) for turn in turns[1:]] == [(turn_id, "interrupted")]
+    assert words(resumed["thread"]) == [["first", "one"], ["second"]]
+    assert user_texts(model, ("first", "second", "third")) == ["first", "second", "third"]
+
+
+async def test_the_output_of_a_command_of_the_user_beside_a_question_survives_a_kill(
+    home: Path, work: Path
+) -> None:
+    killed = playing_apart(home, asks("true", "call-1"))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id, "first")
+        await question(client, ASK)
+        await client.ask("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
+        await client.until("item/completed", lambda told: told["item"].get("source") == "userShell")
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel([[says("done")]])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await answer(client, await question(client, ASK), {"decision": "accept"})
+        await client.end_of(turn_id)
+    shown = [str(item["content"]) for item in model.requests[-1].input if "content" in item]
+    assert ["mine" in text for text in shown if "<user_shell_command>" in text] == [True]
+
+
+async def test_settings_that_a_turn_was_given_while_it_ran_hold_when_it_goes_on_after_a_kill(
+    home: Path, work: Path
+) -> None:
+    killed = playing_apart(home, asks("true", "call-1"))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), model="usual", **POLICY)
+        turn_id = await client.begin(thread_id)
+        await question(client, ASK)
+        params = {"threadId": thread_id, "turnId": turn_id, "model": "other"}
+        await client.ask("turn/settings/update", params)
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel(["done", "done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await answer(client, await question(client, ASK), {"decision": "accept"})
+        await client.end_of(turn_id)
+        await client.run(thread_id)
+    assert [request.model for request in model.requests] == ["other", "usual"]
+
+
+async def test_what_a_tool_had_done_while_the_model_still_spoke_is_not_lost_by_a_kill(
+    home: Path, work: Path
+) -> None:
+    killed = playing_apart(home, runs("echo 1 | tee -a a", "call-1"), THINKS)
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        await client.begin(thread_id)
+        await completed(client, "call-1")
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id)
+    assert outputs(model)["call-1"].endswith("Output:\n1\n")
+    assert (work / "a").read_text() == "1\n"
+
+
+async def test_a_turn_that_goes_on_has_what_its_tools_had_done_while_the_model_still_spoke(
+    home: Path, work: Path
+) -> None:
+    steps = runs("echo 1 | tee -a a", "call-1"), asks("echo 2 >> b", "call-2"), THINKS
+    killed = playing_apart(home, *steps)
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work), **POLICY)
+        turn_id = await client.begin(thread_id)
+        told = await client.until(ASK)
+        if "call-1" not in [params["item"]["id"] for params in params_of(told, "item/completed")]:
+            await completed(client, "call-1")
+        os.kill(killed.pid, signal.SIGKILL)
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await answer(client, await question(client, ASK), {"decision": "accept"})
+        await client.end_of(turn_id)
+    assert outputs(model)["call-1"].endswith("Output:\n1\n")
+    assert "Process exited with code 0" in outputs(model)["call-2"]
+    assert ((work / "a").read_text(), (work / "b").read_text()) == ("1\n", "2\n")
+
+
+async def test_a_call_whose_item_had_ended_counts_as_done_even_if_its_output_was_not_stored(
+    home: Path, work: Path
+) -> None:
+    script = [[runs("echo 1 | tee -a a", "call-1")], "done"]
+    async with playing(home, script) as server, client_of(server) as client:
+        answered = await client.ask("thread/start", {"cwd": str(work), **POLICY})
+        thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
+        await client.run(thread_id)
+    cut_after_item(path, "call-1")
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id)
+    known, end = outputs(model)["call-1"].split("\n", 1)
+    assert known.startswith("The server was restarted after this call had ended.")
+    assert (json.loads(end)["exitCode"], json.loads(end)["aggregatedOutput"]) == (0, "1\n")
+
+
+async def test_an_answer_of_the_user_reaches_the_model_even_if_the_server_is_killed_at_once(
+    home: Path,
+) -> None:
+    option = {"label": "Blue", "description": "cold"}
+    asked = {"id": "color", "header": "Color", "question": "Which?", "options": [option]}
+    config = {"features.default_mode_request_user_input": True}
+    asks_user = calls("request_user_input", {"questions": [asked]}, call_id="call-1")
+    script: list[Response] = [asks_user, "done"]
+    given = {"answers": {"color": {"answers": ["Blue"]}}}
+    async with playing(home, script) as server, client_of(server) as client:
+        answered = await client.ask("thread/start", {"config": config})
+        thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
+        turn_id = await client.begin(thread_id)
+        await answer(client, await question(client, "item/tool/requestUserInput"), given)
+        await client.end_of(turn_id)
+    cut_after_answer(path)
+    model = ScriptedModel(["done"])
+    async with playing(home, model) as server, client_of(server) as client:
+        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id)
+    assert json.loads(outputs(model)["call-1"]) == given

@@ -1,0 +1,178 @@
+"""Code reviews of real repositories, and what a dead server leaves of one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import spawn_server
+from tests.harness.repositories import commit, git, repository
+from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
+from tests.harness.threads import EPILOGUE, Client, outline, params_of, said
+from treadle.model.base import ModelRequest
+from treadle.model.scripted.model import ScriptedModel, calls, waits_for
+from treadle.model.scripted.script import Response
+from treadle.protocol.base import JsonValue
+
+CURRENT: JsonValue = {"type": "uncommittedChanges"}
+FOUND = json.dumps({"findings": [], "overall_explanation": "Fine."})
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return repository(tmp_path / "ws")
+
+
+def changed(folder: Path) -> None:
+    """Change something in each way that git knows."""
+    commit(folder, "b.txt", "b\n")
+    (folder / "staged.txt").write_text("is staged\n")
+    git(folder, "add", "staged.txt")
+    (folder / "a.txt").write_text("is unstaged\n")
+    (folder / "new.txt").write_text("is untracked\n")
+
+
+def reviewer(*commands: str) -> ScriptedModel:
+    """A model whose reviewer runs these commands."""
+    left = [calls("exec_command", {"cmd": command, "login": False}) for command in commands]
+
+    def play(request: ModelRequest) -> Response:
+        return left.pop(0) if request.subagent == "review" and left else FOUND
+
+    return ScriptedModel(play)
+
+
+async def review(client: Client, thread_id: str, target: JsonValue) -> list[JsonValue]:
+    params = {"threadId": thread_id, "target": target}
+    turn_id = (await client.ask("review/start", params))["turn"]["id"]
+    return await client.end_of(turn_id)
+
+
+def printed(told: list[JsonValue]) -> str:
+    items = (params["item"] for params in params_of(told, "item/completed"))
+    outputs = [item["aggregatedOutput"] for item in items if item["type"] == "commandExecution"]
+    return "\n".join(outputs)
+
+
+async def test_a_reviewer_in_the_sandbox_sees_staged_unstaged_and_untracked_changes(
+    home: Path, workspace: Path
+) -> None:
+    changed(workspace)
+    model = reviewer("git status --short", "git diff HEAD", "cat new.txt", "echo x > made")
+    async with playing(home, model) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(workspace), sandbox="read-only")
+        told = await review(client, thread_id, CURRENT)
+
+    seen = printed(told)
+    assert {" M a.txt", "A  staged.txt", "?? new.txt"} <= set(seen.splitlines())
+    assert {"+is unstaged", "+is staged", "is untracked"} <= set(seen.splitlines())
+    assert outline(told)[-2:] == EPILOGUE
+    assert not (workspace / "made").exists()
+
+
+async def test_the_merge_base_and_the_commit_that_the_reviewer_is_told_of_show_the_change(
+    home: Path, workspace: Path
+) -> None:
+    git(workspace, "checkout", "--quiet", "-b", "work")
+    sha = commit(workspace, "mine.txt", "is mine\n")
+    git(workspace, "checkout", "--quiet", "main")
+    commit(workspace, "theirs.txt", "is theirs\n")
+    git(workspace, "checkout", "--quiet", "work")
+    for target in ({"type": "baseBranch", "branch": "main"}, {"type": "commit", "sha": sha}):
+        model = ScriptedModel(_as_told)
+        async with playing(home, model) as server, client_of(server) as client:
+            told = await review(client, await client.start(cwd=str(workspace)), target)
+        assert "+is mine" in printed(told).splitlines()
+        assert "theirs" not in printed(told)
+
+
+def _as_told(request: ModelRequest) -> Response:
+    """Run the command that the reviewer's task names between the marks of code."""
+    if any("output" in item for item in request.input):
+        return FOUND
+    task = request.input[-1]["content"][0]["text"]
+    return calls("exec_command", {"cmd": task.split("`")[1], "login": False})
+
+
+async def test_a_branch_that_is_not_there_is_refused(home: Path, workspace: Path) -> None:
+    async with playing(home, reviewer()) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(workspace))
+        target = {"type": "baseBranch", "branch": "nowhere"}
+        refused = await client.refusal("review/start", {"threadId": thread_id, "target": target})
+        told = await client.run(thread_id, "go on")
+
+    assert refused.message == f"no branch 'nowhere' in {workspace}"
+    assert refused.data == {"kind": "invalidParams", "path": "target.branch"}
+    assert outline(told)[-2:] == EPILOGUE
+
+
+@pytest.mark.parametrize("delivery", ["inline", "detached"])
+async def test_a_review_that_its_server_did_not_survive_is_left_and_told(
+    home: Path, workspace: Path, delivery: str
+) -> None:
+    endless = [[{"type": "waits", "seconds": 600}]]
+    script = write_script(home.parent / "script.json", endless)
+    killed = spawn_server(home, TREADLE_SCRIPT=str(script))
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(workspace))
+        params = {"threadId": thread_id, "target": CURRENT, "delivery": delivery}
+        begun = await client.ask("review/start", params)
+        await client.until("item/completed", lambda told: told["item"]["type"] == "userMessage")
+        os.kill(killed.pid, signal.SIGKILL)
+    async with playing(home, ["go on"]) as server, client_of(server) as client:
+        resumed = await client.ask("thread/resume", {"threadId": begun["reviewThreadId"]})
+        turn = resumed["thread"]["turns"][-1]
+        read = (await client.read(begun["reviewThreadId"]))["turns"][-1]
+        told = await client.run(begun["reviewThreadId"], "hello")
+
+    assert (turn["id"], turn["status"]) == (begun["turn"]["id"], "interrupted")
+    kinds = ["enteredReviewMode", "userMessage", "exitedReviewMode"]
+    assert [[item["type"] for item in each["items"]] for each in (turn, read)] == [kinds, kinds]
+    text = "The review was lost: the server ended before the reviewer had finished."
+    assert turn["items"][-1]["review"] == text
+    assert outline(told)[-2:] == EPILOGUE
+
+
+async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
+    home: Path, workspace: Path
+) -> None:
+    answering = asyncio.Event()
+
+    def play(request: ModelRequest) -> Response:
+        return FOUND if request.subagent == "review" else [waits_for(answering), "answered"]
+
+    model = ScriptedModel(play)
+    async with playing(home, model) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(workspace))
+        turn_id = await client.begin(thread_id)
+        params = {"threadId": thread_id, "target": CURRENT}
+        refused = await client.refusal("review/start", params)
+        begun = await client.ask("review/start", {**params, "delivery": "detached"})
+        told = await client.end_of(begun["turn"]["id"])
+        answering.set()
+        await client.end_of(turn_id)
+
+    assert refused.message == f"thread {thread_id} has an active turn"
+    assert told[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_a_running_review_takes_no_second_message(home: Path, workspace: Path) -> None:
+    done = asyncio.Event()
+    async with (
+        playing(home, ScriptedModel([[waits_for(done), FOUND]])) as server,
+        client_of(server) as client,
+    ):
+        thread_id = await client.start(cwd=str(workspace))
+        params = {"threadId": thread_id, "target": CURRENT}
+        turn_id = (await client.ask("review/start", params))["turn"]["id"]
+        message = {"threadId": thread_id, "input": [said("also this")]}
+        refused = await client.refusal("turn/start", message)
+        done.set()
+        await client.end_of(turn_id)
+
+    assert refused.kind == "activeTurnNotSteerable"

@@ -1,0 +1,82 @@
+"""Clients are told at the start where the sandbox of the machine protects less than it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.model_server import calls, model_server
+from tests.harness.threads import Client, Stage, configure, params_of, spawned
+from treadle.protocol.base import JsonValue
+from treadle.sandbox.backends.base import Bubblewrap, Landlock
+from treadle.sandbox.backends.landlock import LandlockMissing, version
+from treadle.sandbox.backends.selection import using
+
+WARNING = "configWarning"
+WORK: JsonValue = {"approvalPolicy": "never", "sandbox": "workspace-write"}
+
+
+@pytest.fixture(autouse=True)
+def has_landlock() -> None:
+    """Where the kernel has none there is nothing to warn of."""
+    try:
+        version()
+    except LandlockMissing:
+        pytest.skip("landlock does not work here")
+
+
+async def told(client: Client) -> JsonValue:
+    """The warning that comes next."""
+    return (await client.until(WARNING))[-1]["params"]
+
+
+async def test_every_client_is_told_what_landlock_does_not_protect(stage: Stage) -> None:
+    with using(Landlock()):
+        first = await stage.client()
+        thread_id = await first.start(cwd=str(stage.workspace), **WORK)
+        await first.begin(thread_id)
+        warning = await told(first)
+        later = await told(await stage.client())
+
+    assert warning["summary"].startswith("The sandbox of this machine leaves gaps")
+    assert ".git, .codex and .agents in writable folders are not protected" in warning["details"]
+    assert later == warning
+
+
+async def test_commands_of_a_client_are_reason_enough(stage: Stage) -> None:
+    with using(Landlock()):
+        client = await stage.client()
+        await client.ask("command/exec", {"command": ["true"], "cwd": str(stage.workspace)})
+        assert "landlock_protects = true" in (await told(client))["details"]
+
+
+async def test_nobody_is_told_where_everything_is_protected(stage: Stage) -> None:
+    with using(Bubblewrap("/usr/bin/bwrap")):
+        client = await stage.client()
+        heard = await client.run(await client.start(cwd=str(stage.workspace), **WORK))
+        late = await (await stage.client()).settled()
+
+    assert params_of([*heard, *late], WARNING) == []
+
+
+@pytest.mark.parametrize("protects", [False, True])
+async def test_the_configuration_decides_what_landlock_protects(
+    home: Path, tmp_path: Path, protects: bool
+) -> None:
+    """A server that finds no bubblewrap on its way."""
+    from tests.harness.processes import TREADLE
+
+    workspace = tmp_path / "workspace"
+    (workspace / ".git").mkdir(parents=True)
+    (workspace / ".git" / "config").write_text("precious")
+    more = f"[sandbox]\nlandlock_protects = {str(protects).lower()}\n"
+    async with model_server() as model:
+        configure(home, model, more)
+        command = ["/usr/bin/env", "PATH=/nowhere", TREADLE, "app-server"]
+        async with spawned(command, home) as client:
+            model.plays(calls("exec_command", {"cmd": "echo x > .git/config"}))
+            thread_id = await client.start(cwd=str(workspace), **WORK)
+            await client.run(thread_id)
+
+    assert (workspace / ".git" / "config").read_text() == ("precious" if protects else "x\n")

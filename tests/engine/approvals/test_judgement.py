@@ -1,0 +1,147 @@
+"""The table of policies: what may be done unasked, what is asked about, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from treadle.engine.approvals.judgement import (
+    DANGEROUS,
+    NEVER_BY_RULE,
+    NEVER_ESCALATE,
+    OUTSIDE,
+    READ_ONLY,
+    Allowed,
+    Forbidden,
+    Judgement,
+    Questionable,
+    judge_command,
+    judge_edit,
+    judge_retry,
+)
+from treadle.protocol.policy import (
+    AskForApproval,
+    DangerFullAccessSandboxPolicy,
+    Granular,
+    GranularAskForApproval,
+    ReadOnlySandboxPolicy,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
+
+READ, WRITE = ReadOnlySandboxPolicy(), WorkspaceWriteSandboxPolicy()
+FULL = DangerFullAccessSandboxPolicy()
+TOUCH = ["/bin/bash", "-lc", "touch a"]
+LIST = ["/bin/bash", "-lc", "ls"]
+REMOVE = ["/bin/bash", "-lc", "rm -rf /"]
+RESET = ["/bin/bash", "-lc", "git reset --hard"]
+SHOWN = "`/bin/bash -lc 'rm -rf /'`"
+
+
+def granular(**switches: bool) -> AskForApproval:
+    """A granular policy with everything off but these."""
+    off = {"mcp_elicitations": False, "rules": False, "sandbox_approval": False}
+    return GranularAskForApproval(granular=Granular(**{**off, **switches}))
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """What a rules file says."""
+
+    decision: str
+    source: str = "default.rules:3"
+    justification: str | None = None
+    pattern: tuple[str, ...] = ("rm", "-rf")
+
+
+@pytest.mark.parametrize(
+    ("argv", "policy", "sandbox", "wants_more", "expected"),
+    [
+        (TOUCH, "never", WRITE, False, Allowed("policy never")),
+        (TOUCH, "on-request", READ, False, Allowed("policy on-request")),
+        (TOUCH, "on-failure", READ, False, Allowed("policy on-failure")),
+        (TOUCH, "untrusted", WRITE, False, Questionable("policy untrusted")),
+        (LIST, "untrusted", WRITE, False, Allowed("known to be safe")),
+        (LIST, "untrusted", WRITE, True, Questionable("policy untrusted")),
+        (TOUCH, "on-request", WRITE, True, Questionable("asks for more")),
+        (TOUCH, "on-request", FULL, True, Allowed("policy on-request")),
+        (TOUCH, "never", WRITE, True, Forbidden("policy never", NEVER_ESCALATE)),
+        (TOUCH, granular(), WRITE, True, Forbidden("policy granular", NEVER_ESCALATE)),
+        (TOUCH, granular(sandbox_approval=True), WRITE, True, Questionable("asks for more")),
+        (REMOVE, "on-request", FULL, False, Questionable("dangerous command")),
+        (REMOVE, "never", WRITE, False, Forbidden("policy never", DANGEROUS)),
+        (RESET, "on-request", WRITE, False, Questionable("dangerous command")),
+        (RESET, "never", WRITE, False, Allowed("policy never")),
+    ],
+)
+def test_a_command_is_judged_by_policy_sandbox_and_what_it_is(
+    argv: list[str],
+    policy: AskForApproval,
+    sandbox: SandboxPolicy,
+    wants_more: bool,
+    expected: Judgement,
+) -> None:
+    judged = judge_command(argv, policy=policy, sandbox=sandbox, rule=None, wants_more=wants_more)
+    assert judged == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy", "expected"),
+    [
+        (Ruled("allow"), "untrusted", Allowed("rule default.rules:3", is_free=True)),
+        (Ruled("prompt"), "on-request", f"{SHOWN} requires approval by policy"),
+        (Ruled("prompt", justification="ask"), "on-request", f"{SHOWN} requires approval: ask"),
+        (Ruled("forbidden", justification="no"), "on-request", f"{SHOWN} rejected: no"),
+        (
+            Ruled("forbidden"),
+            "on-request",
+            f"{SHOWN} rejected: policy forbids commands starting with `rm -rf`",
+        ),
+        (Ruled("prompt"), "never", NEVER_BY_RULE),
+        (Ruled("prompt"), granular(sandbox_approval=True), NEVER_BY_RULE),
+        (Ruled("prompt"), granular(rules=True), f"{SHOWN} requires approval by policy"),
+    ],
+)
+def test_a_rule_comes_before_everything_else(
+    rule: Ruled, policy: AskForApproval, expected: Judgement | str
+) -> None:
+    judged = judge_command(REMOVE, policy=policy, sandbox=READ, rule=rule, wants_more=False)
+    assert (judged.reason if isinstance(expected, str) else judged) == expected  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_inside", "expected"),
+    [
+        ("never", True, Allowed("policy never")),
+        ("never", False, Forbidden("policy never", OUTSIDE)),
+        ("never", None, Forbidden("policy never", READ_ONLY)),
+        ("on-request", True, Allowed("policy on-request")),
+        ("on-request", False, Questionable("outside the project")),
+        ("on-failure", False, Questionable("outside the project")),
+        ("untrusted", True, Questionable("policy untrusted")),
+        (granular(), False, Forbidden("policy granular", OUTSIDE)),
+    ],
+)
+def test_edits_are_judged_by_policy_and_place(
+    policy: AskForApproval, is_inside: bool | None, expected: Judgement
+) -> None:
+    sandbox = READ if is_inside is None else WRITE
+    assert judge_edit(policy, sandbox, is_inside=bool(is_inside)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        ("on-failure", Questionable),
+        ("untrusted", Questionable),
+        ("on-request", Forbidden),
+        ("never", Forbidden),
+        (granular(sandbox_approval=True), Questionable),
+        (granular(rules=True), Forbidden),
+    ],
+)
+def test_only_some_policies_try_again_without_the_sandbox(
+    policy: AskForApproval, kind: type[Judgement]
+) -> None:
+    assert isinstance(judge_retry(policy), kind)

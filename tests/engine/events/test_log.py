@@ -1,0 +1,320 @@
+"""The log of a thread: what its readers get, wherever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+import pytest
+
+from treadle.engine.events import log as log_module
+from treadle.engine.events import reader as log_reader
+from treadle.engine.events.log import EventLog
+from treadle.engine.events.reader import LeftBehind, Reader
+from treadle.protocol import notifications as n
+from treadle.protocol.delta import AgentMessageDeltaNotification
+from treadle.protocol.error import WarningNotification
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+)
+from treadle.protocol.thread_manage import ThreadClosedNotification
+from treadle.protocol.turn import Turn, TurnStartedNotification
+from treadle.store.journal import Entry, Event, StorageFailed
+from treadle.store.memory import MemoryJournal
+from treadle.store.records import InputTaken
+
+Text = dict[str, str]
+
+
+class Speaker:
+    """Speaks into a log as a turn does, and knows what it has said of each open item."""
+
+    def __init__(self, journal: MemoryJournal | None = None) -> None:
+        self.journal = journal or MemoryJournal("t")
+        self._open: Text = {}
+        self._clock = count(1000)
+        self.log = EventLog(self.journal, lambda: next(self._clock), open_items=self.open_items)
+
+    def open_items(self) -> list[ItemStartedNotification]:
+        return [self._started(id_, text) for id_, text in self._open.items()]
+
+    def begin_turn(self, id_: str) -> None:
+        turn = Turn(id=id_, items=[], status="inProgress")
+        self.log.tell(n.TURN_STARTED, TurnStartedNotification("t", turn))
+
+    def start(self, id_: str) -> None:
+        self._open[id_] = ""
+        self.log.tell(n.ITEM_STARTED, self._started(id_, ""))
+
+    def say(self, id_: str, *deltas: str) -> None:
+        for delta in deltas:
+            self._open[id_] += delta
+            told = AgentMessageDeltaNotification(delta, id_, "t", "u")
+            self.log.tell(n.ITEM_AGENT_MESSAGE_DELTA, told)
+
+    def complete(self, id_: str) -> None:
+        item = AgentMessageThreadItem(id=id_, text=self._open.pop(id_))
+        self.log.tell(n.ITEM_COMPLETED, ItemCompletedNotification(0, item, "t", "u"))
+
+    def _started(self, id_: str, text: str) -> ItemStartedNotification:
+        return ItemStartedNotification(AgentMessageThreadItem(id=id_, text=text), 0, "t", "u")
+
+
+def read_all(reader: Reader) -> list[Event]:
+    events: list[Event] = []
+    while batch := reader.read():
+        events += batch
+    return events
+
+
+def texts(events: Sequence[Event], known: Text | None = None) -> Text:
+    """What a client shows that follows these events."""
+    shown = dict(known or {})
+    for event in events:
+        match event.params:
+            case ItemStartedNotification(item=AgentMessageThreadItem(id=id_, text=text)):
+                shown[id_] = text
+            case ItemCompletedNotification(item=AgentMessageThreadItem(id=id_, text=text)):
+                shown[id_] = text
+            case AgentMessageDeltaNotification(item_id=id_, delta=delta):
+                shown[id_] += delta
+            case _:
+                pass
+    return shown
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that keeps few deltas and reads few events at a time."""
+    monkeypatch.setattr(log_module, "MAX_RECENT", 4)
+    monkeypatch.setattr(log_reader, "BATCH", 2)
+
+
+def test_a_reader_gets_everything_after_its_position_once_and_in_order() -> None:
+    speaker = Speaker()
+    speaker.start("a")
+    reader = speaker.log.reader(0)
+    speaker.say("a", "x", "y")
+    first = read_all(reader)
+    speaker.complete("a")
+    assert [event.seq for event in first + read_all(reader)] == [1, 2, 3, 4]
+    assert [event.seq for event in read_all(speaker.log.reader(2))] == [3, 4]
+    assert read_all(speaker.log.reader(4)) == []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("after", range(41))
+def test_wherever_a_reader_comes_back_it_ends_up_with_the_same_texts(after: int) -> None:
+    """Beyond what is kept an open item is told again as it stands, and then goes on."""
+    speaker = Speaker()
+    whole = speaker.log.reader(0)
+    heard: list[Event] = []
+    speaker.begin_turn("u")
+    for id_ in ("a", "b"):
+        speaker.start(id_)
+    for number in range(18):
+        speaker.say("ab"[number % 2], str(number), ".")
+        heard += read_all(whole)
+        if number == 12:
+            speaker.complete("a")
+            speaker.start("a")
+    before = [event for event in heard if event.seq <= after]
+    reader = speaker.log.reader(after)
+    missed = read_all(reader)
+    speaker.say("a", "end")
+    speaker.complete("b")
+    rest = read_all(reader)
+    expected = texts(heard + read_all(whole))
+    assert texts([*before, *missed, *rest]) == expected
+    seqs = [event.seq for event in [*before, *missed, *rest] if event.seq]
+    assert seqs == sorted(set(seqs))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_reader_cut_off_between_two_items_told_again_gets_both_the_next_time() -> None:
+    speaker = Speaker()
+    for id_ in ("a", "b"):
+        speaker.start(id_)
+        speaker.say(id_, *"0123456789")
+    events = read_all(speaker.log.reader(1))
+    again = [event for event in events if event.seq in (0, speaker.log.last_seq)]
+    assert [event.seq for event in again] == [0, speaker.log.last_seq]
+    cut = events[: events.index(again[0]) + 1]
+    position = max(event.seq for event in cut)
+    resumed = read_all(speaker.log.reader(position))
+    assert texts(cut + resumed) == {"a": "0123456789", "b": "0123456789"}
+
+
+def test_a_reader_that_joins_now_gets_the_open_items_as_they_stand() -> None:
+    speaker = Speaker()
+    speaker.start("a")
+    speaker.complete("a")
+    speaker.start("b")
+    speaker.say("b", "so ", "far")
+    reader = speaker.log.reader(None)
+    joined = read_all(reader)
+    speaker.say("b", "!")
+    assert [(event.seq, event.method) for event in joined] == [(5, "item/started")]
+    assert texts(joined + read_all(reader)) == {"b": "so far!"}
+
+
+def test_a_reader_that_joins_a_quiet_thread_gets_nothing() -> None:
+    speaker = Speaker()
+    speaker.start("a")
+    speaker.complete("a")
+    assert read_all(speaker.log.reader(None)) == []
+
+
+def test_deltas_are_kept_for_this_turn_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    speaker = Speaker()
+    for turn in ("one", "two", "three"):
+        speaker.begin_turn(turn)
+        speaker.start(turn)
+        speaker.say(turn, "x", "y")
+        speaker.complete(turn)
+    methods = [event.method for event in read_all(speaker.log.reader(0))]
+    assert methods.count("item/agentMessage/delta") == 0
+    inside = [event.method for event in read_all(speaker.log.reader(6))]
+    assert inside.count("item/agentMessage/delta") == 4
+    monkeypatch.setattr(log_module, "MAX_RECENT_CHARACTERS", 10)
+    speaker.start("long")
+    speaker.say("long", *["abcd"] * 4)
+    assert speaker.log.recent(6) is None
+
+
+class FullDisk(MemoryJournal):
+    """A journal that refuses, and keeps, what it is given while it is full."""
+
+    is_full = False
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        if self.is_full:
+            raise StorageFailed("/home", OSError(errno.ENOSPC, ""))
+        super().append(entries)
+
+    def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
+        try:
+            self.append(entries)
+        except StorageFailed as failure:
+            return failure
+        return None
+
+
+def test_an_event_that_cannot_be_stored_is_published_and_reported() -> None:
+    journal = FullDisk("t")
+    speaker = Speaker(journal)
+    failures: list[str] = []
+    speaker.log.on_failure = lambda failure: failures.append(failure.code)
+    speaker.start("a")
+    journal.is_full = True
+    speaker.start("b")
+
+    assert [event.seq for event in read_all(speaker.log.reader(0))] == [1, 2]
+    assert failures == ["ENOSPC"]
+
+
+def test_what_has_to_be_stored_and_cannot_be_is_refused() -> None:
+    journal = FullDisk("t")
+    log = EventLog(journal, lambda: 0)
+    journal.is_full = True
+    told = WarningNotification("w")
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        log.tell(n.WARNING, told, required=True)
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        log.store(InputTaken("x"))
+
+    assert (log.last_seq, list(log.reader(0).read())) == (0, [])
+
+
+class SlowDisk(MemoryJournal):
+    """A journal whose syncs end when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__("t")
+        self.syncs: list[asyncio.Future[None]] = []
+
+    def sync(self) -> asyncio.Future[None]:
+        self.syncs.append(asyncio.get_running_loop().create_future())
+        return self.syncs[-1]
+
+
+async def test_an_event_waits_for_the_disk_and_later_ones_wait_behind_it() -> None:
+    journal = SlowDisk()
+    log = EventLog(journal, lambda: 0)
+    reader = log.reader(0)
+    failures: list[str] = []
+    log.tell(n.WARNING, WarningNotification("first"))
+    log.tell(
+        n.WARNING,
+        WarningNotification("held"),
+        on_unsynced=lambda _event, failure: failures.append(failure.code),
+    )
+    log.tell(n.WARNING, WarningNotification("later"))
+
+    assert warnings_of(reader.read()) == ["first"]
+    assert warnings_of(log.reader(None).read()) == []
+    assert warnings_of(reader.read()) == []
+    journal.syncs[0].set_result(None)
+    await log.published()
+    assert warnings_of(reader.read()) == ["held", "later"]
+    assert failures == []
+
+
+async def test_an_event_that_the_disk_refuses_may_be_replaced_before_clients_get_it() -> None:
+    journal = SlowDisk()
+    log = EventLog(journal, lambda: 0)
+    reader = log.reader(0)
+
+    def replace(event: Event, failure: StorageFailed) -> None:
+        log.replace(event, n.WARNING, WarningNotification(failure.code))
+
+    log.tell(n.WARNING, WarningNotification("held"), on_unsynced=replace)
+    journal.syncs[0].set_exception(StorageFailed("/home", OSError(errno.EIO, "")))
+    await log.published()
+
+    assert warnings_of(reader.read()) == ["EIO"]
+
+
+def warnings_of(events: Sequence[Event]) -> list[str]:
+    """The messages of warnings."""
+    return [
+        event.params.message for event in events if isinstance(event.params, WarningNotification)
+    ]
+
+
+def test_a_log_without_a_journal_says_who_was_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 4)
+    log = EventLog(None, lambda: 0)
+    reader = log.reader(0)
+    for _ in range(9):
+        log.tell(n.THREAD_CLOSED, ThreadClosedNotification("t"))
+    with pytest.raises(LeftBehind):
+        reader.read()
+
+
+def test_a_reader_of_a_journal_that_was_closed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(MemoryJournal):
+        def read(self, after: int, until: int | None = None) -> Iterator[Event]:
+            raise ValueError(f"closed: nothing from {after} to {until}")
+
+    monkeypatch.setattr(log_module, "MAX_RECENT", 4)
+    speaker = Speaker(Closed("t"))
+    speaker.start("a")
+    speaker.say("a", *"0123456789")
+    with pytest.raises(LeftBehind):
+        speaker.log.reader(0).read()
+
+
+def test_watchers_are_called_until_they_leave() -> None:
+    speaker = Speaker()
+    calls: list[str] = []
+    wake: Callable[[], None] = lambda: calls.append("wake")  # noqa: E731 - a name for the type
+    leave = speaker.log.watch(wake)
+    speaker.start("a")
+    leave()
+    speaker.complete("a")
+    assert (calls, speaker.log.watchers) == (["wake"], 0)

@@ -1,0 +1,95 @@
+"""What is read of a repository without running git agrees with git."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from treadle.engine.project.git import read_git_info
+from treadle.protocol.base import GitInfo
+
+WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, *WHO, "commit", "-q", "--allow-empty", "-m", "x")
+    return folder
+
+
+def test_commit_branch_and_origin_are_found_from_a_folder_inside(repository: Path) -> None:
+    git(repository, "remote", "add", "origin", "git@example.com:a/b.git")
+    inside = repository / "a" / "b"
+    inside.mkdir(parents=True)
+
+    assert read_git_info(str(inside)) == GitInfo(
+        branch="main",
+        origin_url="git@example.com:a/b.git",
+        sha=git(repository, "rev-parse", "HEAD"),
+    )
+
+
+def test_packed_references_are_read(repository: Path) -> None:
+    git(repository, "pack-refs", "--all")
+    sha = git(repository, "rev-parse", "HEAD")
+
+    assert read_git_info(str(repository)) == GitInfo(branch="main", sha=sha)
+
+
+def test_a_detached_head_has_no_branch(repository: Path) -> None:
+    git(repository, "checkout", "-q", "--detach")
+
+    assert read_git_info(str(repository)) == GitInfo(sha=git(repository, "rev-parse", "HEAD"))
+
+
+def test_a_worktree_has_a_branch_of_its_own(repository: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    git(repository, "worktree", "add", "-q", "-b", "side/one", str(tree))
+
+    assert read_git_info(str(tree)) == GitInfo(
+        branch="side/one", sha=git(repository, "rev-parse", "HEAD")
+    )
+
+
+def test_a_repository_without_a_commit_has_a_branch_only(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+
+    assert read_git_info(str(tmp_path)) == GitInfo(branch="main")
+
+
+def test_outside_a_repository_there_is_nothing(tmp_path: Path) -> None:
+    assert read_git_info(str(tmp_path)) is None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("config", "url"),
+    [
+        ('[remote "origin"]\n' + "\n" * 16_000, None),
+        ('[remote "origin"]\n' * 900, None),
+        ('[remote "origin"]\n\turl = a\n\turl = b\n', "a"),
+        ('[remote "other"]\nurl = a\n[remote "origin"]\n\n# url = c\nurl=b\n', "b"),
+        ('[remote "origin"]\n[core]\nurl = a\n', None),
+    ],
+    ids=["blank", "heads", "two", "other", "elsewhere"],
+)
+def test_a_configuration_of_any_kind_is_read_in_time(
+    tmp_path: Path, config: str, url: str | None
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git" / "config").write_text(config)
+
+    assert read_git_info(str(tmp_path)) == GitInfo(branch="main", origin_url=url)

@@ -1,0 +1,25 @@
+"""The file that has the whole output of a command."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from treadle.engine.terminals.output_file import OutputFile
+from treadle.sandbox.limits import Limits
+
+
+async def test_waiting_for_what_has_just_been_written_does_not_hold_the_loop(
+    tmp_path: Path,
+) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        file = OutputFile(tmp_path / "outputs" / "thread", "call", Limits())
+        file.add(b"output")
+        # The only thread has written it, and the loop has not learned of that yet.
+        executor.submit(lambda: None).result()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(file.written())
+    assert file.path.read_bytes() == b"output"
+    file.close()

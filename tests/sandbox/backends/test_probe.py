@@ -1,0 +1,252 @@
+"""Which backend is chosen, and what is said when none works."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.commands import run, workspace
+from treadle.sandbox.backends import probe
+from treadle.sandbox.backends import selection as chosen
+from treadle.sandbox.backends.base import Bubblewrap, Landlock
+from treadle.sandbox.backends.bubblewrap import Flavour
+from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
+from treadle.sandbox.backends.landlock import LandlockMissing
+from treadle.sandbox.backends.probe import Finding, findings
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, find_backend
+
+EVERYTHING = ("write outside", "TCP", "UDP", "abstract socket", "make .codex", "signal")
+
+
+@pytest.fixture(autouse=True)
+def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was chosen before."""
+    monkeypatch.setattr(chosen, "_chosen", [])
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which programs are looked for."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def no_landlock() -> int:
+    raise LandlockMissing("Function not implemented")
+
+
+async def found() -> dict[str, Finding]:
+    return {finding.name: finding async for finding in findings()}
+
+
+async def test_the_best_that_works_is_chosen_once(bubblewrap: Backend) -> None:
+    chosen._chosen.clear()  # noqa: SLF001 - the fixture has chosen already
+    first = await find_backend()
+    assert first.name == "bubblewrap"
+    assert await find_backend() is first
+
+
+async def test_what_bubblewrap_refuses_was_seen_to_be_refused(bubblewrap: Backend) -> None:
+    assert (await found())["bubblewrap"].refused == EVERYTHING
+
+
+async def test_a_program_in_front_of_the_systems_own_is_not_taken_for_it(
+    bubblewrap: Backend, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command could have put it there: into a virtual environment, say."""
+    planted = programs / "bwrap"
+    planted.write_text("#!/bin/sh\nexit 1\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{programs}:/usr/local/bin:/usr/bin:/bin")
+    monkeypatch.chdir(programs)
+    assert (await found())["bubblewrap"].backend == bubblewrap
+
+
+async def test_without_bubblewrap_landlock_is_chosen(
+    programs: Path, working: dict[str, Backend]
+) -> None:
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    assert await find_backend() == Landlock(protects=False)
+
+
+async def test_landlock_protects_where_that_is_wished_for(
+    programs: Path, working: dict[str, Backend]
+) -> None:
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    chosen.wish(landlock_protects=True)
+    try:
+        assert await find_backend() == Landlock(protects=True)
+        assert "nothing new can be made" in chosen.known_gaps()[0]
+    finally:
+        chosen.wish(landlock_protects=False)
+
+
+async def test_a_bubblewrap_that_confines_nothing_is_found_out(programs: Path) -> None:
+    """It runs the command, as a broken one might: what is tried must be refused, not only run."""
+    fake = programs / "bwrap"
+    fake.write_text(
+        f"#!{sys.executable} -IS\nimport os, sys\n"
+        "argv = sys.argv[sys.argv.index('--') + 1:]\nos.execv(argv[0], argv)\n"
+    )
+    fake.chmod(0o755)
+    finding = (await found())["bubblewrap"]
+    assert finding.backend is None
+    assert "it let through: write outside, TCP, UDP, abstract socket, signal" in finding.reason
+
+
+async def test_what_bubblewrap_complains_about_is_the_cause(programs: Path) -> None:
+    fake = programs / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: out of cheese' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    finding = (await found())["bubblewrap"]
+    assert (finding.backend, finding.reason) == (None, "bwrap: out of cheese")
+
+
+async def test_without_any_backend_commands_are_refused_in_clear_words(
+    programs: Path, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.sandbox.backends.landlock.version", no_landlock)
+    (programs / "true").symlink_to("/bin/true")
+    with pytest.raises(SandboxUnavailable) as refused:
+        await run(["true"], workspace(ws))
+    assert refused.value.reason == (
+        "no sandbox works here (bubblewrap: bwrap is not installed; "
+        "landlock: this kernel has no Landlock, or a container hides it)"
+    )
+    assert refused.value.fix == ("install bubblewrap, for example: sudo apt-get install bubblewrap")
+
+
+async def test_a_backend_that_appears_later_is_used(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, working: dict[str, Backend]
+) -> None:
+    if "landlock" not in working:
+        pytest.skip("landlock does not work here")
+    with monkeypatch.context() as hidden:
+        hidden.setattr("treadle.sandbox.backends.landlock.version", no_landlock)
+        with pytest.raises(SandboxUnavailable):
+            await find_backend()
+    assert (await find_backend()).name == "landlock"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "complaint", "cause"),
+    [
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "bwrap: setting up uid map: Permission denied",
+            "AppArmor forbids",
+        ),
+        (
+            "kernel/unprivileged_userns_clone",
+            "0",
+            "bwrap: No permissions to create new namespace",
+            "the kernel forbids",
+        ),
+        (
+            "user/max_user_namespaces",
+            "0",
+            "bwrap: Creating new namespace failed: No space left on device",
+            "the number of user namespaces",
+        ),
+        (
+            "user/max_user_namespaces",
+            "100",
+            "bwrap: Creating new namespace failed: Operation not permitted",
+            "namespaces are forbidden here, as in most containers",
+        ),
+    ],
+)
+def test_the_true_cause_is_named(
+    tmp_path: Path, setting: str, value: str, complaint: str, cause: str
+) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{value}\n")
+    reason, fix = explain_bubblewrap(complaint, tmp_path)
+    assert reason.startswith(cause)
+    assert complaint in reason
+    assert fix
+
+
+def test_a_kernel_without_landlock_and_one_that_has_it_off_are_told_apart() -> None:
+    assert explain_landlock("Function not implemented") != explain_landlock(
+        "Operation not supported"
+    )
+
+
+async def test_missing_proc_is_named_as_a_gap(
+    bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = [Flavour(has_proc=False)]
+    monkeypatch.setattr(probe, "_flavours", lambda: iter(only))
+    finding = (await found())["bubblewrap"]
+    assert finding.backend is not None
+    assert finding.refused == EVERYTHING
+    (gap,) = finding.gaps
+    assert "list the processes of this machine" in gap
+
+
+async def test_bubblewrap_without_descriptors_is_used_with_paths(
+    bubblewrap: Backend, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = find_bubblewrap_program(bubblewrap)
+    older = programs / "bwrap"
+    older.write_text(
+        f'#!/bin/sh\ncase "$*" in *--bind-fd*) echo "bwrap: Unknown option --bind-fd" >&2; '
+        f'exit 1;; esac\nexec {real} "$@"\n'
+    )
+    older.chmod(0o755)
+    finding = (await found())["bubblewrap"]
+    assert finding.backend == Bubblewrap(str(older), Flavour(has_bind_fd=False))
+    assert ["--bind-fd" in gap for gap in finding.gaps] == [True]
+
+
+def find_bubblewrap_program(backend: Backend) -> str:
+    assert isinstance(backend, Bubblewrap)
+    return backend.program
+
+
+async def test_interpreter_that_needs_its_library_path_can_be_tried(
+    bubblewrap: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(
+        f'#!/bin/sh\n[ -n "$LD_LIBRARY_PATH" ] || exit 127\nexec {sys.executable} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(wrapper))
+    monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/nonexistent"})
+    assert (await found())["bubblewrap"].backend is not None
+
+
+async def test_nothing_in_the_environment_is_needed(
+    bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    assert (await found())["bubblewrap"].refused == EVERYTHING
+
+
+def test_folders_of_killed_probes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    places = {name: tmp_path / f"treadle-probe-{name}" for name in ("orphan", "held", "new")}
+    for place in places.values():
+        (place / "inside" / ".codex").mkdir(parents=True)
+        (place / "inside" / ".codex").chmod(0o1555)
+    for name in ("orphan", "held"):
+        os.utime(places[name], (1, 1))
+    held = os.open(places["held"], os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    probe.remove_orphans()
+    os.close(held)
+    assert [name for name, place in places.items() if place.exists()] == ["held", "new"]

@@ -1,0 +1,55 @@
+"""Items in the words of other programs."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
+from treadle.shell.scripts import display
+from treadle.store.rollout.item_lines import legacy_item
+
+
+def words(command: str) -> list[str]:
+    """The words of a command, as others read them."""
+    item = CommandExecutionThreadItem(
+        id="c", command=command, command_actions=[], cwd="/", status="completed"
+    )
+    (event,) = legacy_item(ItemCompletedNotification(0, item, "thread", "turn"))
+    found: list[str] = event["command"]
+    return found
+
+
+@given(st.lists(st.text(st.sampled_from("ab '\"\n\\$`^!é")), min_size=1))
+def test_the_words_of_a_command_are_found_however_it_is_quoted(argv: list[str]) -> None:
+    assert words(display(argv)) == argv
+    assert words(shlex.join(argv)) == argv
+
+
+@pytest.mark.parametrize("command", ["echo 'half", 'echo "half', "a  b", "back\\slash"])
+def test_a_command_that_is_quoted_otherwise_is_one_word(command: str) -> None:
+    assert words(command) == [command]
+
+
+def test_a_command_may_be_very_long() -> None:
+    """The library's own way to split it takes minutes."""
+    script = "echo " + "x" * 3_000_000
+    assert words(display(["/bin/bash", "-c", script])) == ["/bin/bash", "-c", script]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'a "' + '\\"' * 500_000,
+        '"' + '\\"' * 500_000 + "\\",
+        "a 'b' \"" + '\\"' * 500_000 + "'",
+        "'a" * 500_001,
+    ],
+    ids=["quotes", "backslash", "mixed", "single"],
+)
+def test_a_quote_that_is_not_closed_is_looked_for_once(command: str) -> None:
+    """To look again from each quote inside would take an hour."""
+    assert words(command) == [command]

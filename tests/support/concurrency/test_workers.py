@@ -1,0 +1,73 @@
+"""Blocking work runs in threads, up to a limit, and a caller may leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from treadle.support.concurrency.key_locks import KeyLocks
+from treadle.support.concurrency.workers import Workers
+
+SECONDS = 10
+
+
+async def test_work_runs_in_another_thread_and_gives_its_result() -> None:
+    workers = Workers("test", 1)
+
+    assert await workers.run(threading.current_thread) is not threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        await workers.run(divmod, 1, 0)
+
+
+async def test_a_caller_that_leaves_does_not_wait_and_the_work_keeps_its_place() -> None:
+    workers = Workers("test", 1)
+    release, done = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        release.wait(SECONDS)
+        done.set()
+
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(workers.run(hang))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        second = tasks.create_task(workers.run(done.is_set))
+        await asyncio.sleep(0)
+        assert not second.done()
+        release.set()
+
+        assert await second
+
+
+async def test_workers_of_one_kind_do_not_take_the_threads_of_another() -> None:
+    release = threading.Event()
+    slow, quick = Workers("slow", 1), Workers("quick", 1)
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        for _ in range(50):
+            tasks.create_task(slow.run(release.wait, SECONDS))
+
+        assert await quick.run(int) == 0
+        release.set()
+
+
+async def test_keys_are_held_by_one_caller_at_a_time() -> None:
+    locks = KeyLocks()
+    order: list[str] = []
+
+    async def work(name: str, *keys: str) -> None:
+        async with locks.hold(keys):
+            order.append(f"{name} in")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            order.append(f"{name} out")
+
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        tasks.create_task(work("a", "1", "2"))
+        tasks.create_task(work("b", "2", "3"))
+        tasks.create_task(work("c", "4"))
+
+    assert order.index("a out") < order.index("b in")
+    assert order.index("c in") < order.index("a out")

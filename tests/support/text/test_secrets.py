@@ -1,0 +1,81 @@
+"""Secrets are removed from texts in every usual spelling, and ordinary words stay."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+
+from treadle.support.text.secrets import (
+    Secrets,
+    secrets_of_headers,
+    secrets_of_parameters,
+    secrets_of_url,
+)
+
+KEY = 'sk-Aa/+"é\\Zz9 end'
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        KEY,
+        KEY.lower(),
+        KEY.upper().replace("É", "é"),
+        quote(KEY),
+        quote(KEY, safe="").lower(),
+        json.dumps(KEY)[1:-1],
+        repr(KEY.encode())[2:-1],
+        *(base64.b64encode((before + KEY + "!?").encode()).decode() for before in ("", "u", "u:")),
+        base64.urlsafe_b64encode(f"user:{KEY}".encode()).decode(),
+    ],
+)
+def test_each_spelling_is_removed(shown: str) -> None:
+    redacted = Secrets([KEY]).redact(f"<{shown}>")
+    assert "[redacted]" in redacted
+    # Of base64, the characters that a neighbouring byte has a part in may stay.
+    assert len(redacted.replace("[redacted]", "")) <= 14
+
+
+@pytest.mark.parametrize("secret", ["", "a", "key", "12345"])
+def test_short_value_does_not_mutilate_a_text(secret: str) -> None:
+    text = "a key of 12345 bytes"
+    assert Secrets([secret]).redact(text) == text
+
+
+def test_text_around_a_secret_stays_as_it_is() -> None:
+    text = "İ \ud83d Ä secret-1SECRET-12 end"
+    assert Secrets(["secret-1", "secret-12"]).redact(text).endswith("[redacted][redacted] end")
+
+
+def test_cut_leaves_no_part_of_a_secret() -> None:
+    secret = "0123456789abcdef"
+    redacted = Secrets([secret]).redact("x" * 90 + secret, limit=100)
+    assert "0123" not in redacted
+
+
+def test_newest_secrets_are_kept() -> None:
+    secrets = Secrets(["the-configured-key"])
+    for number in range(100):
+        secrets.add(["the-configured-key", f"renewed-token-{number}."])
+    shown = secrets.redact("the-configured-key renewed-token-99. renewed-token-1.")
+    assert shown == "[redacted] [redacted] renewed-token-1."
+
+
+def test_secrets_of_a_request_are_found() -> None:
+    basic = base64.b64encode(b"me:the-password").decode()
+    headers = {
+        "Authorization": f"Basic {basic}",
+        "x-api-key": "the-key",
+        "cookie": "a=cookie-one; b=cookie-two",
+        "anthropic-version": "2023-06-01",
+        "accept": "application/json",
+    }
+    found = set(secrets_of_headers(headers))
+    assert found >= {basic, "the-password", "the-key", "cookie-one", "cookie-two"}
+    assert found.isdisjoint({"2023-06-01", "application/json"})
+    assert list(secrets_of_parameters([("code", "c"), ("api-version", "1")])) == ["c"]
+    assert set(secrets_of_url("http://u:p%40ss@host/?k=v")) >= {"p@ss", "v"}
+    assert list(secrets_of_url("http://[")) == []

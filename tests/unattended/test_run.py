@@ -1,0 +1,301 @@
+"""Whole pieces of work: continuation, evidence, retries, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.client.fake import THREAD, TURN, Heard, turn
+from tests.harness.repositories import commit, repository
+from tests.unattended.fake import END, QUICK, begun, failed, reached, usage
+from treadle.client._runtime.reconnect import Backoff
+from treadle.protocol.base import JsonValue
+from treadle.testing import FakeAppServer, FakeConnection, fake
+from treadle.unattended import (
+    BudgetExceeded,
+    Evidence,
+    Plan,
+    Session,
+    SessionOptions,
+    Snapshot,
+    TurnFailed,
+    TurnReport,
+    run_unattended,
+)
+from treadle.unattended import git as unattended_git
+
+SECONDS = 30
+
+
+@asynccontextmanager
+async def work(
+    folder: Path, scenario: str = "steps", **options: JsonValue
+) -> AsyncIterator[tuple[SessionOptions, Heard]]:
+    """Options for a server in this process, and what it hears."""
+    heard, workspace = folder / "heard", folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    async with asyncio.timeout(SECONDS), reached("memory", scenario, heard) as where:
+        yield SessionOptions(**{"cwd": workspace, "server": where, **options}), Heard(heard)
+
+
+def inputs(heard: Heard) -> list[str]:
+    """What the turns were given."""
+    return [each["input"][0]["text"] for each in heard.calls("turn/start")]
+
+
+async def test_turns_go_on_in_the_same_thread_until_the_work_is_done(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async def is_done(report: TurnReport) -> bool:
+        seen.append(report.number)
+        return len(seen) == 3
+
+    plan = Plan(is_done=is_done, continuation=begun(END))
+    async with work(tmp_path) as (options, heard):
+        report = await run_unattended(begun(usage(5, 5), END), options, plan)
+    assert (report.ending, len(report.turns), report.usage.total_tokens) == ("done", 3, 5)
+    assert inputs(heard) == [begun(usage(5, 5), END), begun(END), begun(END)]
+    assert len(heard.calls("thread/start")) == 1
+
+
+async def test_a_run_without_a_check_ends_when_nothing_changes(tmp_path: Path) -> None:
+    async with work(tmp_path) as (options, heard):
+        report = await run_unattended(begun(END), options, Plan(max_turns=5))
+    assert (report.ending, len(inputs(heard))) == ("idle", 1)
+
+
+async def test_a_run_has_a_last_turn(tmp_path: Path) -> None:
+    diff = ["tell", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
+    plan = Plan(max_turns=2, continuation=begun(diff, END))
+    async with work(tmp_path) as (options, heard):
+        report = await run_unattended(begun(diff, END), options, plan)
+    assert (report.ending, len(inputs(heard))) == ("max_turns", 2)
+
+
+async def test_commits_and_changes_in_the_workspace_are_evidence(tmp_path: Path) -> None:
+    workspace = repository(tmp_path / "workspace")
+
+    def write(name: str) -> None:
+        """Write a file."""
+        (workspace / name).write_text("x")
+
+    def save(name: str) -> str:
+        """Commit a file."""
+        return commit(workspace, name, "y")
+
+    def call(tool: str) -> list[JsonValue]:
+        params = {"callId": "c", "tool": tool, "arguments": {"name": "b.txt"}}
+        return ["ask", tool, "item/tool/call", params]
+
+    scene = work(tmp_path, "runs commands", tools=[write, save])
+    async with scene as (options, _), Session(options) as session:
+        idle = await session.run(begun(END))
+        written = await session.run(begun(call("write"), END))
+        saved = await session.run(begun(call("save"), END))
+    assert not idle.evidence.is_any
+    assert (written.evidence.after.changes, written.evidence.commit) == ("?? b.txt", None)
+    assert saved.evidence.commit == saved.evidence.after.head != saved.evidence.before.head
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["leaves commands unanswered", "refuses commands", "answers commands with nonsense"],
+)
+async def test_a_turn_ends_where_the_server_runs_no_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
+    repository(tmp_path / "workspace")
+    async with work(tmp_path, scenario) as (options, heard), Session(options) as session:
+        reports = [await session.run(begun(END)) for _ in range(2)]
+    assert [each.evidence.before for each in reports] == [Snapshot(), Snapshot()]
+    assert not any(each.evidence.is_any for each in reports)
+    policies = {each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")}
+    assert policies == {"readOnly"}
+
+
+async def test_a_server_that_leaves_a_command_unanswered_is_asked_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
+    scene = work(tmp_path, "leaves commands unanswered")
+    async with scene as (options, heard), Session(options) as session:
+        await session.run(begun(END))
+        await session.run(begun(END))
+    assert len(heard.calls("command/exec")) == 2  # the two commands of one snapshot
+
+
+async def test_git_runs_as_free_as_commands_only_where_these_have_no_sandbox(
+    tmp_path: Path,
+) -> None:
+    scene = work(tmp_path, "refuses commands", sandbox="danger-full-access")
+    async with scene as (options, heard), Session(options) as session:
+        await session.run(begun(END))
+    policies = [each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")]
+    assert sorted(policies) == ["dangerFullAccess"] * 4 + ["readOnly"] * 4
+
+
+def test_what_git_does_not_report_is_no_evidence() -> None:
+    known = Snapshot("1" * 40, "")
+    assert not Evidence(before=known, after=Snapshot()).is_any
+    assert not Evidence(before=known, after=known).is_any
+    assert Evidence(before=Snapshot(), after=known).is_any
+
+
+async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prompt(
+    tmp_path: Path,
+) -> None:
+    info = {"responseStreamDisconnected": {"httpStatusCode": 502}}
+    async with work(tmp_path) as (options, heard):
+        plan = Plan(retry=QUICK, continuation=begun(END))
+        report = await run_unattended(begun(failed(info)), options, plan)
+    assert inputs(heard) == [begun(failed(info)), begun(END)]
+    assert (report.failures, report.ending) == (1, "idle")
+
+
+async def test_a_turn_that_fails_is_not_one_of_the_turns_that_may_be_taken(tmp_path: Path) -> None:
+    """Or a run of one turn that failed would end well, with nothing done."""
+    async with work(tmp_path) as (options, heard):
+        prompt = begun(failed("serverOverloaded"))
+        plan = Plan(max_turns=1, retry=QUICK, continuation=begun(END))
+        report = await run_unattended(prompt, options, plan)
+    assert inputs(heard) == [prompt, begun(END)]
+    assert (report.ending, len(report.turns), report.failures) == ("idle", 1, 1)
+
+
+async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
+    """In a new process; nothing that was counted before counts again."""
+    prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(14, 4), END)
+    heard, workspace = short_folder / "heard", short_folder / "workspace"
+    workspace.mkdir()
+    async with (
+        asyncio.timeout(SECONDS),
+        reached("subprocess", "steps", heard) as where,
+    ):
+        env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        options = SessionOptions(cwd=workspace, server=where, env=env)
+        report = await run_unattended(prompt, options, Plan(retry=QUICK, continuation=more))
+    assert [each["threadId"] for each in Heard(heard).calls("thread/resume")] == [THREAD]
+    assert inputs(Heard(heard)) == [prompt, more]
+    assert (report.failures, report.usage.total_tokens) == (1, 14)
+
+
+async def test_a_thread_that_the_server_forgot_is_begun_anew_with_the_whole_prompt(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state.json"
+    prompt = begun(END)
+    async with work(tmp_path, "forgets threads") as (options, heard):
+        plan = Plan(state=state, is_done=lambda _report: False, max_turns=1)
+        await run_unattended(prompt, options, plan)
+        await run_unattended(prompt, options, replace(plan, max_turns=2))
+    assert [len(heard.calls(name)) for name in ("thread/start", "thread/resume")] == [2, 1]
+    assert inputs(heard) == [prompt, prompt]
+
+
+async def test_another_prompt_with_the_same_state_goes_on_with_the_thread(tmp_path: Path) -> None:
+    plan = Plan(state=tmp_path / "state.json")
+    async with work(tmp_path) as (options, heard):
+        await run_unattended(begun(END), options, plan)
+        second = begun(usage(1, 1), END)
+        await run_unattended(second, options, plan)
+    assert inputs(heard) == [begun(END), second]
+    assert len(heard.calls("thread/start")) == 1
+
+
+async def test_a_state_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    state.write_text("{")
+    async with work(tmp_path) as (options, _):
+        report = await run_unattended(begun(END), options, Plan(state=state))
+    assert json.loads(state.read_text())["threadId"] == report.thread_id == THREAD
+
+
+async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
+    full = begun(failed("contextWindowExceeded"))
+    async with work(tmp_path) as (options, heard):
+        with pytest.raises(TurnFailed):
+            await run_unattended(full, options, Plan(retry=QUICK, continuation=full))
+    assert len(heard.calls("thread/compact/start")) == 1
+    assert len(inputs(heard)) == 2
+
+
+async def test_a_compaction_that_fails_is_a_failure_as_any_other(tmp_path: Path) -> None:
+    """Paid for from the budget, and tried again: the next one may succeed."""
+    server = FakeAppServer()
+    window = {"message": "full", "codexErrorInfo": "contextWindowExceeded"}
+    server.on("turn/start", fake.turn(error=window), fake.turn(error=window), fake.turn("Done."))
+    broken = {"id": "c1", "items": [], "status": "failed"}
+    good = {"id": "c2", "items": [], "status": "completed"}
+    server.on("thread/compact/start", _compacts(broken), _compacts(good))
+    options = SessionOptions(cwd=tmp_path, server=server)
+    report = await run_unattended("Work", options, Plan(retry=Backoff(3, 0.0, 0.0)))
+    assert (report.agent_message, report.failures) == ("Done.", 3)
+    assert len(server.received("thread/compact/start")) == 2
+
+
+def _compacts(turn: JsonValue) -> fake.Play:
+    """A compaction that ends like this."""
+
+    async def play(connection: FakeConnection, request: JsonValue) -> None:
+        await connection.answer(request, {})
+        thread_id = request["params"]["threadId"]
+        await connection.tell("turn/completed", {"threadId": thread_id, "turn": turn})
+
+    return play
+
+
+def limited(resets_at: float) -> str:
+    """A turn that fails because the account has nothing left until then."""
+    window = {"usedPercent": 100, "windowDurationMins": 300, "resetsAt": int(resets_at)}
+    limit = {"limitId": "codex", "primary": window}
+    told = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
+    return begun(told, failed("usageLimitExceeded"))
+
+
+async def test_a_limit_is_waited_for_until_it_ends(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    def listen(event: JsonValue) -> None:
+        if event.event == "retrying":
+            waits.append(event.payload["waitSeconds"])
+
+    async with work(tmp_path, on_event=listen) as (options, heard):
+        plan = Plan(retry=QUICK, continuation=begun(END))
+        await run_unattended(limited(time.time() + 2), options, plan)
+    assert [0 < wait <= 2 for wait in waits] == [True]
+    assert len(inputs(heard)) == 2
+
+
+async def test_a_limit_that_lasts_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    async with work(tmp_path) as (options, heard):
+        with pytest.raises(TurnFailed) as caught:
+            await run_unattended(limited(4_000_000_000), options, Plan(retry=QUICK))
+    assert caught.value.retry_at == 4_000_000_000
+    assert len(inputs(heard)) == 1
+
+
+async def test_the_budget_of_tokens_holds_for_all_sessions_of_a_run(tmp_path: Path) -> None:
+    plan = Plan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
+    async with work(tmp_path, max_tokens=100) as (options, heard):
+        await run_unattended(begun(usage(90, 90), END), options, plan)
+        more = begun(usage(120, 30), END)
+        later = replace(plan, max_turns=2, continuation=more)
+        with pytest.raises(BudgetExceeded):
+            await run_unattended(begun(usage(90, 90), END), options, later)
+    assert len(inputs(heard)) == 2
+
+
+async def test_a_turn_that_was_stopped_is_not_tried_again(tmp_path: Path) -> None:
+    stopped = ["tell", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
+    async with work(tmp_path) as (options, heard):
+        with pytest.raises(Exception, match="interrupted"):
+            await run_unattended(begun(stopped), options, Plan(retry=QUICK))
+    assert len(inputs(heard)) == 1

@@ -1,0 +1,376 @@
+"""The cases of seed 000, over every transport: framing, life cycle, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.client.fake import (
+    SCENARIOS,
+    SECONDS,
+    THREAD,
+    TRANSPORTS,
+    TURN,
+    Fake,
+    message_item,
+    turn,
+)
+from tests.unattended.fake import END, Stage, begun, is_alive, staged, usage
+from treadle.protocol.base import JsonValue
+from treadle.testing import VirtualClock
+from treadle.unattended import (
+    BudgetExceeded,
+    InvalidThreadPayload,
+    InvalidTurnPayload,
+    PortExit,
+    ResponseError,
+    ResponseTimeout,
+    ServerNotFound,
+    Session,
+    SessionError,
+    SessionOptions,
+    Stalled,
+    TurnCancelled,
+    TurnFailed,
+    TurnTimeout,
+    Usage,
+)
+
+Staged = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture(params=TRANSPORTS)
+def stage(request: pytest.FixtureRequest, short_folder: Path) -> Staged:
+    """Sets up a session with a server, over each transport in turn."""
+    return partial(staged, request.param, short_folder)
+
+
+@pytest.fixture
+def in_memory(short_folder: Path) -> Staged:
+    """The same in this process only, for what no transport changes."""
+    return partial(staged, "memory", short_folder)
+
+
+@pytest.fixture
+def process(short_folder: Path) -> Staged:
+    """The same with a process, for what only processes do."""
+    return partial(staged, "subprocess", short_folder)
+
+
+# -- life cycle
+
+
+async def test_a_session_shakes_hands_starts_one_thread_and_runs_a_turn(stage: Staged) -> None:
+    """Seed 000, 3 and 5."""
+    said = ["tell", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+    async with stage(model="m", title="MT-1: do it") as play:
+        async with play.session as session:
+            report = await session.run(begun(said, usage(7, 7), END))
+            await session.run(begun(usage(9, 2), END))
+        assert play.heard.calls("thread/start") == [
+            {
+                "approvalPolicy": "never",
+                "cwd": play.workspace,
+                "model": "m",
+                "sandbox": "workspace-write",
+            }
+        ]
+        order = [each["method"] for each in play.heard.all() if "method" in each]
+        names = ["initialize", "initialized", "thread/start", "thread/name/set"]
+        assert order == [*names, "turn/start", "turn/start"]
+        assert {each["threadId"] for each in play.heard.calls("turn/start")} == {THREAD}
+        assert (report.session_id, report.number) == (f"{THREAD}-{TURN}", 1)
+        assert (report.agent_message, report.usage) == ("Hello", Usage(7, 0, 0, 0, 7))
+        assert session.used == Usage(9, 0, 0, 0, 9)
+        assert session.turn_count == 2
+    assert play.told()[-1] == "session_ended"
+
+
+async def test_every_event_is_told_in_order_with_the_session_it_belongs_to(stage: Staged) -> None:
+    delta = ["tell", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]
+    new = ["tell", "brand/new", {"thing": 1}]
+    async with stage() as play, play.session as session:
+        await session.run(begun(delta, new, END))
+    assert play.told() == [
+        "session_started",
+        "notification turn/started",
+        "notification item/agentMessage/delta",
+        "notification brand/new",
+        "notification turn/completed",
+        "turn_completed",
+        "session_ended",
+    ]
+    assert {each.session_id for each in play.events} == {f"{THREAD}-{TURN}"}
+    assert play.events[3].payload == {"threadId": THREAD, "turnId": TURN, "thing": 1}
+
+
+async def test_a_callback_that_fails_or_waits_hurts_nobody(in_memory: Staged) -> None:
+    heard: list[str] = []
+
+    async def listen(event: JsonValue) -> None:
+        await asyncio.sleep(0)
+        heard.append(event.event)
+        raise RuntimeError("the log is full")
+
+    async with in_memory(on_event=listen) as play, play.session as session:
+        await session.run(begun(END))
+    assert heard == [
+        "session_started",
+        "notification",
+        "notification",
+        "turn_completed",
+        "session_ended",
+    ]
+
+
+# -- how turns end
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "words"),
+    [
+        (["turn/failed", {"message": "no quota"}], TurnFailed, "no quota"),
+        (["turn/cancelled", {"reason": "by hand"}], TurnCancelled, "the turn was interrupted"),
+        (
+            ["turn/completed", {"turn": turn("failed", error={"message": "broken"})}],
+            TurnFailed,
+            "broken",
+        ),
+        (
+            ["turn/completed", {"turn": turn("interrupted")}],
+            TurnCancelled,
+            "the turn was interrupted",
+        ),
+    ],
+)
+async def test_a_turn_that_ends_badly_is_an_error_in_every_spelling(
+    stage: Staged, ending: list[JsonValue], error: type[SessionError], words: str
+) -> None:
+    """Seed 000, 4 and 6; and the newer spelling, in which a failure is a completed turn."""
+    async with stage() as play, play.session as session:
+        with pytest.raises(error) as caught:
+            await session.run(begun(["tell", *ending]))
+        assert str(caught.value) == words
+        assert not session.is_closed
+        await session.run(begun(END))
+
+
+async def test_a_bare_turn_completed_is_a_success(stage: Staged) -> None:
+    """Seed 000, 2: the oldest servers send no params at all."""
+    async with stage() as play, play.session as session:
+        report = await session.run(
+            json.dumps([["begin", TURN], ["send", {"method": "turn/completed"}]])
+        )
+    assert report.result.turn.status == "completed"
+
+
+async def test_silence_ends_the_turn_and_the_session(stage: Staged) -> None:
+    async with stage(stall_seconds=0.2) as play, play.session as session:
+        with pytest.raises(Stalled):
+            await session.run(begun())
+        assert session.is_closed
+        assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+
+
+async def test_a_tool_of_ours_that_takes_its_time_is_no_silence(
+    in_memory: Staged, virtual_clock: VirtualClock
+) -> None:
+    async def think() -> str:
+        """Take longer than the server may."""
+        await asyncio.sleep(20)
+        return "thought"
+
+    called = {"callId": "c", "tool": "think", "arguments": {}}
+    steps = [["ask", 1, "item/tool/call", called], END]
+    async with in_memory(tools=[think], stall_seconds=5.0) as play, play.session as session:
+        with virtual_clock:
+            report = await session.run(begun(*steps))
+    assert report.result.turn.status == "completed"
+    assert virtual_clock.elapsed >= 20
+
+
+async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stalled(
+    stage: Staged,
+) -> None:
+    async with stage("ends unheard", stall_seconds=0.2) as play, play.session as session:
+        report = await session.run(begun())
+    assert report.result.turn.status == "completed"
+
+
+async def test_a_turn_may_have_a_total_limit(stage: Staged) -> None:
+    """Seed 000, 6: turn_timeout."""
+    async with stage(turn_seconds=0.2) as play, play.session as session:
+        with pytest.raises(TurnTimeout):
+            await session.run(begun())
+
+
+async def test_the_death_of_the_server_ends_the_turn_with_its_exit_code(process: Staged) -> None:
+    """Seed 000, 6: port_exit."""
+    async with process() as play, play.session as session:
+        with pytest.raises(PortExit) as caught:
+            await session.run(begun(["exit", 7]))
+    assert (caught.value.status, caught.value.stderr) == (7, "last words")
+
+
+# -- how sessions do not begin
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "method"),
+    [
+        ("no handshake", ResponseTimeout, "initialize"),
+        ("thread refused", ResponseError, "thread/start"),
+        ("thread without an id", InvalidThreadPayload, "thread/start"),
+    ],
+)
+async def test_a_session_that_cannot_begin_says_why(
+    stage: Staged, scenario: str, error: type[ResponseError], method: str
+) -> None:
+    """Seed 000, 6: response_timeout, response_error, and an answer of the wrong shape."""
+    seconds = 0.3 if scenario == "no handshake" else 20.0
+    async with stage(scenario, read_seconds=seconds) as play:
+        with pytest.raises(error) as caught:
+            await play.session.start()
+        assert caught.value.method == method
+        assert play.session.is_closed
+    assert play.told() == ["startup_failed", "session_ended"]
+
+
+async def test_a_thread_that_is_never_started_is_given_up(
+    in_memory: Staged, virtual_clock: VirtualClock
+) -> None:
+    async with in_memory("no thread", read_seconds=10.0) as play:
+        with virtual_clock, pytest.raises(ResponseTimeout) as caught:
+            await play.session.start()
+    assert caught.value.method == "thread/start"
+
+
+@pytest.mark.parametrize("scenario", ["exits at once", "exits at thread/start"])
+async def test_a_server_that_ends_during_the_handshake_is_noticed_at_once(
+    process: Staged, scenario: str
+) -> None:
+    async with process(scenario) as play:
+        with pytest.raises(PortExit) as caught:
+            await play.session.start()
+    assert caught.value.status == 3
+
+
+async def test_a_program_that_is_not_there_is_said_to_be_missing(in_memory: Staged) -> None:
+    async with in_memory(server=["/no/such/program"]) as play:
+        with pytest.raises(ServerNotFound) as caught:
+            await play.session.start()
+    assert not caught.value.is_retryable
+
+
+async def test_a_turn_without_an_id_is_refused(stage: Staged) -> None:
+    async with stage() as play, play.session as session:
+        with pytest.raises(InvalidTurnPayload):
+            await session.run(json.dumps([["answer", {"turn": {}}]]))
+
+
+async def test_a_refused_turn_is_an_error_with_its_code(stage: Staged) -> None:
+    async with stage() as play, play.session as session:
+        with pytest.raises(ResponseError) as caught:
+            await session.run(json.dumps([["refuse", -32600, "no"]]))
+    assert caught.value.code == -32600
+
+
+# -- noise
+
+
+async def test_lines_that_are_no_messages_are_told_and_passed_over(stage: Staged) -> None:
+    """Seed 000, 4 and 6."""
+    noise = [["raw", '{"half": '], ["raw", "WARN starting up"], ["raw", "[1, 2]"]]
+    stray = [["send", {"id": "nobody-asked", "result": {}}], ["send", {"jsonrpc": "2.0"}]]
+    async with stage() as play, play.session as session:
+        await session.run(begun(*noise, *stray, END))
+    kept = [e for e in play.told() if e in ("malformed", "other_message")]
+    assert kept == ["malformed", "malformed", "other_message", "other_message", "other_message"]
+
+
+async def test_a_long_line_in_pieces_arrives_whole(process: Staged) -> None:
+    """Seed 000, 1: lines are buffered until they end, whatever their length."""
+    words = "x" * 3_000_000
+    said = ["tell", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
+    async with process(read_seconds=20.0) as play, play.session as session:
+        report = await session.run(begun(said, END))
+    assert report.agent_message == words
+
+
+async def test_half_a_character_does_not_cost_the_message(stage: Staged) -> None:
+    raw = (
+        '{"method":"item/completed","params":{"threadId":"thr-1","turnId":"turn-1",'
+        '"item":{"type":"agentMessage","id":"i","text":"half \\ud83d"},"completedAtMs":1}}'
+    )
+    async with stage() as play, play.session as session:
+        report = await session.run(begun(["raw", raw], END))
+    assert report.agent_message == "half \ufffd"
+
+
+async def test_stderr_can_be_read_as_lines_of_the_stream(process: Staged) -> None:
+    """Seed 000, 6: drivers of this kind merge both; ours does if asked."""
+    async with process(merge_stderr=True) as play, play.session as session:
+        with pytest.raises(PortExit):
+            await session.run(begun(["exit", 1]))
+    assert [e.payload for e in play.events if e.event == "malformed"] == ["last words"]
+
+
+# -- budgets
+
+
+async def test_a_session_that_uses_more_tokens_than_it_was_given_is_stopped(stage: Staged) -> None:
+    async with stage(max_tokens=100) as play, play.session as session:
+        with pytest.raises(BudgetExceeded) as caught:
+            await session.run(begun(usage(60, 60), usage(120, 60)))
+    assert (caught.value.used, caught.value.limit) == (120, 100)
+
+
+async def test_a_session_runs_one_turn_at_a_time(in_memory: Staged) -> None:
+    async with in_memory() as play, play.session as session, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(session.run(begun()))
+        await play.begun()
+        with pytest.raises(RuntimeError, match="a turn runs already"):
+            await session.run(begun(END))
+        first.cancel()
+
+
+async def test_cancelling_whoever_waits_interrupts_the_turn(stage: Staged) -> None:
+    async with stage() as play, play.session as session, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(session.run(begun()))
+        await play.begun()
+        running.cancel()
+    assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+
+
+@pytest.mark.parametrize("scenario", ["broken", "broken, counting"])
+async def test_a_line_that_breaks_in_a_turn_is_mended_and_the_turn_goes_on(
+    short_folder: Path, scenario: str
+) -> None:
+    fake = Fake(SCENARIOS[scenario], short_folder / "heard")
+    async with (
+        asyncio.timeout(SECONDS),
+        fake.websocket() as url,
+        Session(SessionOptions(cwd=short_folder, server=url)) as session,
+    ):
+        report = await session.run("go")
+    assert report.agent_message == "two"
+
+
+async def test_a_session_that_is_cancelled_while_it_closes_still_ends_its_server(
+    process: Staged,
+) -> None:
+    async with process() as play, asyncio.TaskGroup() as tasks:
+        await play.session.start()
+        pid = play.session.pid
+        first = tasks.create_task(play.session.close())
+        await asyncio.sleep(0)
+        first.cancel()
+        await play.session.close()
+        assert pid is not None
+        assert not is_alive(pid)
