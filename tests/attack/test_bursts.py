@@ -14,11 +14,11 @@ import pytest
 
 from tests.harness.model_server import Reply, completed, created, done
 from tests.harness.threads import EPILOGUE, Stage, outline
-from treadle.engine.tools.registry import Output, Toolbox, ToolCall
-from treadle.engine.turn import Turn
+from treadle.engine.tools.registry import Output, ToolCall, ToolRegistry
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.supervisor.child import Descriptors
-from treadle.sandbox.supervisor.client import MOST_AT_ONCE, Keeper
+from treadle.sandbox.supervisor.client import MOST_AT_ONCE, Supervisor
 
 CALLS = 200
 MAX_GAP = 20
@@ -35,14 +35,14 @@ async def test_requests_are_answered_while_many_calls_of_one_answer_begin(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = 0
-    run = Toolbox.run
+    run = ToolRegistry.run
 
-    async def counted(tools: Toolbox, call: ToolCall, turn: Turn) -> Output:
+    async def counted(tools: ToolRegistry, call: ToolCall, turn: ActiveTurn) -> Output:
         nonlocal begun
         begun += 1
         return await run(tools, call, turn)
 
-    monkeypatch.setattr(Toolbox, "run", counted)
+    monkeypatch.setattr(ToolRegistry, "run", counted)
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     items = [done(call(number)) for number in range(CALLS)]
@@ -70,7 +70,7 @@ async def test_requests_are_answered_while_many_calls_of_one_answer_begin(
 class Stopped:
     """A keeper that reads no orders; a loop that waits for it is set free, and that is noted."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Supervisor) -> None:
         self._pid = keeper.pid
         self.had_to_go_on = False
         self._alarm = threading.Timer(SECONDS, self._on_alarm)
@@ -89,7 +89,7 @@ class Stopped:
         os.kill(self._pid, signal.SIGCONT)
 
 
-async def launch(keeper: Keeper, folder: Path, inherited: tuple[int, ...] = ()) -> int:
+async def launch(keeper: Supervisor, folder: Path, inherited: tuple[int, ...] = ()) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     try:
         fds = Descriptors(null, null, null)
@@ -106,7 +106,7 @@ async def launch(keeper: Keeper, folder: Path, inherited: tuple[int, ...] = ()) 
 
 
 async def test_the_event_loop_does_not_wait_for_a_keeper_with_many_orders(tmp_path: Path) -> None:
-    keeper = Keeper()
+    keeper = Supervisor()
     try:
         async with asyncio.TaskGroup() as group:
             with Stopped(keeper) as stopped:
@@ -121,7 +121,7 @@ async def test_the_event_loop_does_not_wait_for_a_keeper_with_many_orders(tmp_pa
 
 async def test_an_order_that_breaks_off_leaves_nothing_to_the_next_command(tmp_path: Path) -> None:
     """The descriptors of its first part would be taken for those of the next one."""
-    keeper = Keeper()
+    keeper = Supervisor()
     passed = keeper._pass  # noqa: SLF001 - the moment between two parts of an order
 
     async def broken(word: bytes, fds: list[int]) -> None:

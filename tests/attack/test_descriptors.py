@@ -21,7 +21,7 @@ from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE, environment
 from tests.harness.questions import answer, question
 from tests.harness.threads import NOBODY, Client, Refused, params_of
-from treadle.config.credentials import Credentials
+from treadle.config.credentials import CredentialStore
 from treadle.engine.commands.rules import RulesCache
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.backends.probe import findings
@@ -238,7 +238,7 @@ async def test_shortage_does_not_choose_a_weaker_sandbox() -> None:
 
 def test_stored_key_is_found_again_after_a_shortage(tmp_path: Path) -> None:
     (tmp_path / "auth.json").write_text('{"OPENAI_API_KEY": "sk-stored"}')
-    credentials = Credentials(tmp_path, {})
+    credentials = CredentialStore(tmp_path, {})
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         _ = credentials.api_key
 

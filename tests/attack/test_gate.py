@@ -38,7 +38,7 @@ from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import NetworkPolicy
 from treadle.sandbox.network.proxy import PORT
 from treadle.sandbox.network.tunnel import MAX_LOOKUPS, Resolve, Resolver
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.transport.websocket.listener import WebSocketListener
 
 LOOPBACK = [
@@ -164,7 +164,7 @@ async def attempt(
     """Have a sandboxed command make the attempts, one after the other."""
     if (await find_backend()).name != "bubblewrap":
         pytest.skip("the gate takes bubblewrap")
-    tasks = Nursery()
+    tasks = BackgroundTasks()
     gate = closed_gate(policy, Rules([read_rules(rules, "test")]), tasks, resolve=resolve)
     env = {"PATH": os.environ["PATH"], **environment(policy)}
     argv = [*PYTHON, ATTEMPTS, json.dumps(attempts), str(port)]

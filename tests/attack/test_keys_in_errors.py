@@ -20,7 +20,7 @@ from tests.harness.mcp import settled, table
 from tests.harness.model_server import calls
 from tests.harness.threads import Client, Stage
 from tests.model.double import collect
-from treadle.engine.mcp.tokens import Login, TokenFile
+from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.model.base import ModelError
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
@@ -297,7 +297,7 @@ async def test_mcp_server_that_does_not_start_shows_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG, "treadle")
     async with service(quoting) as url:
-        login = Login(
+        login = McpLogin(
             access_token=KEY,
             refresh_token=HEADER,
             expires_at=1.0,

@@ -16,7 +16,7 @@ from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
 from treadle.model import errors
-from treadle.model.base import ModelEvent, TextDelta
+from treadle.model.base import ModelEvent, ModelTextDelta
 from treadle.model.http import sse
 from treadle.model.http.pacing import MAX_DELTA, MAX_TEXT
 from treadle.model.open_items import MAX_OPEN_ITEMS
@@ -112,7 +112,7 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
     take = ItemStream.take
 
     def measured(items: ItemStream, event: ModelEvent) -> None:
-        if isinstance(event, TextDelta):
+        if isinstance(event, ModelTextDelta):
             parts.append(len(event.delta))
         take(items, event)
 

@@ -12,7 +12,7 @@ from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Refused, Stage, outline
 from treadle.config.configuration import Configuration
 from treadle.config.project import Project
-from treadle.config.settings import Settings
+from treadle.config.settings import ConfigValues
 from treadle.protocol.base import JsonValue
 from treadle.server.folders import MAX_COMPONENTS, MAX_FOLDERS, MAX_PATH_BYTES
 from treadle.server.handlers import skill
@@ -124,6 +124,6 @@ def test_a_project_has_the_folders_from_its_root_down(tmp_path: Path) -> None:
     (tmp_path / "marked").mkdir()
     (tmp_path / "marked" / "root").touch()
     cwd = tmp_path / "marked" / "a" / "b"
-    project = Project(cwd, Settings(project_root_markers=["root"]))
+    project = Project(cwd, ConfigValues(project_root_markers=["root"]))
     assert project.folders() == [tmp_path / "marked", tmp_path / "marked" / "a", cwd]
-    assert Project(cwd, Settings(project_root_markers=["none"])).folders() == [cwd]
+    assert Project(cwd, ConfigValues(project_root_markers=["none"])).folders() == [cwd]

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from tests.harness.mcp import settled, table
 from tests.harness.threads import Stage
 from tests.model.double import collect
-from treadle.engine.mcp.tokens import Login, TokenFile
+from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.model.base import Model, ModelError
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
@@ -203,7 +203,7 @@ async def test_mcp_request_is_not_redirected_to_another_origin(
 async def test_token_renewal_is_not_redirected_to_another_origin(
     stage: Stage, near: Site, far: Site
 ) -> None:
-    login = Login(
+    login = McpLogin(
         access_token="the-access-token",
         refresh_token="the-refresh-token",
         expires_at=time.time() - 100,

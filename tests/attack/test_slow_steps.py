@@ -21,7 +21,7 @@ from treadle.config.edit import writer as writing
 from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
 from treadle.engine.tools import tool_search
 from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
-from treadle.model.http.client import Endpoint
+from treadle.model.http.client import ProviderEndpoint
 from treadle.protocol.base import JsonValue
 from treadle.server.server import MAX_SETTINGS_WORKERS
 from treadle.server.sources import models
@@ -202,13 +202,13 @@ async def test_only_so_many_models_are_kept_open(
 ) -> None:
     monkeypatch.setattr(models, "MAX_KEPT", 3, raising=False)
     closed: list[str] = []
-    close = Endpoint.close
+    close = ProviderEndpoint.close
 
-    async def closing(endpoint: Endpoint) -> None:
+    async def closing(endpoint: ProviderEndpoint) -> None:
         closed.append(endpoint.config.http_headers["x-name"])
         await close(endpoint)
 
-    monkeypatch.setattr(Endpoint, "close", closing)
+    monkeypatch.setattr(ProviderEndpoint, "close", closing)
     client = await stage.client()
     gate = asyncio.Event()
     stage.model.plays(says("at last", None, ["at"], gate))

@@ -36,7 +36,7 @@ from treadle.protocol.item import AgentMessageThreadItem
 from treadle.protocol.model import ModelListParams
 from treadle.protocol.turn import Turn, TurnPlanStep
 from treadle.protocol.usage import ThreadTokenUsage, TokenUsageBreakdown
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.testing import FakeAppServer, fake
 from treadle.transport.base import Transport
 from treadle.transport.memory import memory_pair
@@ -306,7 +306,7 @@ async def test_a_way_of_ones_own_leads_to_a_server() -> None:
     server, dialled = FakeAppServer(), 0
     server.on("turn/start", fake.hangs_up(), fake.turn("Hello again"))
 
-    async def dial(tasks: Nursery) -> Transport:
+    async def dial(tasks: BackgroundTasks) -> Transport:
         nonlocal dialled
         dialled += 1
         ours, theirs = memory_pair()

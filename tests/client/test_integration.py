@@ -41,7 +41,7 @@ from treadle import (
     deny_all,
 )
 from treadle.client._runtime.reconnect import Backoff
-from treadle.client.commands import Output
+from treadle.client.commands import CommandOutput
 from treadle.client.events import AgentMessageDelta, ThreadStarted
 from treadle.client.options import ClientOptions
 from treadle.protocol.account import ApiKeyAccount
@@ -365,7 +365,7 @@ async def test_commands_outside_threads_are_streamed_and_run_on_a_terminal(scene
     async with scene.client() as client:
         cat = await client.spawn_command(["cat"], sandbox_policy=free)
         await cat.write("hello\n", close=True)
-        assert [piece async for piece in cat] == [Output("stdout", b"hello\n")]
+        assert [piece async for piece in cat] == [CommandOutput("stdout", b"hello\n")]
         assert (await cat.wait()).exit_code == 0
 
         script = ["sh", "-c", "read x; stty size; echo got $x"]

@@ -118,7 +118,7 @@ async def test_many_clients_that_come_and_go_leave_nothing(home: Path) -> None:
             assert await settled_tasks(server) == before
             assert len(server.sessions) == 1
             assert watchers(server) == 1
-            assert server.threads.announcements.watchers == 1
+            assert server.threads.broadcasts.watchers == 1
             # Threads that read the index open it for themselves, and there are few of these.
             assert open_files() - files < 20
             serving.cancel()

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from treadle.engine.settings import Settings
-from treadle.engine.thread import Thread
+from treadle.engine.settings import RunSettings
+from treadle.engine.thread import LoadedThread
 from treadle.engine.threads import Threads
-from treadle.engine.tools.registry import Output, Toolbox, ToolCall
-from treadle.engine.turn import Turn
+from treadle.engine.tools.registry import Output, ToolCall, ToolRegistry
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import Model, ModelRequest, ModelTool
 from treadle.model.retry import RetryPolicy
 from treadle.model.scripted.model import ScriptedModel, calls, says, waits_for
@@ -39,7 +39,7 @@ class OneModel:
     def _play(self, request: ModelRequest) -> Response:
         return self.script(request)
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002 - the contract's
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002 - the contract's
         """The model."""
         return self._model, RetryPolicy(request_max_retries=0, stream_max_retries=0)
 
@@ -56,7 +56,7 @@ class Explosive:
         """How the model is offered it."""
         return {"type": "function", "name": self.name, "parameters": {}}
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
         """Break."""
         raise ZeroDivisionError
 
@@ -75,13 +75,13 @@ async def threads(home: Path, models: OneModel) -> AsyncIterator[Threads]:
     await threads.close()
 
 
-def begin(threads: Threads) -> Thread:
+def begin(threads: Threads) -> LoadedThread:
     """A new thread."""
-    settings = Settings(model="scripted", model_provider="scripted", cwd="/")
+    settings = RunSettings(model="scripted", model_provider="scripted", cwd="/")
     return threads.start(settings, describe=lambda meta: meta)
 
 
-def start(thread: Thread) -> Turn:
+def start(thread: LoadedThread) -> ActiveTurn:
     """Start a turn and give it."""
     asked = TurnStartParams(input=[TextUserInput(text="hi")], thread_id=thread.id)
     _, run = thread.begin_turn(asked)
@@ -92,7 +92,7 @@ def start(thread: Thread) -> Turn:
     return turn
 
 
-async def ended(thread: Thread, turn: Turn) -> list[str]:
+async def ended(thread: LoadedThread, turn: ActiveTurn) -> list[str]:
     """Wait for the end of a turn and give all the ends that were told of it."""
     async with asyncio.timeout(SECONDS):
         await turn.ended.wait()
@@ -136,7 +136,7 @@ async def test_a_tool_that_breaks_is_an_answer_to_the_model(
     threads: Threads, models: OneModel
 ) -> None:
     thread = begin(threads)
-    thread.tools = Toolbox([Explosive()])
+    thread.tools = ToolRegistry([Explosive()])
     heard: list[object] = []
 
     def script(request: ModelRequest) -> Response:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from treadle.engine.errors import EngineError
-from treadle.engine.settings import Settings
-from treadle.engine.thread import Thread
+from treadle.engine.settings import RunSettings
+from treadle.engine.thread import LoadedThread
 from treadle.engine.threads import Threads
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
@@ -39,7 +39,7 @@ class Moody:
         self._random = random.Random(seed)  # noqa: S311 - a seed is the point
         self._model = ScriptedModel(self._play)
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002 - the contract's
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002 - the contract's
         """The model."""
         retry = RetryPolicy(request_max_retries=1, stream_max_retries=1, first_delay_s=0)
         return self._model, retry
@@ -61,7 +61,7 @@ class Moody:
 class Crowd:
     """Clients that all want something of one thread."""
 
-    def __init__(self, thread: Thread, seed: int) -> None:
+    def __init__(self, thread: LoadedThread, seed: int) -> None:
         self.thread = thread
         self.said: list[str] = []
         self._random = random.Random(seed)  # noqa: S311 - a seed is the point
@@ -92,7 +92,7 @@ class Crowd:
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, seed: int) -> None:
     threads = Threads(Store(home), Moody(seed), home=home)
-    settings = Settings(model="scripted", model_provider="scripted", cwd="/")
+    settings = RunSettings(model="scripted", model_provider="scripted", cwd="/")
     thread = threads.start(settings, describe=lambda meta: meta)
     crowd = Crowd(thread, seed)
     async with asyncio.timeout(SECONDS):

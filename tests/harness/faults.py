@@ -22,7 +22,7 @@ from types import ModuleType
 from tests.harness.lines import in_memory
 from tests.harness.threads import Client, Refused, said
 from treadle.config.configuration import Configuration
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
 from treadle.model.scripted.model import ScriptedModel, calls
@@ -157,7 +157,7 @@ class OneModel:
             return "done"
         return calls("exec_command", {"cmd": "touch made; echo made", "login": False})
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002  the contract's
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:  # noqa: ARG002  the contract's
         """Return the model."""
         return self._model, RetryPolicy(request_max_retries=0, stream_max_retries=0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.harness.peer import Peer
 from tests.harness.threads import Client
 from treadle.config.configuration import Configuration
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelEvent, ModelRequest
 from treadle.model.retry import RetryPolicy
 from treadle.model.scripted.model import ScriptedModel
@@ -30,7 +30,7 @@ class OneModel:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def model(self, _settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, _settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The model, whatever the settings say."""
         return self._model, RetryPolicy()
 

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from treadle.jsonrpc import envelope
-from treadle.jsonrpc.envelope import Answer, Call, Failure, Malformed, Notice
+from treadle.jsonrpc.envelope import (
+    ErrorMessage,
+    MalformedMessage,
+    NotificationMessage,
+    RequestMessage,
+    ResponseMessage,
+)
 from treadle.jsonrpc.errors import (
     AlreadyInitialized,
     ErrorObject,
@@ -27,47 +33,47 @@ from treadle.jsonrpc.framing import Frame, Oversized
 @pytest.mark.parametrize("id_", [0, -1, 2**63, 2**70, "", "x"])
 def test_a_method_and_an_id_make_a_request(id_: int | str) -> None:
     frame = json.dumps({"id": id_, "method": "a/b"}).encode()
-    assert envelope.decode(frame) == Call(id_, "a/b", None)
+    assert envelope.decode(frame) == RequestMessage(id_, "a/b", None)
 
 
 def test_a_method_alone_makes_a_notification() -> None:
-    assert envelope.decode(b'{"method":"a/b"}') == Notice("a/b", None)
+    assert envelope.decode(b'{"method":"a/b"}') == NotificationMessage("a/b", None)
 
 
 def test_params_are_kept_as_they_came() -> None:
     message = envelope.decode(b'{"id":1,"method":"m","params": {"a" : 1.50} }')
-    assert isinstance(message, Call)
+    assert isinstance(message, RequestMessage)
     assert message.params is not None
     assert bytes(message.params) == b'{"a" : 1.50}'
 
 
 def test_null_params_are_no_params() -> None:
-    assert envelope.decode(b'{"id":1,"method":"m","params":null}') == Call(1, "m", None)
+    assert envelope.decode(b'{"id":1,"method":"m","params":null}') == RequestMessage(1, "m", None)
 
 
 def test_a_result_makes_an_answer_even_when_it_is_null() -> None:
     answer = envelope.decode(b'{"id":1,"result":null}')
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ResponseMessage)
     assert (answer.id, bytes(answer.result)) == (1, b"null")
 
 
 def test_a_null_error_beside_a_result_does_not_count() -> None:
     """Some JSON-RPC libraries always write both members."""
     answer = envelope.decode(b'{"id":1,"result":{},"error":null}')
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ResponseMessage)
     assert bytes(answer.result) == b"{}"
 
 
 def test_an_error_makes_a_failure() -> None:
     frame = b'{"id":1,"error":{"code":-1,"message":"no","data":[1]}}'
-    assert envelope.decode(frame) == Failure(1, ErrorObject(-1, "no", [1]))
+    assert envelope.decode(frame) == ErrorMessage(1, ErrorObject(-1, "no", [1]))
 
 
 @pytest.mark.parametrize("error", ["no", 5, None, {"code": "x"}])
 def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
     frame = json.dumps({"id": 1, "error": error}).encode()
     message = "the peer sent an error that is no error object"
-    assert envelope.decode(frame) == Failure(1, ErrorObject(-32600, message, error))
+    assert envelope.decode(frame) == ErrorMessage(1, ErrorObject(-32600, message, error))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
 )
 def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes) -> None:
     message = envelope.decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.method) == (None, None)
     assert message.reason
 
@@ -102,7 +108,7 @@ def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes)
 )
 def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
     message = envelope.decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.method) == (1, "m")
 
 
@@ -126,7 +132,7 @@ def test_an_oversized_request_is_named_when_its_head_shows_it(
     head: bytes, id_: int | str | None, method: str | None
 ) -> None:
     reason = "a message of 99 bytes is too large"
-    assert envelope.decode(Oversized(99, head)) == Malformed(reason, id_, method)
+    assert envelope.decode(Oversized(99, head)) == MalformedMessage(reason, id_, method)
 
 
 @pytest.mark.parametrize("method", [b"5", b"null", b"[]", b'"\xff"', b'"\\ud800"'])
@@ -134,14 +140,14 @@ def test_an_oversized_request_is_named_when_its_head_shows_it(
 def test_a_request_whose_method_is_not_a_string_keeps_its_id(id_: int | str, method: bytes) -> None:
     frame = b'{"id":%b,"method":%b}' % (json.dumps(id_).encode(), method)
     message = envelope.decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.method) == (id_, None)
 
 
 def test_a_request_with_a_long_id_and_a_wrong_method_keeps_its_id() -> None:
     id_ = "x" * 100_000
     message = envelope.decode(json.dumps({"id": id_, "method": 5}).encode())
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert message.id == id_
 
 
@@ -155,7 +161,7 @@ def test_a_request_with_a_long_id_and_a_wrong_method_keeps_its_id() -> None:
 )
 def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> None:
     message = envelope.decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.is_unnamed) == (None, True)
 
 
@@ -175,7 +181,7 @@ def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> No
 )
 def test_what_may_be_no_request_is_not_answered(frame: bytes) -> None:
     message = envelope.decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.is_unnamed) == (None, False)
 
 
@@ -195,7 +201,7 @@ def test_what_may_be_no_request_is_not_answered(frame: bytes) -> None:
 def test_an_answer_that_cannot_be_read_is_a_refusal(frame: Frame) -> None:
     """Dropped, it would leave the request open for ever."""
     message = envelope.decode(frame)
-    assert isinstance(message, Failure)
+    assert isinstance(message, ErrorMessage)
     assert message.id == 7
 
 
@@ -203,7 +209,7 @@ def test_an_answer_that_cannot_be_read_is_a_refusal(frame: Frame) -> None:
     "head", [b'{"id":7,"params":{', b'{"id":7,"result":1,"method":', b'{"id":7', b'{"result":{']
 )
 def test_what_may_be_no_answer_refuses_nothing(head: bytes) -> None:
-    assert isinstance(envelope.decode(Oversized(99, head)), Malformed)
+    assert isinstance(envelope.decode(Oversized(99, head)), MalformedMessage)
 
 
 def test_messages_are_written_in_the_layout_of_the_protocol() -> None:
@@ -236,7 +242,7 @@ def test_each_error_has_its_code_and_names_its_kind(error: RpcError, code: int, 
     assert (error.code, error.kind) == (code, kind)
     line = envelope.encode_failure(1, error.to_object())
     message = envelope.decode(line)
-    assert isinstance(message, Failure)
+    assert isinstance(message, ErrorMessage)
     back = RpcError.from_object(message.error)
     assert (back.code, back.message, back.data) == (error.code, error.message, error.data)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from treadle.model.base import Model, ModelEvent, ModelRequest
-from treadle.model.provider import Bearer, Credentials, ProviderConfig, build_model, nobody
+from treadle.model.provider import Bearer, CredentialSource, ProviderConfig, build_model, nobody
 from treadle.protocol.base import JsonValue
 
 
@@ -159,7 +159,7 @@ async def model_of(
     async def login() -> Bearer | None:
         return Bearer(token or "")
 
-    credentials: Credentials = login if token else nobody
+    credentials: CredentialSource = login if token else nobody
     model = build_model("double", config, environ=environ or {}, credentials=credentials)
     try:
         yield model

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from treadle.model.anthropic.stream import AnthropicReading
+from treadle.model.anthropic.stream import AnthropicStream
 from treadle.model.base import ItemDone, ModelError, ToolInputDelta
-from treadle.model.chat.stream import MAX_CHECKS, ChatReading
-from treadle.model.http.pacing import Reading
+from treadle.model.chat.stream import MAX_CHECKS, ChatStream
+from treadle.model.http.pacing import StreamReading
 from treadle.model.open_items import MAX_OPEN_ITEMS
-from treadle.model.responses.stream import ResponsesReading
+from treadle.model.responses.stream import ResponsesStream
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 
-def feed(reading: Reading, event: JsonValue) -> list[JsonValue]:
+def feed(reading: StreamReading, event: JsonValue) -> list[JsonValue]:
     return list(reading.feed(msgspec.json.encode(event)))
 
 
@@ -66,16 +66,16 @@ def block_started(number: JsonValue) -> JsonValue:
     return {"type": "content_block_start", "index": number, "content_block": block}
 
 
-def responses() -> Reading:
-    return ResponsesReading("m")
+def responses() -> StreamReading:
+    return ResponsesStream("m")
 
 
-def chat() -> Reading:
-    return ChatReading(Functions(()))
+def chat() -> StreamReading:
+    return ChatStream(Functions(()))
 
 
-def anthropic() -> Reading:
-    return AnthropicReading(Functions(()))
+def anthropic() -> StreamReading:
+    return AnthropicStream(Functions(()))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_arguments_are_checked_a_limited_number_of_times(monkeypatch: pytest.Mon
     [(responses, responses_started), (chat, chat_call), (anthropic, block_started)],
 )
 def test_too_many_unfinished_items_fail_the_stream(
-    make: Callable[[], Reading], started: Callable[[int], JsonValue]
+    make: Callable[[], StreamReading], started: Callable[[int], JsonValue]
 ) -> None:
     reading = make()
     for number in range(MAX_OPEN_ITEMS):

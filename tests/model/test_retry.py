@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.model.double import request
-from treadle.model.base import Model, ModelError, ModelEvent, ModelRequest, TextDelta
+from treadle.model.base import Model, ModelError, ModelEvent, ModelRequest, ModelTextDelta
 from treadle.model.retry import Retry, RetryPolicy, stream_with_retries
 from treadle.model.scripted.model import ScriptedModel, drops, fails, says
 from treadle.model.scripted.script import ScriptLike
@@ -133,7 +133,7 @@ class Interrupted:
         async with aclosing(self._model.stream(asked)) as events:
             async for event in events:
                 yield event
-                if is_first and isinstance(event, TextDelta):
+                if is_first and isinstance(event, ModelTextDelta):
                     raise ModelError("cut", is_retryable=True, phase="stream")
 
     async def list_models(self) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.boundary import Boundary
-from treadle.sandbox.network.proxy import Gate
+from treadle.sandbox.network.proxy import EgressProxy
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.process import Process
 from treadle.sandbox.protection import Protection
@@ -68,7 +68,7 @@ async def start(
     size: tuple[int, int] | None = None,
     has_stdin: bool = False,
     env: dict[str, str] | None = None,
-    gate: Gate | None = None,
+    gate: EgressProxy | None = None,
 ) -> tuple[Process, Output]:
     """Start a command and collect what it prints."""
     output = Output()

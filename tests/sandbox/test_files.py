@@ -31,7 +31,7 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.sandbox.backends.base import Bubblewrap
-from treadle.sandbox.backends.bubblewrap import Flavour
+from treadle.sandbox.backends.bubblewrap import NamespaceSupport
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
 from treadle.sandbox.policy import UNRESTRICTED
 
@@ -91,9 +91,11 @@ async def test_nothing_is_written_outside(
     assert snapshot(outside) == before
 
 
-@pytest.mark.parametrize("flavour", [Flavour(has_proc=False), Flavour(has_user=False)])
+@pytest.mark.parametrize(
+    "flavour", [NamespaceSupport(has_proc=False), NamespaceSupport(has_user=False)]
+)
 async def test_nothing_is_written_outside_where_less_can_be_made(
-    ws: Path, outside: Path, flavour: Flavour
+    ws: Path, outside: Path, flavour: NamespaceSupport
 ) -> None:
     """Containers that hide /proc, and roots that may make no user namespace."""
     before = snapshot(outside)

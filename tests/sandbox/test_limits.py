@@ -7,7 +7,7 @@ import pytest
 from treadle.sandbox.limits import (
     BadLimit,
     Bounds,
-    Limits,
+    CommandLimits,
     Reserve,
     default_limits,
     memory_of_machine,
@@ -91,7 +91,7 @@ def test_sizes_are_shown_for_people(size: int, text: str) -> None:
 
 
 def test_exit_codes_of_the_kernel_name_a_limit_only_where_there_is_one() -> None:
-    assert Bounds(Limits()).reason_of_exit(153) is None
-    assert Bounds(Limits(file_size=1024)).reason_of_exit(1) is None
-    reason = Bounds(Limits(file_size=1024)).reason_of_exit(153)
+    assert Bounds(CommandLimits()).reason_of_exit(153) is None
+    assert Bounds(CommandLimits(file_size=1024)).reason_of_exit(1) is None
+    reason = Bounds(CommandLimits(file_size=1024)).reason_of_exit(153)
     assert reason == "killed: a file larger than 1 KiB (sandbox.limits.file_size)"

@@ -18,7 +18,7 @@ from tests.server.serving import (
     serving,
     told,
 )
-from treadle.config.credentials import Credentials
+from treadle.config.credentials import CredentialStore
 from treadle.protocol.base import JsonValue
 
 OPENAI = 'model = "m"\nmodel_provider = "openai"'
@@ -88,7 +88,7 @@ class TestLogin:
         assert not list_hidden(home)
 
     def test_the_reference_takes_over_the_login(self, home: Path) -> None:
-        Credentials(home, {}).sign_in("sk-1")
+        CredentialStore(home, {}).sign_in("sk-1")
 
         answer = ask_reference(home, "account/read", {})
 
@@ -215,7 +215,7 @@ async def test_older_clients_ask_for_the_status(home: Path) -> None:
 
 class TestCredentials:
     async def test_a_login_outweighs_the_environment(self, home: Path) -> None:
-        credentials = Credentials(home, ENVIRON)
+        credentials = CredentialStore(home, ENVIRON)
         credentials.sign_in("logged-in")
 
         login = await credentials.login()
@@ -236,10 +236,10 @@ class TestCredentials:
     def test_a_file_without_a_usable_key_is_no_login(self, home: Path, text: str) -> None:
         (home / "auth.json").write_text(text, "utf-8")
 
-        assert Credentials(home, {}).api_key is None
+        assert CredentialStore(home, {}).api_key is None
 
     def test_a_key_is_not_shown_by_accident(self, home: Path) -> None:
-        credentials = Credentials(home, ENVIRON)
+        credentials = CredentialStore(home, ENVIRON)
         credentials.sign_in("logged-in")
 
         assert repr(credentials) == "Credentials(...)"

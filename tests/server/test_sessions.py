@@ -72,7 +72,7 @@ async def test_a_server_that_finishes_hangs_up_on_everybody_and_takes_nobody() -
 
 async def test_an_initialize_that_was_answered_already_counts() -> None:
     line = b'{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}'
-    assert isinstance(envelope.decode(line), envelope.Call)
+    assert isinstance(envelope.decode(line), envelope.RequestMessage)
     ours, theirs = memory_pair()
     async with asyncio.timeout(20), local_server() as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(server.attach(theirs, answered=line))

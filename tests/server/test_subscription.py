@@ -143,5 +143,5 @@ async def test_who_cannot_be_told_everything_any_more_is_hung_up_on(
     monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 2)
     async with playing(home, SAME) as server, client_of(server) as client:
         for _ in range(9):
-            server.threads.announce(n.THREAD_CLOSED, ThreadClosedNotification("t"))
+            server.threads.broadcast(n.THREAD_CLOSED, ThreadClosedNotification("t"))
         assert await client.peer.receive_all() == []

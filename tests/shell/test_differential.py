@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.harness import bash_grammar
 from tests.shell.scripts_to_try import PIECES, SEEDS
-from treadle.shell.syntax import Script, parse
+from treadle.shell.syntax import ParsedScript, parse
 from treadle.shell.words import Word
 
 # `TREADLE_FUZZ=100000 pytest tests/shell/test_differential.py` looks for longer, and elsewhere.
@@ -55,7 +55,7 @@ def test_both_parsers_find_the_same_commands(script: str) -> None:
     assert not differences(ours, theirs)
 
 
-def differences(ours: Script | None, theirs: bash_grammar.Reading | None) -> list[str]:
+def differences(ours: ParsedScript | None, theirs: bash_grammar.Reading | None) -> list[str]:
     """What one parser has found and the other has not."""
     if ours is None or theirs is None or theirs.has_special:
         return []
@@ -89,7 +89,7 @@ _GRAMMAR_IS_WRONG: Final = re.compile(
 
 
 def _unmatched(
-    script: Script, commands: list[list[str | None]]
+    script: ParsedScript, commands: list[list[str | None]]
 ) -> tuple[list[list[str]], list[list[str | None]]]:
     """Commands that only one of the parsers has found; each has its own order."""
     left = list(commands)

@@ -9,7 +9,14 @@ from typing import get_args
 import pytest
 
 from treadle import AsyncClient, TurnFailed
-from treadle.model.base import Completed, ItemDone, ModelError, ModelEvent, ModelRequest, TextDelta
+from treadle.model.base import (
+    Completed,
+    ItemDone,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ModelTextDelta,
+)
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
 from treadle.testing import Provider, hostile, treadle_server
@@ -52,7 +59,7 @@ async def fails(provider: Provider, wire: Wire, **settings: JsonValue) -> tuple[
 
 
 def text_of(said: list[ModelEvent]) -> str:
-    return "".join(event.delta for event in said if isinstance(event, TextDelta))
+    return "".join(event.delta for event in said if isinstance(event, ModelTextDelta))
 
 
 def message_of(said: list[ModelEvent]) -> str:

@@ -15,7 +15,7 @@ from tests.unattended.fake import END, Stage, begun, staged
 from treadle.client.approvals import ApprovalPolicy, CannotDecide, CommandApproval, fail_on_ask
 from treadle.protocol.base import JsonValue
 from treadle.testing import VirtualClock
-from treadle.unattended import ApprovalRequired, EventKind, TurnInputRequired
+from treadle.unattended import EventKind, SessionApprovalRequired, TurnInputRequired
 
 Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
@@ -85,7 +85,7 @@ async def test_with_another_policy_an_approval_ends_the_turn(
 ) -> None:
     """Seed 000, 6: approval_required; the server is told, and does not wait for ever."""
     async with stage(approval_policy="on-request") as play, play.session as session:
-        with pytest.raises(ApprovalRequired) as caught:
+        with pytest.raises(SessionApprovalRequired) as caught:
             await session.run(begun(ask(5, method, **params), END))
         assert session.is_closed
     assert play.heard.answers() == {5: answer}

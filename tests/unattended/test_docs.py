@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tests.harness.processes import environment
-from treadle.unattended import EXIT_CODES, Plan, SessionOptions
+from treadle.unattended import EXIT_CODES, RunPlan, SessionOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "unattended.md").read_text("utf-8")
 
@@ -46,7 +46,7 @@ def test_the_other_example_is_valid(home: Path) -> None:
 
 def test_every_option_is_described() -> None:
     described = set(re.findall(r"`(\w+)`", PAGE))
-    assert {field.name for field in fields(Plan)} <= described
+    assert {field.name for field in fields(RunPlan)} <= described
     left_out = {"client_name", "uses_git", "resume_total"}
     assert {field.name for field in fields(SessionOptions)} - described <= left_out
 

@@ -25,13 +25,13 @@ from treadle.protocol.server_requests import SERVER_REQUESTS
 from treadle.testing import VirtualClock
 from treadle.unattended import (
     NoProgress,
-    Plan,
     RateLimit,
+    RunPlan,
     SessionError,
     SessionEvent,
     SessionOptions,
+    SessionTurnFailed,
     Stalled,
-    TurnFailed,
     run_unattended,
 )
 from treadle.unattended.usage import Window
@@ -61,8 +61,8 @@ async def test_1_a_completed_turn_that_failed_is_no_success(
     heard = tmp_path / "heard"
     async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where)
-        with pytest.raises(TurnFailed) as caught:
-            await run_unattended(begun(failed("unauthorized")), options, Plan(max_turns=20))
+        with pytest.raises(SessionTurnFailed) as caught:
+            await run_unattended(begun(failed("unauthorized")), options, RunPlan(max_turns=20))
     assert caught.value.codex_error_info == "unauthorized"
     assert len(Heard(heard).calls("turn/start")) == 1
 
@@ -160,7 +160,7 @@ async def test_7_a_host_that_takes_calls_and_never_answers_costs_a_deadline(
         port = server.sockets[0].getsockname()[1]
         options = SessionOptions(cwd=workspace, server=f"ws://127.0.0.1:{port}", read_seconds=0.2)
         with pytest.raises(SessionError) as caught:
-            await run_unattended("x", options, Plan(retry=QUICK))
+            await run_unattended("x", options, RunPlan(retry=QUICK))
         for line in lines:
             line.close()
         server.close()
@@ -185,7 +185,7 @@ async def test_8_a_check_that_blocks_does_not_keep_other_sessions_from_being_wat
         asyncio.TaskGroup() as tasks,
     ):
         options = SessionOptions(cwd=workspace, server=where)
-        plan = Plan(is_done=check)
+        plan = RunPlan(is_done=check)
         run = tasks.create_task(run_unattended(begun(END), options, plan))
         await is_asked.wait()
         async with play.session as session:
@@ -201,8 +201,8 @@ async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None
     async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where, on_event=events.append)
         prompt = begun(failed("serverOverloaded"))
-        plan = Plan(retry=QUICK, continuation=prompt)
-        with pytest.raises(TurnFailed) as caught:
+        plan = RunPlan(retry=QUICK, continuation=prompt)
+        with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(prompt, options, plan)
     assert len(Heard(heard).calls("turn/start")) == 1 + QUICK.attempts
     assert caught.value.__notes__ == ["the run gave up after 3 failures"]
@@ -219,7 +219,7 @@ async def test_10_a_restart_goes_on_with_the_thread_the_counts_and_the_budget(
     """And does not send the prompt again: the thread has it already."""
     heard, state = tmp_path / "heard", tmp_path / "state.json"
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(15, 5), END)
-    once = Plan(retry=Backoff(attempts=0), continuation=more, state=state)
+    once = RunPlan(retry=Backoff(attempts=0), continuation=more, state=state)
     async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where, stall_seconds=10.0)
         with virtual_clock, pytest.raises(SessionError):
@@ -262,7 +262,7 @@ async def test_12_turns_that_end_well_and_change_nothing_are_no_progress(
     heard = tmp_path / "heard"
     async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
         options = SessionOptions(cwd=workspace, server=where)
-        plan = Plan(is_done=lambda _report: False, max_idle_turns=3, continuation=begun(END))
+        plan = RunPlan(is_done=lambda _report: False, max_idle_turns=3, continuation=begun(END))
         with pytest.raises(NoProgress):
             await run_unattended(begun(END), options, plan)
     assert len(Heard(heard).calls("turn/start")) == 3

@@ -18,7 +18,7 @@ from treadle.protocol.tool import (
 )
 from treadle.unattended import EXIT_CODES, ErrorKind, InvalidWorkspaceCwd, Usage
 from treadle.unattended.graphql import InvalidQuery, graphql_tool, operations, read_arguments
-from treadle.unattended.usage import Ledger, RateLimit, Window, rate_limits_in
+from treadle.unattended.usage import RateLimit, UsageLedger, Window, rate_limits_in
 from treadle.unattended.workspace import Workspace
 
 # -- the guard
@@ -90,14 +90,14 @@ UPDATED = "thread/tokenUsage/updated"
 
 
 def test_a_total_that_is_told_twice_or_late_counts_once() -> None:
-    ledger = Ledger()
+    ledger = UsageLedger()
     for total in (10, 30, 30, 10, 45):
         assert ledger.note(UPDATED, report(total, 5))
     assert ledger.used == Usage(45, 0, 0, 0, 45)
 
 
 def test_threads_of_one_session_add_up() -> None:
-    ledger = Ledger()
+    ledger = UsageLedger()
     ledger.note(UPDATED, report(10, 10))
     ledger.note(UPDATED, report(7, 7, "child"))
     assert ledger.used.total_tokens == 17
@@ -105,7 +105,7 @@ def test_threads_of_one_session_add_up() -> None:
 
 def test_what_a_resumed_thread_says_before_the_model_works_is_not_counted() -> None:
     """0.118.0 repeats the old total within the new turn, others when the thread is resumed."""
-    ledger = Ledger()
+    ledger = UsageLedger()
     ledger.resume("t")
     ledger.note(UPDATED, report(100, 20))
     ledger.note(UPDATED, report(100, 20))
@@ -115,7 +115,7 @@ def test_what_a_resumed_thread_says_before_the_model_works_is_not_counted() -> N
 
 
 def test_a_resumed_thread_that_said_nothing_before_its_turn_counts_its_last_request() -> None:
-    ledger = Ledger()
+    ledger = UsageLedger()
     ledger.resume("t")
     ledger.work("t")
     ledger.note(UPDATED, report(130, 30))
@@ -125,7 +125,7 @@ def test_a_resumed_thread_that_said_nothing_before_its_turn_counts_its_last_requ
 
 def test_a_resumed_thread_whose_total_is_known_counts_all_beyond_it() -> None:
     """Also what was spent before a crash and never told."""
-    ledger = Ledger()
+    ledger = UsageLedger()
     ledger.resume("t", Usage(100, 0, 0, 0, 100))
     ledger.note(UPDATED, report(110, 10))
     ledger.note(UPDATED, report(130, 20))
@@ -133,7 +133,7 @@ def test_a_resumed_thread_whose_total_is_known_counts_all_beyond_it() -> None:
 
 
 def test_older_reports_are_read_and_those_that_are_no_totals_passed_over() -> None:
-    ledger = Ledger()
+    ledger = UsageLedger()
     total = {
         "input_tokens": 9,
         "cached_input_tokens": 4,

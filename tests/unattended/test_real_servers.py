@@ -18,12 +18,12 @@ from tests.harness.threads import configure
 from tests.unattended.fake import is_alive
 from treadle.protocol.base import JsonValue
 from treadle.unattended import (
-    Plan,
+    RunPlan,
     Session,
     SessionEvent,
     SessionOptions,
+    SessionTurnFailed,
     Stalled,
-    TurnFailed,
     Usage,
     run_unattended,
 )
@@ -118,7 +118,7 @@ async def test_a_failure_of_the_model_is_a_failed_turn(
 ) -> None:
     model.plays(refuses(400, {"error": {"message": "bad model", "type": "invalid_request_error"}}))
     async with Session(options) as session:
-        with pytest.raises(TurnFailed) as caught:
+        with pytest.raises(SessionTurnFailed) as caught:
             await session.run("hello")
         assert "bad model" in str(caught.value)
         report = await session.run("again")
@@ -131,7 +131,7 @@ async def test_a_key_that_is_refused_is_not_tried_again(
 ) -> None:
     """Where the server says no more than the status of the provider, that is enough."""
     model.plays(refuses(401, {"error": {"message": "bad key"}}))
-    with pytest.raises(TurnFailed) as caught:
+    with pytest.raises(SessionTurnFailed) as caught:
         await run_unattended("hello", options)
     assert "bad key" in str(caught.value)
     assert len(model.requests) == 1
@@ -153,7 +153,7 @@ async def test_a_later_run_goes_on_with_the_thread(
     options: SessionOptions, model: ModelServer, folder: Path
 ) -> None:
     """In a new process of the server, with the tokens of the old one counted once."""
-    plan = Plan(state=folder / "state.json", is_done=lambda _report: False, max_turns=1)
+    plan = RunPlan(state=folder / "state.json", is_done=lambda _report: False, max_turns=1)
     model.plays(says("one", tokens=(10, 5)), says("two", "m2", tokens=(20, 6)))
     await run_unattended("hello", options, plan)
     report = await run_unattended("hello", options, replace(plan, max_turns=2))

@@ -19,13 +19,13 @@ from treadle.client._runtime.reconnect import Backoff
 from treadle.protocol.base import JsonValue
 from treadle.testing import FakeAppServer, FakeConnection, fake
 from treadle.unattended import (
-    BudgetExceeded,
     Evidence,
-    Plan,
+    RunPlan,
     Session,
+    SessionBudgetExceeded,
     SessionOptions,
+    SessionTurnFailed,
     Snapshot,
-    TurnFailed,
     TurnReport,
     run_unattended,
 )
@@ -57,7 +57,7 @@ async def test_turns_go_on_in_the_same_thread_until_the_work_is_done(tmp_path: P
         seen.append(report.number)
         return len(seen) == 3
 
-    plan = Plan(is_done=is_done, continuation=begun(END))
+    plan = RunPlan(is_done=is_done, continuation=begun(END))
     async with work(tmp_path) as (options, heard):
         report = await run_unattended(begun(usage(5, 5), END), options, plan)
     assert (report.ending, len(report.turns), report.usage.total_tokens) == ("done", 3, 5)
@@ -67,13 +67,13 @@ async def test_turns_go_on_in_the_same_thread_until_the_work_is_done(tmp_path: P
 
 async def test_a_run_without_a_check_ends_when_nothing_changes(tmp_path: Path) -> None:
     async with work(tmp_path) as (options, heard):
-        report = await run_unattended(begun(END), options, Plan(max_turns=5))
+        report = await run_unattended(begun(END), options, RunPlan(max_turns=5))
     assert (report.ending, len(inputs(heard))) == ("idle", 1)
 
 
 async def test_a_run_has_a_last_turn(tmp_path: Path) -> None:
     diff = ["tell", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
-    plan = Plan(max_turns=2, continuation=begun(diff, END))
+    plan = RunPlan(max_turns=2, continuation=begun(diff, END))
     async with work(tmp_path) as (options, heard):
         report = await run_unattended(begun(diff, END), options, plan)
     assert (report.ending, len(inputs(heard))) == ("max_turns", 2)
@@ -154,7 +154,7 @@ async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prom
 ) -> None:
     info = {"responseStreamDisconnected": {"httpStatusCode": 502}}
     async with work(tmp_path) as (options, heard):
-        plan = Plan(retry=QUICK, continuation=begun(END))
+        plan = RunPlan(retry=QUICK, continuation=begun(END))
         report = await run_unattended(begun(failed(info)), options, plan)
     assert inputs(heard) == [begun(failed(info)), begun(END)]
     assert (report.failures, report.ending) == (1, "idle")
@@ -164,7 +164,7 @@ async def test_a_turn_that_fails_is_not_one_of_the_turns_that_may_be_taken(tmp_p
     """Or a run of one turn that failed would end well, with nothing done."""
     async with work(tmp_path) as (options, heard):
         prompt = begun(failed("serverOverloaded"))
-        plan = Plan(max_turns=1, retry=QUICK, continuation=begun(END))
+        plan = RunPlan(max_turns=1, retry=QUICK, continuation=begun(END))
         report = await run_unattended(prompt, options, plan)
     assert inputs(heard) == [prompt, begun(END)]
     assert (report.ending, len(report.turns), report.failures) == ("idle", 1, 1)
@@ -181,7 +181,7 @@ async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     ):
         env = {"PYTHONPATH": str(Path(__file__).parents[2])}
         options = SessionOptions(cwd=workspace, server=where, env=env)
-        report = await run_unattended(prompt, options, Plan(retry=QUICK, continuation=more))
+        report = await run_unattended(prompt, options, RunPlan(retry=QUICK, continuation=more))
     assert [each["threadId"] for each in Heard(heard).calls("thread/resume")] == [THREAD]
     assert inputs(Heard(heard)) == [prompt, more]
     assert (report.failures, report.usage.total_tokens) == (1, 14)
@@ -193,7 +193,7 @@ async def test_a_thread_that_the_server_forgot_is_begun_anew_with_the_whole_prom
     state = tmp_path / "state.json"
     prompt = begun(END)
     async with work(tmp_path, "forgets threads") as (options, heard):
-        plan = Plan(state=state, is_done=lambda _report: False, max_turns=1)
+        plan = RunPlan(state=state, is_done=lambda _report: False, max_turns=1)
         await run_unattended(prompt, options, plan)
         await run_unattended(prompt, options, replace(plan, max_turns=2))
     assert [len(heard.calls(name)) for name in ("thread/start", "thread/resume")] == [2, 1]
@@ -201,7 +201,7 @@ async def test_a_thread_that_the_server_forgot_is_begun_anew_with_the_whole_prom
 
 
 async def test_another_prompt_with_the_same_state_goes_on_with_the_thread(tmp_path: Path) -> None:
-    plan = Plan(state=tmp_path / "state.json")
+    plan = RunPlan(state=tmp_path / "state.json")
     async with work(tmp_path) as (options, heard):
         await run_unattended(begun(END), options, plan)
         second = begun(usage(1, 1), END)
@@ -214,15 +214,15 @@ async def test_a_state_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Pat
     state = tmp_path / "state.json"
     state.write_text("{")
     async with work(tmp_path) as (options, _):
-        report = await run_unattended(begun(END), options, Plan(state=state))
+        report = await run_unattended(begun(END), options, RunPlan(state=state))
     assert json.loads(state.read_text())["threadId"] == report.thread_id == THREAD
 
 
 async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
     full = begun(failed("contextWindowExceeded"))
     async with work(tmp_path) as (options, heard):
-        with pytest.raises(TurnFailed):
-            await run_unattended(full, options, Plan(retry=QUICK, continuation=full))
+        with pytest.raises(SessionTurnFailed):
+            await run_unattended(full, options, RunPlan(retry=QUICK, continuation=full))
     assert len(heard.calls("thread/compact/start")) == 1
     assert len(inputs(heard)) == 2
 
@@ -236,7 +236,7 @@ async def test_a_compaction_that_fails_is_a_failure_as_any_other(tmp_path: Path)
     good = {"id": "c2", "items": [], "status": "completed"}
     server.on("thread/compact/start", _compacts(broken), _compacts(good))
     options = SessionOptions(cwd=tmp_path, server=server)
-    report = await run_unattended("Work", options, Plan(retry=Backoff(3, 0.0, 0.0)))
+    report = await run_unattended("Work", options, RunPlan(retry=Backoff(3, 0.0, 0.0)))
     assert (report.agent_message, report.failures) == ("Done.", 3)
     assert len(server.received("thread/compact/start")) == 2
 
@@ -268,7 +268,7 @@ async def test_a_limit_is_waited_for_until_it_ends(tmp_path: Path) -> None:
             waits.append(event.payload["waitSeconds"])
 
     async with work(tmp_path, on_event=listen) as (options, heard):
-        plan = Plan(retry=QUICK, continuation=begun(END))
+        plan = RunPlan(retry=QUICK, continuation=begun(END))
         await run_unattended(limited(time.time() + 2), options, plan)
     assert [0 < wait <= 2 for wait in waits] == [True]
     assert len(inputs(heard)) == 2
@@ -276,19 +276,19 @@ async def test_a_limit_is_waited_for_until_it_ends(tmp_path: Path) -> None:
 
 async def test_a_limit_that_lasts_too_long_is_not_waited_for(tmp_path: Path) -> None:
     async with work(tmp_path) as (options, heard):
-        with pytest.raises(TurnFailed) as caught:
-            await run_unattended(limited(4_000_000_000), options, Plan(retry=QUICK))
+        with pytest.raises(SessionTurnFailed) as caught:
+            await run_unattended(limited(4_000_000_000), options, RunPlan(retry=QUICK))
     assert caught.value.retry_at == 4_000_000_000
     assert len(inputs(heard)) == 1
 
 
 async def test_the_budget_of_tokens_holds_for_all_sessions_of_a_run(tmp_path: Path) -> None:
-    plan = Plan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
+    plan = RunPlan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
     async with work(tmp_path, max_tokens=100) as (options, heard):
         await run_unattended(begun(usage(90, 90), END), options, plan)
         more = begun(usage(120, 30), END)
         later = replace(plan, max_turns=2, continuation=more)
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(SessionBudgetExceeded):
             await run_unattended(begun(usage(90, 90), END), options, later)
     assert len(inputs(heard)) == 2
 
@@ -297,5 +297,5 @@ async def test_a_turn_that_was_stopped_is_not_tried_again(tmp_path: Path) -> Non
     stopped = ["tell", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
     async with work(tmp_path) as (options, heard):
         with pytest.raises(Exception, match="interrupted"):
-            await run_unattended(begun(stopped), options, Plan(retry=QUICK))
+            await run_unattended(begun(stopped), options, RunPlan(retry=QUICK))
     assert len(inputs(heard)) == 1

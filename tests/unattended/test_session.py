@@ -25,7 +25,6 @@ from tests.unattended.fake import END, Stage, begun, is_alive, staged, usage
 from treadle.protocol.base import JsonValue
 from treadle.testing import VirtualClock
 from treadle.unattended import (
-    BudgetExceeded,
     InvalidThreadPayload,
     InvalidTurnPayload,
     PortExit,
@@ -33,12 +32,13 @@ from treadle.unattended import (
     ResponseTimeout,
     ServerNotFound,
     Session,
+    SessionBudgetExceeded,
     SessionError,
     SessionOptions,
+    SessionTurnCancelled,
+    SessionTurnFailed,
+    SessionTurnTimeout,
     Stalled,
-    TurnCancelled,
-    TurnFailed,
-    TurnTimeout,
     Usage,
 )
 
@@ -135,16 +135,20 @@ async def test_a_callback_that_fails_or_waits_hurts_nobody(in_memory: Staged) ->
 @pytest.mark.parametrize(
     ("ending", "error", "words"),
     [
-        (["turn/failed", {"message": "no quota"}], TurnFailed, "no quota"),
-        (["turn/cancelled", {"reason": "by hand"}], TurnCancelled, "the turn was interrupted"),
+        (["turn/failed", {"message": "no quota"}], SessionTurnFailed, "no quota"),
+        (
+            ["turn/cancelled", {"reason": "by hand"}],
+            SessionTurnCancelled,
+            "the turn was interrupted",
+        ),
         (
             ["turn/completed", {"turn": turn("failed", error={"message": "broken"})}],
-            TurnFailed,
+            SessionTurnFailed,
             "broken",
         ),
         (
             ["turn/completed", {"turn": turn("interrupted")}],
-            TurnCancelled,
+            SessionTurnCancelled,
             "the turn was interrupted",
         ),
     ],
@@ -206,7 +210,7 @@ async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stall
 async def test_a_turn_may_have_a_total_limit(stage: Staged) -> None:
     """Seed 000, 6: turn_timeout."""
     async with stage(turn_seconds=0.2) as play, play.session as session:
-        with pytest.raises(TurnTimeout):
+        with pytest.raises(SessionTurnTimeout):
             await session.run(begun())
 
 
@@ -326,7 +330,7 @@ async def test_stderr_can_be_read_as_lines_of_the_stream(process: Staged) -> Non
 
 async def test_a_session_that_uses_more_tokens_than_it_was_given_is_stopped(stage: Staged) -> None:
     async with stage(max_tokens=100) as play, play.session as session:
-        with pytest.raises(BudgetExceeded) as caught:
+        with pytest.raises(SessionBudgetExceeded) as caught:
             await session.run(begun(usage(60, 60), usage(120, 60)))
     assert (caught.value.used, caught.value.limit) == (120, 100)
 

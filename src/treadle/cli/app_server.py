@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from treadle.cli.options import ServerOptions
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError, Overrides, load_config
-from treadle.server.fast_handshake import Early, leave_on_signals
+from treadle.server.fast_handshake import FastHandshake, leave_on_signals
 from treadle.server.handshake import home_folder
 from treadle.server.server import Server
 from treadle.support import logs
@@ -41,7 +41,7 @@ class WebSocketAddress(NamedTuple):
     port: int
 
 
-def start(options: ServerOptions, early: Early | None) -> int:
+def start(options: ServerOptions, early: FastHandshake | None) -> int:
     """Run a server as the command line says."""
     leave_on_signals()
     logs.configure()
@@ -84,7 +84,9 @@ def _refuse_url(url: str, reason: str) -> NoReturn:
     raise SystemExit(2)
 
 
-async def _run(options: ServerOptions, url: str, early: Early | None, overrides: Overrides) -> None:
+async def _run(
+    options: ServerOptions, url: str, early: FastHandshake | None, overrides: Overrides
+) -> None:
     server = Server(configuration=Configuration(Path(home_folder()), overrides))
     close: Callable[[], None] | None = None
     try:
@@ -128,13 +130,13 @@ def _stop(server: Server, work: asyncio.Task[None]) -> None:
 
 
 async def _open(
-    server: Server, options: ServerOptions, url: str, early: Early | None
+    server: Server, options: ServerOptions, url: str, early: FastHandshake | None
 ) -> tuple[Coroutine[None, None, None], Callable[[], None] | None]:
     """Claim what the server listens on; give the work of serving it, and what lets go of it."""
     if url == "stdio://":
         from treadle.transport.stdio import stdio
 
-        early = early or Early(None, b"")
+        early = early or FastHandshake(None, b"")
         return server.attach(stdio(early.unread), answered=early.answered), None
     if url == "off":
         return _wait_for_ever(), None

@@ -16,7 +16,7 @@ from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError, Overrides
 from treadle.sandbox.backends.bubblewrap import find_bubblewrap
-from treadle.sandbox.backends.probe import Finding, findings
+from treadle.sandbox.backends.probe import ProbeResult, findings
 from treadle.server.handshake import home_folder
 from treadle.support.text.terminal import prose
 
@@ -95,7 +95,7 @@ def _effective(home: str, assignments: list[str]) -> EffectiveConfig:
     return Configuration(Path(home), overrides).effective(str(Path.cwd()))
 
 
-def _backend(finding: Finding) -> BackendReport:
+def _backend(finding: ProbeResult) -> BackendReport:
     return BackendReport(
         name=finding.name,
         works=finding.backend is not None,

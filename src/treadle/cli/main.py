@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from treadle.cli.options import ServerOptions
-from treadle.server.fast_handshake import Early
+from treadle.server.fast_handshake import FastHandshake
 
 
-def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
+def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
     """Run one command and give its exit code."""
     if early is not None:
         # The arguments were found plain before: no need for a parser, which is not small.
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str], *, early: Early | None = None) -> int:
     return 2
 
 
-def _serve(options: ServerOptions, early: Early | None) -> int:
+def _serve(options: ServerOptions, early: FastHandshake | None) -> int:
     from treadle.cli.app_server import StartError, start
 
     _keep_imports()

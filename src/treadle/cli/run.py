@@ -14,13 +14,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from treadle.cli.run_output import Output
+from treadle.cli.run_output import RunOutput
 from treadle.client._runtime.find import find_command
 from treadle.client._runtime.reconnect import Backoff
 from treadle.client.connectors import Where, connector_of
 from treadle.client.terminal.prompt import Terminal, terminal_policy
 from treadle.support.text.terminal import prose
-from treadle.unattended import Plan, SessionError, SessionOptions, TurnReport, run_unattended
+from treadle.unattended import RunPlan, SessionError, SessionOptions, TurnReport, run_unattended
 
 NOT_DONE: Final = 3
 """The exit code when there are no turns left and the check still says no."""
@@ -75,7 +75,7 @@ def _fault(given: Namespace) -> str | None:
 
 
 async def _run(given: Namespace, prompt: str) -> int:
-    output = Output(as_json=given.json)
+    output = RunOutput(as_json=given.json)
     stopped: list[int] = []
     _on_signals(stopped)
     try:
@@ -106,7 +106,7 @@ def _on_signals(stopped: list[int]) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def _options(given: Namespace, output: Output) -> SessionOptions:
+def _options(given: Namespace, output: RunOutput) -> SessionOptions:
     terminal = Terminal()
     may_ask = given.questions == "ask"
     is_strict = given.approval_policy != "never"
@@ -142,9 +142,9 @@ def _server(given: Namespace) -> Where:
     return [*find_command("treadle", workspace=given.cwd), *settings]
 
 
-def _plan(given: Namespace) -> Plan:
+def _plan(given: Namespace) -> RunPlan:
     turns = given.max_turns or (_TURNS if given.until else 1)
-    return Plan(
+    return RunPlan(
         max_turns=turns,
         is_done=_check(given.until, given.cwd) if given.until else None,
         retry=Backoff(attempts=given.max_failures, first_s=given.retry_seconds, longest_s=300.0),

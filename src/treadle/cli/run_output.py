@@ -14,7 +14,7 @@ from treadle.unattended import RunReport, SessionError, SessionEvent
 _WIDTH: Final = 200
 
 
-class Output:
+class RunOutput:
     """Prints events as they come."""
 
     def __init__(self, *, as_json: bool) -> None:

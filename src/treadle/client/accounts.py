@@ -20,7 +20,7 @@ from treadle.protocol.client_requests import ACCOUNT_LOGIN_CANCEL, ACCOUNT_LOGIN
 
 if TYPE_CHECKING:
     from treadle.client._runtime.notifications import EventStream
-    from treadle.client._runtime.runtime import Core
+    from treadle.client._runtime.runtime import ClientRuntime
 
 
 class AsyncLogin:
@@ -28,7 +28,7 @@ class AsyncLogin:
 
     def __init__(
         self,
-        core: Core,
+        core: ClientRuntime,
         begun: ChatgptLoginAccountResponse | ChatgptDeviceCodeLoginAccountResponse,
         events: EventStream,
     ) -> None:
@@ -87,7 +87,7 @@ class AsyncLogin:
 class AsyncAccounts:
     """The part of a client that is about accounts."""
 
-    _core: Core
+    _core: ClientRuntime
 
     async def login_api_key(self, api_key: str) -> None:
         """Let the server use an API key, and store it."""

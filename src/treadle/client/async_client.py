@@ -14,7 +14,7 @@ from treadle.client._methods.handlers import Handlers
 from treadle.client._methods.methods import AsyncMethods
 from treadle.client._runtime.notifications import EventStream
 from treadle.client._runtime.reconnect import Backoff
-from treadle.client._runtime.runtime import Core
+from treadle.client._runtime.runtime import ClientRuntime
 from treadle.client.accounts import AsyncAccounts
 from treadle.client.commands import AsyncCommand, patience, words_of
 from treadle.client.connectors import Attachable, Where, connector_of
@@ -100,7 +100,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         self._cwd = folder or (str(Path.cwd()) if connector.is_local else None)
         self._server: InitializeResponse | None = None
         returns = options.get("reconnect", connector.can_return)
-        self._core = Core(
+        self._core = ClientRuntime(
             connector,
             _hello(options),
             policy=options.get("approvals"),
@@ -117,7 +117,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         return cls(server, **options)
 
     @property
-    def core(self) -> Core:
+    def core(self) -> ClientRuntime:
         """What the client is made of; for its blocking twin and for drivers built on it."""
         return self._core
 

@@ -10,7 +10,7 @@ from typing import Self, TypeVar, Unpack, overload
 from treadle.client._runtime.portal import Portal
 from treadle.client._runtime.turn_state import MAX_UNREAD
 from treadle.client.accounts import AsyncLogin
-from treadle.client.commands import AsyncCommand, Output
+from treadle.client.commands import AsyncCommand, CommandOutput
 from treadle.client.errors import EventsLost
 from treadle.client.events import AgentMessageDelta, Event
 from treadle.client.options import ForkOptions, Input, TurnOptions
@@ -283,7 +283,7 @@ class Command:
         """Kill the command."""
         self._portal.run(self._command.terminate())
 
-    def __iter__(self) -> Iterator[Output]:
+    def __iter__(self) -> Iterator[CommandOutput]:
         return self._portal.iterate(self._command)
 
 

@@ -10,7 +10,7 @@ from treadle.client._methods.files import AnyPath
 from treadle.client._methods.handlers import Handlers
 from treadle.client._methods.methods import Methods
 from treadle.client._runtime.portal import Portal
-from treadle.client._runtime.runtime import Core
+from treadle.client._runtime.runtime import ClientRuntime
 from treadle.client.async_client import AsyncClient
 from treadle.client.blocking import Command, Login, Thread
 from treadle.client.connectors import Attachable, Where
@@ -49,7 +49,7 @@ class Client(Handlers, Methods):
 
     def __init__(self, server: Where | None = None, **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncClient(server, **options)
-        self._core: Core = self._client.core
+        self._core: ClientRuntime = self._client.core
         self._portal = Portal()
 
     @classmethod
@@ -58,7 +58,7 @@ class Client(Handlers, Methods):
         return cls(server, **options)
 
     @property
-    def core(self) -> Core:
+    def core(self) -> ClientRuntime:
         """What the client is made of."""
         return self._core
 

@@ -26,12 +26,12 @@ from treadle.protocol.command import (
 )
 
 if TYPE_CHECKING:
-    from treadle.client._runtime.runtime import Core
+    from treadle.client._runtime.runtime import ClientRuntime
 
 SPARE_SECONDS: Final = 30.0
 
 
-class Output(NamedTuple):
+class CommandOutput(NamedTuple):
     """A piece of what a command wrote."""
 
     stream: Literal["stdout", "stderr"]
@@ -60,11 +60,11 @@ def patience(params: CommandExecParams) -> float:
 class AsyncCommand:
     """A running command: iterate over its output, write to it, wait for its end."""
 
-    def __init__(self, core: Core, params: CommandExecParams) -> None:
+    def __init__(self, core: ClientRuntime, params: CommandExecParams) -> None:
         self._core = core
         self._params = params
         self.id: str = params.process_id or ""
-        self._output: deque[Output] = deque()
+        self._output: deque[CommandOutput] = deque()
         self._news = asyncio.Event()
         self._answer: asyncio.Future[CommandExecResponse] | None = None
 
@@ -99,7 +99,7 @@ class AsyncCommand:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Output:
+    async def __anext__(self) -> CommandOutput:
         answer = self._running()
         while not self._output:
             if answer.done():
@@ -128,5 +128,5 @@ class AsyncCommand:
             self._news.set()
 
     def _on_output(self, event: CommandExecOutputDeltaNotification) -> None:
-        self._output.append(Output(event.stream, base64.b64decode(event.delta_base64)))
+        self._output.append(CommandOutput(event.stream, base64.b64decode(event.delta_base64)))
         self._news.set()

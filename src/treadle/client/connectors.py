@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 
 from treadle.client._runtime.find import find_command
 from treadle.client.errors import ServerUnavailable
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.transport.base import Transport, TransportError
 
 
@@ -22,7 +22,7 @@ class Attachable(Protocol):
         ...
 
 
-Dial: TypeAlias = Callable[[Nursery], Awaitable[Transport]]
+Dial: TypeAlias = Callable[[BackgroundTasks], Awaitable[Transport]]
 """Opens a line; the tasks that it needs besides are the client's, and end with it."""
 
 
@@ -36,7 +36,7 @@ class Connector:
     is_local: bool = True
     """Whether the server sees the files of this machine."""
 
-    async def connect(self, tasks: Nursery) -> Transport:
+    async def connect(self, tasks: BackgroundTasks) -> Transport:
         """Open a line.
 
         Raises:
@@ -108,7 +108,7 @@ def spawned(
     """A child process; it gets this process's environment and `env` on top."""
     environ = {**os.environ, **(env or {})}
 
-    async def dial(_tasks: Nursery) -> Transport:
+    async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.subprocess import spawn
 
         _check_folder(cwd)
@@ -127,7 +127,7 @@ def _check_folder(cwd: str | None) -> None:
 def websocket(url: str, token: str | None) -> Connector:
     """A server that listens on an address."""
 
-    async def dial(_tasks: Nursery) -> Transport:
+    async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.websocket.listener import connect_websocket
 
         return await connect_websocket(url, token=token)
@@ -138,7 +138,7 @@ def websocket(url: str, token: str | None) -> Connector:
 def unix(path: Path) -> Connector:
     """A server that listens on a socket of this machine."""
 
-    async def dial(_tasks: Nursery) -> Transport:
+    async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.unix import connect_unix
 
         return await connect_unix(path)
@@ -149,7 +149,7 @@ def unix(path: Path) -> Connector:
 def in_process(server: Attachable) -> Connector:
     """A server in this process, over a line of memory."""
 
-    async def dial(tasks: Nursery) -> Transport:
+    async def dial(tasks: BackgroundTasks) -> Transport:
         from treadle.transport.memory import memory_pair
 
         ours, theirs = memory_pair()

@@ -97,7 +97,7 @@ class OutputDelta(msgspec.Struct, frozen=True):
     turn_id: str
 
 
-class Reader:
+class NotificationReader:
     """Reads one kind of notification, and finds the thread and the turn it belongs to."""
 
     __slots__ = ("_decode", "_kind", "is_news", "method", "thread_of", "turn_of")
@@ -144,14 +144,14 @@ def _nowhere(_event: Event) -> None:
     return None
 
 
-_readers: Final[dict[str, Reader]] = {}
+_readers: Final[dict[str, NotificationReader]] = {}
 
 
-def reader_of(method: str) -> Reader | None:
+def reader_of(method: str) -> NotificationReader | None:
     """How to read a notification; `None` for one that no table knows."""
     reader = _readers.get(method)
     if reader is None and method in SERVER_NOTIFICATIONS:
-        reader = _readers[method] = Reader(SERVER_NOTIFICATIONS[method])
+        reader = _readers[method] = NotificationReader(SERVER_NOTIFICATIONS[method])
     return reader
 
 

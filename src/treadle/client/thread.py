@@ -51,7 +51,7 @@ from treadle.protocol.turn import Turn, TurnInterruptParams, TurnStartParams, Tu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle.client._runtime.runtime import Ask, Core
+    from treadle.client._runtime.runtime import Ask, ClientRuntime
     from treadle.client.async_client import AsyncClient
 
 T = TypeVar("T")
@@ -68,7 +68,11 @@ class AsyncThread:
     """One thread of a server: run turns in it, steer them, read what it holds."""
 
     def __init__(
-        self, client: AsyncClient, core: Core, thread_id: str, session: ThreadSession | None
+        self,
+        client: AsyncClient,
+        core: ClientRuntime,
+        thread_id: str,
+        session: ThreadSession | None,
     ) -> None:
         self._client = client
         self._core = core

@@ -207,7 +207,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(about).strip(), words
 
 
-class Toolbox:
+class ClientTools:
     """The tools of one client: some for all its threads, some for one."""
 
     def __init__(self) -> None:

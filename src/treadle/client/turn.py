@@ -25,7 +25,7 @@ from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn, TurnInterruptParams, TurnSteerParams
 
 if TYPE_CHECKING:
-    from treadle.client._runtime.runtime import Core
+    from treadle.client._runtime.runtime import ClientRuntime
 
 _FIRST_EVENT_SECONDS: Final = 1.0
 _INSIST: Final = Backoff(attempts=6, first_s=0.02, longest_s=0.5)
@@ -40,7 +40,7 @@ class AsyncTurn:
 
     def __init__(
         self,
-        core: Core,
+        core: ClientRuntime,
         begin: Callable[[], Awaitable[TurnState]],
         *,
         silence: float | None,
@@ -159,7 +159,7 @@ class AsyncTurn:
         async with self._starting:
             if self._state is None:
                 self._state = await self._begin()
-                Watch(self._core, self._state, silence=self._silence)
+                TurnWatchdog(self._core, self._state, silence=self._silence)
             return self._state
 
 
@@ -180,7 +180,7 @@ def outcome_of(state: TurnState) -> TurnResult[None]:
             return result
 
 
-async def interrupt(core: Core, state: TurnState) -> None:
+async def interrupt(core: ClientRuntime, state: TurnState) -> None:
     """Stop a turn.
 
     A server may refuse this until the turn that it has announced does run.
@@ -206,10 +206,10 @@ async def interrupt(core: Core, state: TurnState) -> None:
         raise refused
 
 
-class Watch:
+class TurnWatchdog:
     """Ends a turn that is silent for too long; open asks stop the clock."""
 
-    def __init__(self, core: Core, state: TurnState, *, silence: float | None) -> None:
+    def __init__(self, core: ClientRuntime, state: TurnState, *, silence: float | None) -> None:
         self._core = core
         self._state = state
         self._silence = silence

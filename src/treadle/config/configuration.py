@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import structs
 
-from treadle.config.credentials import Credentials
+from treadle.config.credentials import CredentialStore
 from treadle.config.effective import EffectiveConfig, default_policies
 from treadle.config.file import ConfigError, Overrides, nest, read_toml
 from treadle.config.layers import Layer, Merged, absolute_paths, merge
@@ -18,7 +18,7 @@ from treadle.config.planted import Planted
 from treadle.config.project import Project
 from treadle.config.providers import choose_model, choose_provider, read_providers
 from treadle.config.requirements import keep_to, read_requirements, refuse_disallowed
-from treadle.config.settings import Settings, Table, check
+from treadle.config.settings import ConfigValues, Table, check
 from treadle.config.warnings import defaults_used, keys_refused, keys_unknown, value_replaced
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
@@ -51,13 +51,13 @@ class Configuration:
         overrides: Overrides = Overrides({}),  # noqa: B008 - a tuple that nobody changes
         environ: Mapping[str, str] = os.environ,
         *,
-        credentials: Credentials | None = None,
+        credentials: CredentialStore | None = None,
         system: Path = SYSTEM_FOLDER,
     ) -> None:
         self.home = home
         self.system = system
         self.environ = environ
-        self.credentials = credentials or Credentials(home, environ)
+        self.credentials = credentials or CredentialStore(home, environ)
         flags = absolute_paths(nest(overrides.values), Path.cwd())
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
         self._switched: dict[str, bool] = {}
@@ -188,7 +188,7 @@ class Configuration:
                 warnings.append(keys_refused(layer, refused))
         return layers
 
-    def _profile(self, outer: Settings) -> list[Layer]:
+    def _profile(self, outer: ConfigValues) -> list[Layer]:
         name = outer.profile
         if name is None:
             return []
@@ -259,7 +259,7 @@ def _stamp(path: Path) -> Stamp:
     return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _check(merged: Merged) -> Settings:
+def _check(merged: Merged) -> ConfigValues:
     try:
         return check(merged.table)
     except ConfigError as error:

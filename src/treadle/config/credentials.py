@@ -20,7 +20,7 @@ OPENAI_KEY: Final = "OPENAI_API_KEY"
 MAX_BYTES: Final = 1024 * 1024
 
 
-class Credentials:
+class CredentialStore:
     """The keys that this server may use; `auth.json` is read anew whenever it changes."""
 
     def __init__(self, home: Path, environ: Mapping[str, str] = os.environ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from treadle.config.file import MAX_CONFIG_BYTES, ConfigError
 from treadle.config.layers import Layer
 from treadle.config.project import Trust
-from treadle.config.settings import Settings, Table
+from treadle.config.settings import ConfigValues, Table
 from treadle.model.provider import ProviderConfig
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import SandboxWorkspaceWrite
@@ -27,11 +27,11 @@ from treadle.support.files.reading import read_regular
 
 if TYPE_CHECKING:
     from treadle.engine.settings import Profile
-    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.network.policy import NetworkPolicy
 
 
-class EffectiveConfig(Settings, frozen=True, kw_only=True):
+class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
     """All settings; those a thread cannot do without have a value whether or not one was set."""
 
     model: str
@@ -40,7 +40,7 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
     approvals_reviewer: ApprovalsReviewer
     sandbox_mode: SandboxMode
     # What was set, before anything was chosen for whoever left it open.
-    as_set: Settings
+    as_set: ConfigValues
     # The same, as the layers spell it: with what has no type, without what nobody has set.
     raw: Table
     origins: dict[str, Layer]
@@ -113,7 +113,7 @@ class EffectiveConfig(Settings, frozen=True, kw_only=True):
         places = [-1 if layer is None else self.layers.index(layer) for layer in layers]
         return places[0] > places[1]
 
-    def command_limits(self) -> Limits | None:
+    def command_limits(self) -> CommandLimits | None:
         """The limits of commands; `None` where the configuration mentions none."""
         table = None if self.sandbox is None else self.sandbox.limits
         return None if table is None else table.read()

@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from treadle.config.file import ConfigError
 from treadle.config.layers import Layer
-from treadle.config.settings import ProjectTable, Settings, Table
+from treadle.config.settings import ConfigValues, ProjectTable, Table
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.support.files.reading import read_whole
 
@@ -59,7 +59,7 @@ class Nothing:
 class Project:
     """The project around a folder, as the user's own settings see it."""
 
-    def __init__(self, cwd: Path, settings: Settings, planting: Planting | None = None) -> None:
+    def __init__(self, cwd: Path, settings: ConfigValues, planting: Planting | None = None) -> None:
         self.cwd = cwd
         self.root = _find_root(cwd, settings.project_root_markers)
         self._decisions: Mapping[str, ProjectTable] = settings.projects or {}

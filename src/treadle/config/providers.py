@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from treadle.config.credentials import Credentials
+from treadle.config.credentials import CredentialStore
 from treadle.config.file import ConfigError
-from treadle.config.settings import Settings
+from treadle.config.settings import ConfigValues
 from treadle.model.catalog import SCRIPTED_MODEL, list_models
 from treadle.model.provider import ProviderConfig, load_providers
 
@@ -15,7 +15,7 @@ from treadle.model.provider import ProviderConfig, load_providers
 _LOCAL: Final = {"ollama": "gpt-oss:20b", "lmstudio": "openai/gpt-oss-20b"}
 
 
-def read_providers(settings: Settings, environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
+def read_providers(settings: ConfigValues, environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
     """The built-in providers under those of the configuration.
 
     Raises:
@@ -30,7 +30,7 @@ def read_providers(settings: Settings, environ: Mapping[str, str]) -> dict[str, 
 
 
 def choose_provider(
-    settings: Settings, known: Mapping[str, ProviderConfig], credentials: Credentials
+    settings: ConfigValues, known: Mapping[str, ProviderConfig], credentials: CredentialStore
 ) -> str:
     """Take the configured provider, or else the one whose key is at hand.
 
@@ -52,7 +52,7 @@ def choose_provider(
     return "scripted" if settings.model in (None, SCRIPTED_MODEL) else "openai"
 
 
-def choose_model(settings: Settings, provider: str) -> str:
+def choose_model(settings: ConfigValues, provider: str) -> str:
     """Take the configured model, or else the one that the catalog prefers for the provider."""
     if settings.model is not None:
         return settings.model

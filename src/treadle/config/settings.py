@@ -30,7 +30,7 @@ from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMo
 from treadle.protocol.requirements import CliAuthCredentialsStoreMode
 
 if TYPE_CHECKING:
-    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.limits import CommandLimits
 
 Table: TypeAlias = dict[str, JsonValue]
 
@@ -53,7 +53,7 @@ class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     nice: int | str | None = None
     output_file: int | str | None = None
 
-    def read(self) -> Limits:
+    def read(self) -> CommandLimits:
         """Return the limits, with defaults for what is not mentioned.
 
         Raises:
@@ -76,7 +76,7 @@ class SandboxTable(msgspec.Struct, frozen=True):
     limits: LimitsTable | None = None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigValues(msgspec.Struct, frozen=True, kw_only=True):
     """The settings as the layers give them; null is what nobody has set."""
 
     model: str | None = None
@@ -208,7 +208,7 @@ _UNLISTED: Final = frozenset(
     windows_wsl_setup_acknowledged zsh_path
     """.split()
 )
-_KNOWN: Final = _UNLISTED | frozenset(Settings.__struct_fields__)
+_KNOWN: Final = _UNLISTED | frozenset(ConfigValues.__struct_fields__)
 _KNOWN_OF_PROVIDER: Final = frozenset(PROVIDER_KEYS) | {*ProviderConfig.__struct_fields__}
 _KNOWN_OF_SANDBOX: Final = frozenset(SandboxWorkspaceWrite.__struct_fields__)
 
@@ -233,16 +233,16 @@ def _unknown_in(path: str, table: JsonValue, known: frozenset[str]) -> list[str]
     return [f"{path}.{key}" for key in table if key not in known] if isinstance(table, dict) else []
 
 
-def check(table: Mapping[str, JsonValue]) -> Settings:
+def check(table: Mapping[str, JsonValue]) -> ConfigValues:
     """Read a table of settings.
 
     Raises:
         ConfigError: a value does not fit; names its dotted key and what was expected.
     """
     try:
-        settings = msgspec.convert(table, Settings)
+        settings = msgspec.convert(table, ConfigValues)
     except msgspec.ValidationError as error:
-        fault = explain(error, Settings)
+        fault = explain(error, ConfigValues)
         path = _named(table, fault.path)
         raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
     if settings.sandbox is not None and settings.sandbox.limits is not None:
@@ -258,7 +258,7 @@ def _named(table: Mapping[str, JsonValue], path: str) -> str:
         return path
     for name, value in inner.items():
         try:
-            msgspec.convert({key: {name: value}}, Settings)
+            msgspec.convert({key: {name: value}}, ConfigValues)
         except msgspec.ValidationError:
             return f"{key}.{name}{rest}"
     return path

@@ -20,7 +20,15 @@ from treadle.connection.dispatch import MAX_IN_FLIGHT, Dispatcher
 from treadle.connection.outbound import MAX_OUTBOUND_BYTES, Outbound
 from treadle.connection.router import Router
 from treadle.jsonrpc import envelope
-from treadle.jsonrpc.envelope import Answer, Call, Failure, Id, Malformed, Message, Notice
+from treadle.jsonrpc.envelope import (
+    ErrorMessage,
+    Id,
+    MalformedMessage,
+    Message,
+    NotificationMessage,
+    RequestMessage,
+    ResponseMessage,
+)
 from treadle.jsonrpc.errors import InvalidRequest, RpcError
 from treadle.jsonrpc.framing import Frame, frame_size
 from treadle.protocol.base import JsonValue
@@ -69,7 +77,7 @@ class Connection(Generic[S]):
         stamp: NowMs | None = None,
         ids: Iterator[int] | None = None,
         on_start: Callable[[], None] | None = None,
-        on_notice: Callable[[Notice], None] | None = None,
+        on_notice: Callable[[NotificationMessage], None] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self.session: Final = session
@@ -96,7 +104,7 @@ class Connection(Generic[S]):
         self._on_notice = on_notice or self._dispatcher.on_notice
         # A server numbers its questions for all clients at once, so that they agree on the ids.
         self._ids = ids or count()
-        self._open: dict[Id, asyncio.Future[Answer]] = {}
+        self._open: dict[Id, asyncio.Future[ResponseMessage]] = {}
         self._tasks = asyncio.TaskGroup()
         self._handlers: set[asyncio.Task[None]] = set()
         self._companions: set[asyncio.Task[None]] = set()
@@ -165,7 +173,7 @@ class Connection(Generic[S]):
             ConnectionLost: it hung up first.
         """
         await self._outbound.room()
-        return await self.ask(method, params, id_=id_)
+        return await self.begin_request(method, params, id_=id_)
 
     async def request_raw(self, method: str, params: JsonValue) -> msgspec.Raw:
         """Ask the peer and wait for its answer, for whoever reads it in a way of their own.
@@ -182,7 +190,9 @@ class Connection(Generic[S]):
         finally:
             self._open.pop(id_, None)
 
-    def ask(self, method: Request[P, R], params: P, *, id_: Id | None = None) -> Answering[R]:
+    def begin_request(
+        self, method: Request[P, R], params: P, *, id_: Id | None = None
+    ) -> Answering[R]:
         """Put a question at once, in its place among the notifications; await the answer later.
 
         Raises:
@@ -192,17 +202,19 @@ class Connection(Generic[S]):
 
     def _put_question(
         self, method: str, params: JsonValue, id_: Id | None
-    ) -> tuple[Id, asyncio.Future[Answer]]:
+    ) -> tuple[Id, asyncio.Future[ResponseMessage]]:
         if self._is_lost:
             raise ConnectionLost(f"{self.peer} hung up")
         id_ = next(self._ids) if id_ is None else id_
         call = envelope.encode_call(id_, method, params)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ResponseMessage] = asyncio.get_running_loop().create_future()
         self._open[id_] = answer
         self._outbound.put(call)
         return id_, answer
 
-    async def _answer(self, method: Request[P, R], id_: Id, answer: asyncio.Future[Answer]) -> R:
+    async def _answer(
+        self, method: Request[P, R], id_: Id, answer: asyncio.Future[ResponseMessage]
+    ) -> R:
         try:
             return method.result_decoder.decode((await answer).result)
         finally:
@@ -214,7 +226,7 @@ class Connection(Generic[S]):
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
 
-    def tell(self, method: Notification[P], params: P) -> None:
+    def notify_nowait(self, method: Notification[P], params: P) -> None:
         """Queue a notification at once, for what must follow an answer directly."""
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
@@ -305,18 +317,18 @@ class Connection(Generic[S]):
 
     def _take(self, message: Message) -> None:
         match message:
-            case Notice():
+            case NotificationMessage():
                 self._on_notice(message)
-            case Call():
+            case RequestMessage():
                 self._dispatcher.on_call(message)
-            case Answer():
+            case ResponseMessage():
                 self._settle_one(message.id, message)
-            case Failure():
+            case ErrorMessage():
                 self._settle_one(message.id, RpcError.from_object(message.error))
-            case Malformed():
+            case MalformedMessage():
                 self._on_malformed(message)
 
-    def _on_malformed(self, message: Malformed) -> None:
+    def _on_malformed(self, message: MalformedMessage) -> None:
         self._dropped += 1
         # A program that is no peer at all may print such lines as fast as it can.
         is_loud = self._guarded is None and self._dropped <= MAX_TOLD_DROPS
@@ -336,11 +348,11 @@ class Connection(Generic[S]):
         self._handlers.add(task)
         task.add_done_callback(self._handlers.discard)
 
-    def _settle_one(self, id_: Id, outcome: Answer | RpcError) -> None:
+    def _settle_one(self, id_: Id, outcome: ResponseMessage | RpcError) -> None:
         future = self._open.pop(id_, None)
         if future is None or future.done():
             return  # an answer to nothing we asked, or one that came too late
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, ResponseMessage):
             future.set_result(outcome)
         else:
             future.set_exception(outcome)

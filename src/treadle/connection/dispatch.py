@@ -11,7 +11,7 @@ from treadle.connection.context import Context, S
 from treadle.connection.ordering import Lanes
 from treadle.connection.router import Route, Router
 from treadle.jsonrpc import envelope
-from treadle.jsonrpc.envelope import Call, Id, Notice
+from treadle.jsonrpc.envelope import Id, NotificationMessage, RequestMessage
 from treadle.jsonrpc.errors import InternalError, Overloaded, RpcError
 from treadle.jsonrpc.params import decode_params
 
@@ -46,7 +46,7 @@ class Dispatcher(Generic[S]):
         self._in_flight = 0
         self._lanes = Lanes()
 
-    def on_notice(self, notice: Notice) -> None:
+    def on_notice(self, notice: NotificationMessage) -> None:
         """Handle a notification; unknown ones are nobody's business."""
         found = self._router.notice(notice.method)
         if found is None:
@@ -61,7 +61,7 @@ class Dispatcher(Generic[S]):
         except Exception:
             logger.exception("handler failed")  # nobody is to be told, and the line lives on
 
-    def on_call(self, call: Call) -> None:
+    def on_call(self, call: RequestMessage) -> None:
         """Start a request; it is answered now or when its handler is done."""
         try:
             route, params = self._admit(call)
@@ -83,7 +83,7 @@ class Dispatcher(Generic[S]):
         """Answer with an error."""
         self._put(envelope.encode_failure(id_, error.to_object()))
 
-    def _admit(self, call: Call) -> tuple[Route[S], object]:
+    def _admit(self, call: RequestMessage) -> tuple[Route[S], object]:
         if self._in_flight >= self._max_in_flight:
             raise Overloaded
         route = self._router.route(call.method)

@@ -16,15 +16,15 @@ from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.status import IdleThreadStatus, SystemErrorThreadStatus
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 logger = logging.getLogger(__name__)
 
 Step: TypeAlias = Literal["complete", "fail", "interrupt"]
 
 
-def end_turn(thread: Thread, turn: Turn, step: Step, error: TurnError | None) -> None:
+def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnError | None) -> None:
     """End a turn, and be ready for the next one.
 
     A turn that can no longer be stored fails, whatever it was about to end as.
@@ -53,7 +53,7 @@ def end_turn(thread: Thread, turn: Turn, step: Step, error: TurnError | None) ->
         thread.turn_ended(turn)
 
 
-def take_input(thread: Thread, turn: Turn) -> None:
+def take_input(thread: LoadedThread, turn: ActiveTurn) -> None:
     """Take up what the user said: at the start, between two answers of the model, at the end."""
     thread.pass_notes()
     waiting, turn.waiting = turn.waiting, []
@@ -61,7 +61,7 @@ def take_input(thread: Thread, turn: Turn) -> None:
         thread.hear(turn, said)
 
 
-def _attempt(turn: Turn, action: Callable[[], None]) -> None:
+def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception:
@@ -69,16 +69,16 @@ def _attempt(turn: Turn, action: Callable[[], None]) -> None:
         logger.exception("end of turn is incomplete", extra={"turn": turn.id})
 
 
-def _publish_cause(thread: Thread, turn: Turn, error: TurnError | None) -> None:
+def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | None) -> None:
     if error is None:
         thread.set_status(IdleThreadStatus())
         return
     thread.set_status(SystemErrorThreadStatus())
     params = ErrorNotification(error, thread.id, turn.id, will_retry=False)
-    turn.log.tell(n.ERROR, params)
+    turn.log.publish(n.ERROR, params)
 
 
-def _settle_calls(thread: Thread, turn: Turn, step: Step) -> None:
+def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: Step) -> None:
     """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
     ItemStream(turn).abandon()
     text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"

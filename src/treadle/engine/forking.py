@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.errors import TurnNotFound
-from treadle.engine.services import Loaded
-from treadle.engine.settings import Settings
+from treadle.engine.services import LoadedState
+from treadle.engine.settings import RunSettings
 from treadle.model.base import ModelItem
 from treadle.protocol.extension import Budget
 from treadle.protocol.turn import Turn as TurnSnapshot
@@ -19,7 +19,7 @@ from treadle.store.stored_thread import StoredThread, ThreadMeta
 from treadle.support.concurrency.threads import give_way
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
     from treadle.engine.threads import Threads
 
 APPENDED_AT_ONCE: Final = 64
@@ -29,13 +29,13 @@ APPENDED_AT_ONCE: Final = 64
 async def fork(
     threads: Threads,
     source: StoredThread,
-    settings: Settings,
+    settings: RunSettings,
     *,
     describe: Callable[[ThreadMeta], ThreadMeta],
     ephemeral: bool = False,
     last_turn_id: str | None = None,
     before_turn_id: str | None = None,
-) -> tuple[Thread, list[TurnSnapshot]]:
+) -> tuple[LoadedThread, list[TurnSnapshot]]:
     """Copy a thread's history into a new one: whole, up to a turn, or before it.
 
     Raises:
@@ -71,27 +71,27 @@ async def fork(
 async def start_from(
     threads: Threads,
     history: Sequence[ModelItem],
-    settings: Settings,
+    settings: RunSettings,
     *,
     describe: Callable[[ThreadMeta], ThreadMeta],
-) -> Thread:
+) -> LoadedThread:
     """Begin a thread whose model remembers a conversation that took place elsewhere."""
     thread = threads.start(settings, describe=describe)
     return (await _begin_with(threads, thread, [HistoryItem(item) for item in history]))[0]
 
 
 async def _begin_with(
-    threads: Threads, thread: Thread, entries: Sequence[Entry]
-) -> tuple[Thread, list[TurnSnapshot]]:
+    threads: Threads, thread: LoadedThread, entries: Sequence[Entry]
+) -> tuple[LoadedThread, list[TurnSnapshot]]:
     """Let a new thread go on from entries of another one."""
     from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
 
-    def begin() -> tuple[Loaded, list[TurnSnapshot]]:
+    def begin() -> tuple[LoadedState, list[TurnSnapshot]]:
         # A part at a time, so that neither memory nor other threads wait for the whole.
         for place in range(0, len(entries), APPENDED_AT_ONCE):
             thread.journal.append(entries[place : place + APPENDED_AT_ONCE])
             give_way()
-        loaded = Loaded(
+        loaded = LoadedState(
             thread.meta,
             thread.settings,
             history_of(entries),

@@ -19,7 +19,7 @@ from treadle.engine.conversation.request import request_of
 from treadle.engine.ending import Step, end_turn, take_input
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.tools.call_limits import limit_call
-from treadle.engine.tools.registry import Toolbox, ToolCall, output_item, read_call
+from treadle.engine.tools.registry import ToolCall, ToolRegistry, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
 from treadle.model.base import (
     Completed,
@@ -42,8 +42,8 @@ from treadle.protocol.thread import ContextCompactedNotification
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 MAX_REPAIRS: Final = 1
 # A history shorter than this is not worth halving: one item of it is too long by itself.
@@ -53,7 +53,7 @@ INTERNAL_ERROR: Final = TurnError("internal error", codex_error_info="other")
 logger = logging.getLogger(__name__)
 
 
-class TurnFailed(Exception):
+class TurnFailure(Exception):
     """The turn cannot go on; `error` is what clients are told."""
 
     def __init__(self, error: TurnError) -> None:
@@ -61,10 +61,12 @@ class TurnFailed(Exception):
         self.error = error
 
 
-class Agent:
+class AgentLoop:
     """Runs one turn of a thread to its end."""
 
-    def __init__(self, thread: Thread, turn: Turn, left_calls: Sequence[ToolCall] = ()) -> None:
+    def __init__(
+        self, thread: LoadedThread, turn: ActiveTurn, left_calls: Sequence[ToolCall] = ()
+    ) -> None:
         self._thread = thread
         self._turn = turn
         # Calls that an earlier server put to the clients and did not live to carry out.
@@ -99,7 +101,7 @@ class Agent:
             async with self._time_limit():
                 await self._work()
             step = "complete"
-        except TurnFailed as failure:
+        except TurnFailure as failure:
             step, error = "fail", failure.error
         except (ModelError, BudgetExceeded) as failure:
             step, error = "fail", to_turn_error(failure)
@@ -152,11 +154,11 @@ class Agent:
         calls = [call.flat_name for call in self._left_calls]
         reason = await self._thread.mcp.before_request(self._turn, calls)
         if reason is not None:
-            raise TurnFailed(TurnError(reason))
+            raise TurnFailure(TurnError(reason))
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
-        timed = [meter for meter in self._thread.accounts.meters if meter.is_timed]
+        timed = [meter for meter in self._thread.usage.meters if meter.is_timed]
         tightest = min(timed, key=Meter.seconds_left, default=None)
         limit = asyncio.timeout(tightest.seconds_left() if tightest else None)
         try:
@@ -173,7 +175,7 @@ class Agent:
         if schema is None or last is None or self._repairs >= MAX_REPAIRS:
             return False
         # Off the loop: client and model decide how much work that is, up to a limit.
-        faults = await self._thread.around.text_workers.run(validate, last.text, schema)
+        faults = await self._thread.services.text_workers.run(validate, last.text, schema)
         if not faults:
             return False
         self._repairs += 1
@@ -190,11 +192,11 @@ class Agent:
         turn.start_item(item)
         notes = await self._take_notes(list(thread.history.items))
         if not notes.strip():
-            raise TurnFailed(TurnError("the model gave no notes to go on from"))
+            raise TurnFailure(TurnError("the model gave no notes to go on from"))
         await thread.look_around()
         thread.compact(notes)
         turn.complete_item(item)
-        turn.log.tell(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
+        turn.log.publish(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
 
     async def _take_notes(self, history: list[ModelItem]) -> str:
         """Let the model sum up; what is too long even for that loses its older half."""
@@ -284,7 +286,7 @@ class Agent:
         return ItemStream(self._turn, finds_plans=self._thread.settings.mode().mode == "plan")
 
     @property
-    def _tools(self) -> Toolbox:
+    def _tools(self) -> ToolRegistry:
         return self._thread.tools if self._turn.aside is None else self._turn.aside.tools
 
     @asynccontextmanager
@@ -330,7 +332,7 @@ class Agent:
         return request_of(self._thread, self._turn, self._tools)
 
     def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        for meter in self._thread.accounts.meters:
+        for meter in self._thread.usage.meters:
             meter.admit()
         model, policy = self._thread.model(self._turn)
         self._turn.model = model
@@ -339,9 +341,9 @@ class Agent:
     def _notice(self, event: ModelEvent) -> None:
         """Pass on what the provider says beside its answer."""
         if isinstance(event, RateLimits):
-            self._thread.around.on_rate_limits(event.snapshot)
+            self._thread.services.on_rate_limits(event.snapshot)
         elif isinstance(event, Rerouted):
-            self._turn.log.tell(
+            self._turn.log.publish(
                 n.MODEL_REROUTED,
                 ModelReroutedNotification(
                     from_model=self._thread.settings.model,
@@ -359,7 +361,7 @@ class Agent:
             codex_error_info=retry.error.info,
             additional_details=retry.error.message,
         )
-        self._turn.log.tell(n.ERROR, self._error(error, will_retry=True))
+        self._turn.log.publish(n.ERROR, self._error(error, will_retry=True))
 
     def _error(self, error: TurnError, *, will_retry: bool) -> ErrorNotification:
         return ErrorNotification(

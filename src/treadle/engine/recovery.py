@@ -16,15 +16,15 @@ from treadle.engine.stored_threads import SERVER_ENDED
 from treadle.engine.tools.agent_calls import WAIT, WaitArguments
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
 from treadle.engine.tools.registry import (
-    Toolbox,
     ToolCall,
     ToolRefused,
+    ToolRegistry,
     output_item,
     read_arguments,
     read_call,
 )
-from treadle.engine.turn import Message, OpenItem
-from treadle.engine.turn import Turn as LiveTurn
+from treadle.engine.turn import ActiveTurn as LiveTurn
+from treadle.engine.turn import ItemInProgress, Message
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.item import (
@@ -41,12 +41,12 @@ from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNo
 from treadle.store.journal import Entry, Event, Journal
 from treadle.store.records import (
     AnyRecord,
-    AskOpened,
     ClientMessage,
     GrantsDropped,
     HistoryItem,
     InputGiven,
     InputTaken,
+    RequestOpened,
     TurnAdjusted,
     TurnContext,
 )
@@ -55,7 +55,7 @@ from treadle.store.stored_thread import StoredThread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -71,16 +71,16 @@ class Waiting:
     turn: Turn
     items: list[ItemStartedNotification]
     calls: list[ToolCall]
-    asks: dict[str, AskOpened]
+    asks: dict[str, RequestOpened]
     context: TurnContext | None = None
     # What it does otherwise than its thread.
     adjusted: TurnAdjusted | None = None
     # What it was given and has not taken up.
     inputs: list[InputGiven] = field(default_factory=list)
 
-    def turn_in(self, thread: Thread) -> LiveTurn:
+    def turn_in(self, thread: LoadedThread) -> LiveTurn:
         """The turn as it stood, in a thread that goes on with it."""
-        turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.around.clock)
+        turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.services.clock)
         turn.state, turn.root_id = "running", self.turn.root_turn_id
         turn.started_at_ms = (self.turn.started_at or 0) * 1000
         if self.context is not None and self.context.turn_id == turn.id:
@@ -88,7 +88,9 @@ class Waiting:
         if self.adjusted is not None and self.adjusted.turn_id == turn.id:
             turn.changes = dict(self.adjusted.changes)
         for told in self.items:
-            turn.open_items[told.item.id] = OpenItem(told.started_at_ms, partial(_same, told.item))
+            turn.open_items[told.item.id] = ItemInProgress(
+                told.started_at_ms, partial(_same, told.item)
+            )
         turn.waiting = [Message.left(given) for given in self.inputs]
         return turn
 
@@ -171,7 +173,7 @@ def agents_waited_for(stored: StoredThread) -> list[str]:
     return [id_ for call in calls for id_ in _agents_waited_for(call, stored.meta.id)]
 
 
-def _open_asks(stored: StoredThread) -> dict[str, AskOpened]:
+def _open_asks(stored: StoredThread) -> dict[str, RequestOpened]:
     return {
         id_: ask
         for id_, ask in stored.open_asks.items()
@@ -253,7 +255,7 @@ def _end_left_items(
     entries.write()
 
 
-def end_orphans(turn: LiveTurn, calls: Sequence[ToolCall], tools: Toolbox) -> None:
+def end_orphans(turn: LiveTurn, calls: Sequence[ToolCall], tools: ToolRegistry) -> None:
     """Complete what was begun by tools that are not there any more."""
     for call in calls:
         begun = turn.open_items.get(call.id)

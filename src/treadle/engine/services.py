@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from treadle.engine.accounting.budget import Meter
-from treadle.engine.accounting.usage import Ledger
+from treadle.engine.accounting.usage import TokenLedger
 from treadle.engine.patch.resources import PatchResources
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol.base import JsonValue
 from treadle.protocol.extension import Budget
 from treadle.protocol.goal import ThreadGoal
-from treadle.store.records import AskOpened, ClientMessage, TurnContext
+from treadle.store.records import ClientMessage, RequestOpened, TurnContext
 from treadle.store.stored_thread import ThreadMeta
 from treadle.support.clock import NowMs
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.concurrency.workers import Workers
 from treadle.support.ids import uuid7
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from treadle.engine.agents.agents import Agents
     from treadle.engine.commands.rules import Rules
     from treadle.engine.mcp.config import McpSource
-    from treadle.engine.thread import Thread
-    from treadle.engine.tools.registry import Toolbox
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.tools.registry import ToolRegistry
+    from treadle.engine.turn import ActiveTurn
     from treadle.protocol.skill import SkillMetadata
     from treadle.sandbox.boundary import Boundary
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Models(Protocol):
     """Where models come from."""
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The provider that these settings name, ready to be asked."""
         ...
 
@@ -48,14 +48,14 @@ class Models(Protocol):
         ...
 
 
-class Surroundings(Protocol):
+class EngineServices(Protocol):
     """What a thread needs of the server around it."""
 
     clock: NowMs
-    tasks: Nursery
+    tasks: BackgroundTasks
     home: Path
     # Numbers for questions to clients.
-    ask_ids: Iterator[int]
+    request_ids: Iterator[int]
     # Threads that read files which clients and models name.
     file_workers: Workers
     # Threads for long looks at texts of models and MCP servers.
@@ -80,15 +80,15 @@ class Surroundings(Protocol):
         """The agents that work for other threads."""
         ...
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The model provider that these settings name, ready to be asked."""
         ...
 
-    def tools(self, thread: Thread) -> Toolbox:
+    def tools(self, thread: LoadedThread) -> ToolRegistry:
         """The tools that a thread has."""
         ...
 
-    def expect_commands(self) -> None:
+    def prepare_sandbox(self) -> None:
         """Make ready for commands, while the model still thinks about its first one."""
         ...
 
@@ -100,7 +100,7 @@ class Surroundings(Protocol):
         """Pass on what a provider said of its limits."""
         ...
 
-    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
+    def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
         """Look after a thread whose turn is over."""
         ...
 
@@ -110,7 +110,7 @@ class Surroundings(Protocol):
 
 
 def new_meta(
-    settings: Settings,
+    settings: RunSettings,
     now: int,
     budget: Budget | None,
     metadata: dict[str, JsonValue] | None,
@@ -137,18 +137,18 @@ def new_meta(
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedState:
     """What is known of a thread when it is loaded."""
 
     meta: ThreadMeta
-    settings: Settings
+    settings: RunSettings
     history: Sequence[ModelItem] = ()
-    ledger: Ledger | None = None
+    ledger: TokenLedger | None = None
     client_messages: dict[str, ClientMessage] | None = None
     meter: Meter | None = None
     goal: ThreadGoal | None = None
     # Questions that its last server left open.
-    open_asks: dict[str, AskOpened] = field(default_factory=dict)
+    open_asks: dict[str, RequestOpened] = field(default_factory=dict)
     # What the last turn ran under, as far as it is known.
     last: TurnContext | None = None
     # Agents that worked for it and were closed.

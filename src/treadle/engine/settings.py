@@ -47,7 +47,7 @@ class Profile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RunSettings:
     """A thread's settings; a turn may override them, and most overrides stay."""
 
     model: str
@@ -85,7 +85,7 @@ class Settings:
     # How requests to the model introduce the client that they are made for.
     user_agent: str = ""
 
-    def overridden_by(self, params: TurnStartParams, profile: Profile | None = None) -> Settings:
+    def overridden_by(self, params: TurnStartParams, profile: Profile | None = None) -> RunSettings:
         """These settings under what a turn asks for; what it leaves out stays.
 
         A collaboration mode decides about model and effort, also by giving no effort. The profile

@@ -20,7 +20,7 @@ from treadle.store.stored_thread import StoredThread, ThreadMeta
 from treadle.store.thread_reader import ThreadReader
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 
 SERVER_ENDED: Final = TurnError(
@@ -32,12 +32,12 @@ MAX_READS: Final = 3
 """How often a thread that grows is read beside the event loop before the rest is read on it."""
 
 
-class Archive:
+class StoredThreads:
     """The part of a server's threads that looks back; it needs to know which are in memory."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._loaded: dict[str, Thread] = {}
+        self._loaded: dict[str, LoadedThread] = {}
 
     async def stored(self, thread_id: str, path: str | None = None) -> StoredThread:
         """A thread as it is stored now, whoever writes it.
@@ -64,7 +64,7 @@ class Archive:
         read = partial(self.store.read, thread_id, turns=False)
         return (await self.store.run(read)).meta
 
-    async def turns(self, thread: Thread) -> list[TurnSnapshot]:
+    async def turns(self, thread: LoadedThread) -> list[TurnSnapshot]:
         """The turns of a thread in memory, the running one included."""
         return (await self.as_it_stands(thread.id)).turns
 
@@ -104,13 +104,13 @@ class Archive:
         # It grows all the time: what came since the last time is little.
         return stored if reader.is_current else reader.read()
 
-    def _in_memory(self, thread: Thread) -> StoredThread:
+    def _in_memory(self, thread: LoadedThread) -> StoredThread:
         from treadle.engine.transcript import times_of, turns_of
 
         events = list(thread.journal.read(0))
         return StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
 
-    def _with_running(self, thread: Thread, stored: StoredThread) -> StoredThread:
+    def _with_running(self, thread: LoadedThread, stored: StoredThread) -> StoredThread:
         turns = stored.turns
         if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
             turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
@@ -163,7 +163,11 @@ class Archive:
         return bool(calls_to_repeat(stored, await self.who_waits(stored)))
 
     async def roll_back(
-        self, thread: Thread, *, num_turns: int | None = None, before_turn_id: str | None = None
+        self,
+        thread: LoadedThread,
+        *,
+        num_turns: int | None = None,
+        before_turn_id: str | None = None,
     ) -> list[TurnSnapshot]:
         """Drop the last turns of a thread; gives those that are left.
 
@@ -185,13 +189,13 @@ class Archive:
             record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
             # In one with the record: who comes back later hears of what is gone, whatever happens.
             told = ThreadRevertedNotification(thread.id)
-            thread.log.tell(n.THREAD_REVERTED, told, records=[record], required=True)
+            thread.log.publish(n.THREAD_REVERTED, told, records=[record], required=True)
             thread.log.sync_soon()
             stored = reader.read()
         thread.rewind(stored.history, stored.turns)
         return stored.turns
 
-    def _check_idle(self, thread: Thread) -> None:
+    def _check_idle(self, thread: LoadedThread) -> None:
         if thread.turn is not None:
             raise EngineError("cannot roll back while a turn is running")
         if self._loaded.get(thread.id) is not thread:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 
-def only_waits(thread: Thread) -> bool:
+def only_waits(thread: LoadedThread) -> bool:
     """Whether the turn waits for answers alone: to its own questions, or to its agents'."""
     turn = thread.turn
     if turn is None or turn.is_listening or not turn.running_calls:
         return False
-    waiting = thread.asks.waiting_calls()
+    waiting = thread.server_requests.waiting_calls()
     waiting |= {
-        call_id for call_id, ids in turn.waits.items() if any(map(thread.around.waits, ids))
+        call_id for call_id, ids in turn.waits.items() if any(map(thread.services.waits, ids))
     }
     return turn.running_calls <= waiting
 
 
-def stop_or_suspend(thread: Thread) -> None:
+def stop_or_suspend(thread: LoadedThread) -> None:
     """Stop the turn that runs because the server ends.
 
     One that only waits for answers is left as it is, for the next server to go on with.
@@ -31,5 +31,5 @@ def stop_or_suspend(thread: Thread) -> None:
     turn.ends_with_server = True
     if turn.failure is None and only_waits(thread):
         turn.is_suspended = True
-        thread.asks.suspend()
+        thread.server_requests.suspend()
     thread.stop(turn)

@@ -11,24 +11,24 @@ import msgspec
 from msgspec import UNSET
 
 from treadle.engine.accounting.goals import Goals
-from treadle.engine.accounting.thread_usage import Accounts
+from treadle.engine.accounting.thread_usage import UsageTracker
 from treadle.engine.accounting.usage import breakdown
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.context import environments
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
-from treadle.engine.conversation.model_context import ModelView
+from treadle.engine.conversation.model_context import ModelContext
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
-from treadle.engine.events.log import Asked, EventLog
-from treadle.engine.events.server_requests import Asks
-from treadle.engine.loop import Agent
+from treadle.engine.events.log import EventLog, OpenedRequest
+from treadle.engine.events.server_requests import ServerRequests
+from treadle.engine.loop import AgentLoop
 from treadle.engine.mcp.servers import McpServers
-from treadle.engine.services import Loaded, Surroundings
-from treadle.engine.settings import Profile, Settings
+from treadle.engine.services import EngineServices, LoadedState
+from treadle.engine.settings import Profile, RunSettings
 from treadle.engine.terminals.output_file import discard_outputs
 from treadle.engine.terminals.terminals import Terminals
-from treadle.engine.tools.registry import Toolbox, ToolCall
-from treadle.engine.turn import Message, Turn, TurnKind, storage_error
+from treadle.engine.tools.registry import ToolCall, ToolRegistry
+from treadle.engine.turn import ActiveTurn, Message, TurnKind, storage_error
 from treadle.model.base import Completed, Model, ModelItem
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
@@ -61,42 +61,44 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Thread(ModelView):
+class LoadedThread(ModelContext):
     """One conversation in memory; one turn runs at a time."""
 
-    def __init__(self, journal: Journal, loaded: Loaded, around: Surroundings) -> None:
+    def __init__(self, journal: Journal, loaded: LoadedState, services: EngineServices) -> None:
         self.id = loaded.meta.id
         self.meta = loaded.meta
         self.settings = loaded.settings
         self.journal = journal
-        self.around = around
+        self.services = services
         self.log = EventLog(
             journal,
-            around.clock,
+            services.clock,
             open_items=self._open_items,
             open_asks=self._open_asks,
         )
-        self.asks = Asks(self.id, self.log, around.ask_ids, self._on_asks, around.clock)
-        self.asks.left = loaded.open_asks
+        self.server_requests = ServerRequests(
+            self.id, self.log, services.request_ids, self._on_asks, services.clock
+        )
+        self.server_requests.left = loaded.open_asks
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
-            self.asks.deadline_s = limits.deadline_ms / 1000
+            self.server_requests.deadline_s = limits.deadline_ms / 1000
         self.log.on_failure = self.storage_failed
         super().__init__(loaded)
-        self.accounts = Accounts(self.log, loaded.ledger, loaded.meter)
+        self.usage = UsageTracker(self.log, loaded.ledger, loaded.meter)
         self.status: ThreadStatus = IdleThreadStatus()
-        self.turn: Turn | None = None
+        self.turn: ActiveTurn | None = None
         self.closed_agents = set(loaded.closed_agents)
-        self.goals = Goals(self.id, self.log, around.clock, loaded.goal)
-        self.mcp = McpServers(around.mcp, tasks=around.tasks, home=around.home, thread=self)
+        self.goals = Goals(self.id, self.log, services.clock, loaded.goal)
+        self.mcp = McpServers(services.mcp, tasks=services.tasks, home=services.home, thread=self)
         self.messages = ClientMessages(self.log, loaded.client_messages)
-        self.terminals = Terminals(around.tasks)
+        self.terminals = Terminals(services.tasks)
         self._closers: list[Callable[[], None]] = [
-            self.asks.close,
+            self.server_requests.close,
             self.terminals.close,
             self.mcp.close,
         ]
         if loaded.meta.ephemeral:
-            self._closers.append(partial(discard_outputs, around.home, self.id))
+            self._closers.append(partial(discard_outputs, services.home, self.id))
 
     @cached_property
     def approvals(self) -> Approvals:
@@ -106,9 +108,9 @@ class Thread(ModelView):
         return Approvals(self)
 
     @cached_property
-    def tools(self) -> Toolbox:
+    def tools(self) -> ToolRegistry:
         """What the model can call; made with the first turn, as not every thread gets one."""
-        return self.around.tools(self)
+        return self.services.tools(self)
 
     # -- turns
 
@@ -157,7 +159,7 @@ class Thread(ModelView):
 
         return turn.snapshot(), start
 
-    def drop(self, turn: Turn) -> None:
+    def drop(self, turn: ActiveTurn) -> None:
         """Forget a turn that was not promised to any client."""
         if self.turn is turn:
             self.turn = None
@@ -169,7 +171,7 @@ class Thread(ModelView):
             return self.turn.snapshot()
         return self.messages.past_turn(turn_id)
 
-    def begin_other(self, kind: TurnKind) -> tuple[Turn, Callable[[], None]]:
+    def begin_other(self, kind: TurnKind) -> tuple[ActiveTurn, Callable[[], None]]:
         """Accept a turn that no input begins; gives it, and what starts it.
 
         Raises:
@@ -198,14 +200,14 @@ class Thread(ModelView):
         self._add_input(turn, said)
         return turn.id
 
-    def _add_input(self, turn: Turn, said: Message) -> None:
+    def _add_input(self, turn: ActiveTurn, said: Message) -> None:
         try:
             self.expect(turn, said)
         except StorageFailed as failure:
             self.storage_failed(failure)
             raise
         # Whoever waits for other agents has something better to do now.
-        self.around.agents.wake()
+        self.services.agents.wake()
 
     def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
         """Let the turn that runs go on under other settings; false if it does not run."""
@@ -220,7 +222,7 @@ class Thread(ModelView):
         )
         if params.service_tier is not UNSET:
             turn.changes["service_tier"] = params.service_tier
-        self.log.note(TurnAdjusted(turn.id, dict(turn.changes)))
+        self.log.record(TurnAdjusted(turn.id, dict(turn.changes)))
         return True
 
     def interrupt(self, turn_id: str) -> Callable[[], None]:
@@ -232,7 +234,7 @@ class Thread(ModelView):
         turn = self._active("interrupt", turn_id)
         return lambda: self.stop(turn)
 
-    def _active(self, purpose: Literal["steer", "interrupt"], expected: str) -> Turn:
+    def _active(self, purpose: Literal["steer", "interrupt"], expected: str) -> ActiveTurn:
         turn = self.turn
         if turn is None:
             raise NoActiveTurn(purpose)
@@ -240,12 +242,12 @@ class Thread(ModelView):
             raise WrongTurn(purpose, expected, turn.id)
         return turn
 
-    def _check_steerable(self, turn: Turn) -> None:
+    def _check_steerable(self, turn: ActiveTurn) -> None:
         if turn.kind in ("review", "compact"):
             raise TurnNotSteerable(turn.kind)
 
-    def _new_turn(self, kind: TurnKind, params: TurnStartParams | None) -> Turn:
-        turn = Turn(uuid7(), self.id, self.log, self.around.clock, kind)
+    def _new_turn(self, kind: TurnKind, params: TurnStartParams | None) -> ActiveTurn:
+        turn = ActiveTurn(uuid7(), self.id, self.log, self.services.clock, kind)
         if params is not None:
             turn.root_id = params.root_turn_id
             turn.output_schema = params.output_schema
@@ -254,27 +256,27 @@ class Thread(ModelView):
         self.turn = turn
         return turn
 
-    def _start(self, turn: Turn) -> None:
-        agent = Agent(self, turn)
+    def _start(self, turn: ActiveTurn) -> None:
+        agent = AgentLoop(self, turn)
         try:
-            self.accounts.open_turn(turn.budget)
+            self.usage.open_turn(turn.budget)
             agent.begin()
             self._run(turn, agent)
-            self.around.agents.turn_began(self)
+            self.services.agents.turn_began(self)
         except Exception:
             # The client knows the turn and waits for its end. If its task runs, that brings it.
             if turn.task is None:
                 agent.give_up()
             raise
 
-    def _run(self, turn: Turn, agent: Agent) -> None:
-        self.around.expect_commands()
-        turn.task = self.around.tasks.spawn(agent.run(), f"turn {turn.id}")
+    def _run(self, turn: ActiveTurn, agent: AgentLoop) -> None:
+        self.services.prepare_sandbox()
+        turn.task = self.services.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
         if turn.is_unwanted or turn.failure is not None:
             turn.task.cancel()
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: ActiveTurn) -> None:
         """Interrupt a turn; one that has not started yet is interrupted as soon as it does."""
         turn.is_unwanted = True
         if turn.task is not None:
@@ -288,17 +290,17 @@ class Thread(ModelView):
         else:
             self.set_status(SystemErrorThreadStatus())
 
-    def recall(self, turn: Turn, given: Sequence[Granted]) -> None:
+    def restore_grants(self, turn: ActiveTurn, given: Sequence[Granted]) -> None:
         """Let a turn that an earlier server left have what the user had allowed it."""
         self.approvals.grants.recall(turn, given)
         self.mcp.approved |= {grant.tool for grant in given if grant.tool is not None}
 
-    def go_on(self, turn: Turn, calls: Sequence[ToolCall]) -> None:
+    def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:
         """Go on with a turn that an earlier server left waiting for answers to these calls."""
         self.turn = turn
-        self.accounts.open_turn(turn.budget)
+        self.usage.open_turn(turn.budget)
         self.set_status(ActiveThreadStatus(active_flags=[]))
-        self._run(turn, Agent(self, turn, calls))
+        self._run(turn, AgentLoop(self, turn, calls))
 
     def at_close(self, action: Callable[[], None]) -> None:
         """Call this when the thread is let go of."""
@@ -318,20 +320,20 @@ class Thread(ModelView):
             self.stop(turn)
             await turn.ended.wait()
 
-    def turn_ended(self, turn: Turn) -> None:
+    def turn_ended(self, turn: ActiveTurn) -> None:
         """Be ready for the next turn; while there is a goal, begin it."""
         self.turn = None
-        self.accounts.close_turn()
+        self.usage.close_turn()
         self.pass_notes()
-        self.around.on_turn_ended(self, turn)
+        self.services.on_turn_ended(self, turn)
         took = turn.snapshot().duration_ms or 0
-        if self.goals.after_turn(turn, self.accounts.turn_tokens, took // 1000):
+        if self.goals.after_turn(turn, self.usage.turn_tokens, took // 1000):
             self.pursue_goal()
 
     def pursue_goal(self) -> None:
         """Begin a turn that works towards the goal, if none runs."""
         goal = self.goals.current
-        if goal is None or self.turn is not None or self.around.tasks.is_closed:
+        if goal is None or self.turn is not None or self.services.tasks.is_closed:
             return
         turn = self._new_turn("regular", None)
         self.history.add(message("user", instructions.goal(goal.objective)))
@@ -339,18 +341,18 @@ class Thread(ModelView):
 
     # -- what the agent asks for
 
-    def model(self, turn: Turn) -> tuple[Model, RetryPolicy]:
+    def model(self, turn: ActiveTurn) -> tuple[Model, RetryPolicy]:
         """The model to ask."""
-        return self.around.model(self.settings_of(turn))
+        return self.services.model(self.settings_of(turn))
 
-    def count(self, turn: Turn, completed: Completed) -> None:
+    def count(self, turn: ActiveTurn, completed: Completed) -> None:
         """Enter a response into the books."""
         response_id = completed.response_id or uuid7()
         if self.settings.tells_raw_events:
             spent = breakdown(completed.usage) if completed.usage is not None else None
             raw = RawResponseCompletedNotification(response_id, self.id, turn.id, spent)
-            self.log.tell(n.RAW_RESPONSE_COMPLETED, raw)
-        self.accounts.count(turn, completed, response_id, self.context_window)
+            self.log.publish(n.RAW_RESPONSE_COMPLETED, raw)
+        self.usage.count(turn, completed, response_id, self.context_window)
 
     @property
     def subagent(self) -> str | None:
@@ -364,22 +366,22 @@ class Thread(ModelView):
         if status != self.status:
             self.status = status
             params = ThreadStatusChangedNotification(status=status, thread_id=self.id)
-            self.log.tell(n.THREAD_STATUS_CHANGED, params)
+            self.log.publish(n.THREAD_STATUS_CHANGED, params)
 
     def _on_asks(self) -> None:
         """Tell whether somebody is waited for: by the turn, or by a call that a client makes."""
-        flags = self.asks.flags()
+        flags = self.server_requests.flags()
         if self.turn is None:
             self.set_status(ActiveThreadStatus(flags) if flags else IdleThreadStatus())
         elif self.turn.state == "running":
             self.set_status(ActiveThreadStatus(active_flags=flags))
 
-    def update_settings(self, settings: Settings) -> None:
+    def update_settings(self, settings: RunSettings) -> None:
         """Run later turns under other settings, and tell."""
         if settings != self.settings:
             self.settings = settings
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
-            self.log.tell(n.THREAD_SETTINGS_UPDATED, params)
+            self.log.publish(n.THREAD_SETTINGS_UPDATED, params)
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """The thread as clients see it."""
@@ -392,8 +394,8 @@ class Thread(ModelView):
         self.messages.keep(turns)
         self.terminals.keep_turns({turn.id for turn in turns})
 
-    def _open_asks(self) -> Sequence[Asked]:
-        return self.asks.open_events()
+    def _open_asks(self) -> Sequence[OpenedRequest]:
+        return self.server_requests.open_events()
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
         left = self.terminals.open_items(self.turn)

@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from treadle.engine.accounting.budget import Meter, meter_of
-from treadle.engine.accounting.usage import Ledger
+from treadle.engine.accounting.usage import TokenLedger
 from treadle.engine.errors import EngineError, ThreadNotLoaded
 from treadle.engine.events.log import EventLog
 from treadle.engine.patch.resources import PatchResources
-from treadle.engine.services import Loaded, Models, new_meta
-from treadle.engine.settings import Settings
-from treadle.engine.stored_threads import Archive
+from treadle.engine.services import LoadedState, Models, new_meta
+from treadle.engine.settings import RunSettings
+from treadle.engine.stored_threads import StoredThreads
 from treadle.model.base import Model
 from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
@@ -35,7 +35,7 @@ from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadMeta, to_thread
 from treadle.support.clock import NowMs, now_ms
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.concurrency.workers import Workers
 
 # What only a thread needs is imported with the first one: it brings all that an agent can do.
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from treadle.engine.agents.agents import Agents
     from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.mcp.config import McpSource
-    from treadle.engine.thread import Thread
-    from treadle.engine.tools.registry import Toolbox
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.tools.registry import ToolRegistry
+    from treadle.engine.turn import ActiveTurn
     from treadle.protocol.skill import SkillMetadata
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.opened_roots import OpenedRoots
@@ -64,21 +64,21 @@ BROADCAST: Final = frozenset(
 """What every client is told of every thread, subscribed or not."""
 
 
-class Threads(Archive):
+class Threads(StoredThreads):
     """The threads of one home, and what is told to all clients."""
 
     def __init__(self, store: Store, models: Models, *, home: Path, clock: NowMs = now_ms) -> None:
         super().__init__(store)
         self.home = home
         self.clock = clock
-        self.tasks = Nursery()
+        self.tasks = BackgroundTasks()
         self.file_workers = Workers("files", MAX_FILE_WORKERS)
         self.text_workers = Workers("texts", MAX_TEXT_WORKERS)
         self.patches = PatchResources()
-        self.announcements = EventLog(None, clock)
-        self.ask_ids: Iterator[int] = count()
+        self.broadcasts = EventLog(None, clock)
+        self.request_ids: Iterator[int] = count()
         # Told of every agent that a thread spawns.
-        self.on_spawn: Callable[[Thread, Thread], None] = lambda _parent, _child: None
+        self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
         # Where a folder's project keeps rules that may be heeded, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
         self.skills: Callable[[str], Sequence[SkillMetadata]] = lambda _cwd: ()
@@ -141,13 +141,13 @@ class Threads(Archive):
 
     def start(
         self,
-        settings: Settings,
+        settings: RunSettings,
         *,
         describe: Callable[[ThreadMeta], ThreadMeta],
         ephemeral: bool = False,
         budget: Budget | None = None,
         metadata: dict[str, JsonValue] | None = None,
-    ) -> Thread:
+    ) -> LoadedThread:
         """Begin a thread; `intake.thread_stored` waits until the disk has it.
 
         Raises:
@@ -159,7 +159,7 @@ class Threads(Archive):
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
         return self.keep(
-            journal, Loaded(meta, settings, meter=Meter(budget, "thread") if budget else None)
+            journal, LoadedState(meta, settings, meter=Meter(budget, "thread") if budget else None)
         )
 
     def opening(self, thread_id: str) -> asyncio.Lock:
@@ -176,9 +176,9 @@ class Threads(Archive):
         self,
         journal: Journal,
         stored: StoredThread,
-        settings: Settings,
+        settings: RunSettings,
         waits: Callable[[str], bool],
-    ) -> Thread:
+    ) -> LoadedThread:
         """Go on with a stored thread.
 
         A turn that its server left behind is ended, unless it waits for an answer: then it goes on
@@ -188,11 +188,15 @@ class Threads(Archive):
 
         left = recover(journal, stored, self.clock(), waits)
         usage = stored.usage
-        ledger = Ledger(usage.total, usage.last, usage.model_context_window) if usage else Ledger()
+        ledger = (
+            TokenLedger(usage.total, usage.last, usage.model_context_window)
+            if usage
+            else TokenLedger()
+        )
         ledger.know(stored.response_ids)
         thread = self.keep(
             journal,
-            Loaded(
+            LoadedState(
                 stored.meta,
                 settings,
                 stored.history,
@@ -209,18 +213,18 @@ class Threads(Archive):
         thread.messages.recall(stored.turns)
         if left is not None:
             turn = left.turn_in(thread)
-            thread.recall(turn, stored.grants)
-            thread.go_on(turn, left.calls)
+            thread.restore_grants(turn, stored.grants)
+            thread.continue_turn(turn, left.calls)
         return thread
 
-    async def discard(self, thread: Thread) -> None:
+    async def discard(self, thread: LoadedThread) -> None:
         """Let go of a thread that no client knows, and remove what there is of it."""
         self._loaded.pop(thread.id, None)
         thread.close()
         with suppress(OSError, StoreError):
             await self.store.run(partial(self.store.delete, thread.id))
 
-    def get(self, thread_id: str) -> Thread:
+    def get(self, thread_id: str) -> LoadedThread:
         """A thread in memory.
 
         Raises:
@@ -231,7 +235,7 @@ class Threads(Archive):
             raise ThreadNotLoaded(thread_id)
         return thread
 
-    def find(self, thread_id: str) -> Thread | None:
+    def find(self, thread_id: str) -> LoadedThread | None:
         """A thread in memory, if it is there."""
         return self._loaded.get(thread_id)
 
@@ -239,7 +243,7 @@ class Threads(Archive):
         """The threads in memory, oldest first."""
         return sorted(self._loaded)
 
-    def unload(self, thread: Thread) -> None:
+    def unload(self, thread: LoadedThread) -> None:
         """Let go of a thread and tell everybody.
 
         Raises:
@@ -251,10 +255,10 @@ class Threads(Archive):
             thread.set_status(NotLoadedThreadStatus())
             thread.close()
 
-    def close_thread(self, thread: Thread) -> None:
+    def close_thread(self, thread: LoadedThread) -> None:
         """Let go of a thread that nobody listens to any more."""
         self.unload(thread)
-        self.announce(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
+        self.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 
     def interrupt_turns(self) -> None:
         """Stop every turn that runs, or leave it to the next server."""
@@ -275,11 +279,11 @@ class Threads(Archive):
 
     # -- listeners
 
-    def listen(self, thread: Thread) -> None:
+    def add_subscriber(self, thread: LoadedThread) -> None:
         """Count one more listener."""
         self._listeners[thread.id] = self._listeners.get(thread.id, 0) + 1
 
-    def unlisten(self, thread: Thread) -> int:
+    def remove_subscriber(self, thread: LoadedThread) -> int:
         """Count one listener less; gives how many are left."""
         left = self._listeners.pop(thread.id, 1) - 1
         if left > 0:
@@ -288,7 +292,7 @@ class Threads(Archive):
             self._trim()
         return left
 
-    def has_listeners(self, thread: Thread) -> bool:
+    def has_subscribers(self, thread: LoadedThread) -> bool:
         """Whether anybody is told what happens in a thread."""
         return thread.id in self._listeners
 
@@ -310,7 +314,7 @@ class Threads(Archive):
 
     # -- what threads ask for
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The model provider that a thread uses."""
         return self._models.model(settings)
 
@@ -319,13 +323,13 @@ class Threads(Archive):
         turns = (thread.turn for thread in self._loaded.values())
         return [turn.model for turn in turns if turn is not None and turn.model is not None]
 
-    def tools(self, thread: Thread) -> Toolbox:
+    def tools(self, thread: LoadedThread) -> ToolRegistry:
         """The tools that a thread has."""
         from treadle.engine.tools.toolset import toolbox_of
 
         return toolbox_of(thread)
 
-    def expect_commands(self) -> None:
+    def prepare_sandbox(self) -> None:
         """Make ready for commands, once."""
         if not self.expects_commands and not self.tasks.is_closed:
             self.expects_commands = True
@@ -340,9 +344,9 @@ class Threads(Archive):
     def on_rate_limits(self, snapshot: JsonValue) -> None:
         """Tell everybody what a provider said of its limits."""
         params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
-        self.announce(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
+        self.broadcast(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
 
-    def on_turn_ended(self, thread: Thread, turn: Turn) -> None:
+    def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
         """Bring the list up to date, and those who wait for the thread."""
         self.agents.turn_ended(thread, turn)
         thread.messages.recall([turn.snapshot()])
@@ -360,9 +364,9 @@ class Threads(Archive):
 
     # -- telling
 
-    def announce(self, method: Notification[P], params: P) -> None:
+    def broadcast(self, method: Notification[P], params: P) -> None:
         """Tell all clients."""
-        self.announcements.tell(method, params)
+        self.broadcasts.publish(method, params)
 
     def snapshot(self, meta: ThreadMeta, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """A thread as clients see it, loaded or not."""
@@ -371,15 +375,15 @@ class Threads(Archive):
             return thread.snapshot(turns)
         return to_thread(meta, NotLoadedThreadStatus(), turns or [])
 
-    def keep(self, journal: Journal, loaded: Loaded) -> Thread:
+    def keep(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
         """Have a thread in memory, in place of the one that was there."""
-        from treadle.engine.thread import Thread
+        from treadle.engine.thread import LoadedThread
 
-        thread = Thread(journal, loaded, self)
+        thread = LoadedThread(journal, loaded, self)
         thread.log.on_event = self._on_event
         self._loaded[thread.id] = thread
         return thread
 
     def _on_event(self, event: Event) -> None:
         if event.method in BROADCAST:
-            self.announcements.relay(event)
+            self.broadcasts.forward(event)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.engine.accounting.usage import Ledger
+from treadle.engine.accounting.usage import TokenLedger
 from treadle.model.base import ModelItem
 from treadle.protocol.item import (
     ItemCompletedNotification,
@@ -63,13 +63,13 @@ def history_of(entries: Iterable[Entry]) -> list[ModelItem]:
     return history
 
 
-def usage_of(entries: Sequence[Entry]) -> Ledger:
+def usage_of(entries: Sequence[Entry]) -> TokenLedger:
     """What was used up to these entries; their responses are not counted again."""
     records = [entry for entry in entries if isinstance(entry, UsageRecord)]
     if not records:
-        return Ledger()
+        return TokenLedger()
     last = records[-1]
-    ledger = Ledger(last.total, last.usage, last.context_window)
+    ledger = TokenLedger(last.total, last.usage, last.context_window)
     ledger.know(record.response_id for record in records)
     return ledger
 

@@ -39,7 +39,7 @@ from treadle.store.records import AnyRecord, InputGiven, InputTaken
 from treadle.support.clock import NowMs, Stopwatch
 
 if TYPE_CHECKING:
-    from treadle.engine.conversation.side import Aside
+    from treadle.engine.conversation.side import SideConversation
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class OpenItem:
+class ItemInProgress:
     """An item under way: what was told of it, and how to say it as it stands now."""
 
     started_at_ms: int
@@ -101,7 +101,7 @@ class OpenItem:
 
 
 @dataclass(slots=True)
-class Turn:
+class ActiveTurn:
     """A turn from its promise to its end; it ends once, and says so once."""
 
     id: str
@@ -113,7 +113,7 @@ class Turn:
     output_schema: JsonValue = None
     budget: Budget | None = None
     # Whom it talks to, if not to the thread's own agent.
-    aside: Aside | None = None
+    aside: SideConversation | None = None
     # Whether the automatic reviewer sees even what nobody would have to approve.
     reviews_all: bool = False
     # What this turn does otherwise than its thread.
@@ -124,7 +124,7 @@ class Turn:
     completed_at_ms: int | None = None
     duration_ms: int | None = None
     waiting: list[Message] = field(default_factory=list)
-    open_items: dict[str, OpenItem] = field(default_factory=dict)
+    open_items: dict[str, ItemInProgress] = field(default_factory=dict)
     last_message: AgentMessageThreadItem | None = None
     diff: TurnDiff = field(default_factory=TurnDiff)
     task: asyncio.Task[None] | None = None
@@ -197,7 +197,7 @@ class Turn:
         self.move("begin")
         self.started_at_ms, self._stopwatch = self.clock(), Stopwatch()
         snapshot = self.snapshot("notLoaded")
-        self.log.tell(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
+        self.log.publish(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
 
     def end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
         """Finish, and publish that: durable before any client gets it, if the disk works."""
@@ -211,11 +211,11 @@ class Turn:
         self.open_items.clear()
         params = self._completed()
         try:
-            self.log.tell(n.TURN_COMPLETED, params, on_unsynced=self._on_unsynced)
+            self.log.publish(n.TURN_COMPLETED, params, on_unsynced=self._on_unsynced)
         except Exception:
             # Clients wait for this event; the next server that loads the thread ends the turn.
             logger.exception("end of turn is not stored", extra={"turn": self.id})
-            self.log.publish(n.TURN_COMPLETED, params)
+            self.log.publish_unstored(n.TURN_COMPLETED, params)
         self.ended.set()
 
     def _completed(self) -> TurnCompletedNotification:
@@ -230,7 +230,7 @@ class Turn:
             told = ErrorNotification(self.error, self.thread_id, self.id, will_retry=False)
             self.log.replace(event, n.ERROR, told)
             self.log.on_failure(failure)
-            self.log.tell(n.TURN_COMPLETED, self._completed())
+            self.log.publish(n.TURN_COMPLETED, self._completed())
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Call this when the turn ends, however it ends, before anybody is told."""
@@ -265,8 +265,8 @@ class Turn:
         if item.id in self.open_items:
             self.open_items[item.id].current = current or (lambda: item)
             return
-        self.open_items[item.id] = OpenItem(now, current or (lambda: item), Stopwatch())
-        self.log.tell(n.ITEM_STARTED, self._started(item, now))
+        self.open_items[item.id] = ItemInProgress(now, current or (lambda: item), Stopwatch())
+        self.log.publish(n.ITEM_STARTED, self._started(item, now))
 
     def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
         """Tell that an item is finished; one that was never started is started first.
@@ -281,7 +281,7 @@ class Turn:
         begun = self.open_items.pop(item.id, None)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
-        self.log.tell(
+        self.log.publish(
             n.ITEM_COMPLETED,
             ItemCompletedNotification(
                 completed_at_ms=self.clock_after(begun.started_at_ms if begun else 0),

@@ -13,11 +13,11 @@ from treadle.model.base import (
     ItemStarted,
     ModelEvent,
     ModelItem,
+    ModelTextDelta,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Restarted,
-    TextDelta,
 )
 from treadle.protocol.base import JsonValue
 from treadle.support.ids import uuid7
@@ -46,7 +46,10 @@ class TurnIds:
         """Return the event with ids that no other item of the turn has."""
         match event:
             case (
-                TextDelta() | ReasoningSummaryDelta() | ReasoningTextDelta() | ReasoningPartAdded()
+                ModelTextDelta()
+                | ReasoningSummaryDelta()
+                | ReasoningTextDelta()
+                | ReasoningPartAdded()
             ):
                 return self._renamed(event)
             case ItemStarted() if event.item.get("type") in _PREFIXES:
@@ -63,12 +66,12 @@ class TurnIds:
 
     def _renamed(
         self,
-        event: TextDelta | ReasoningSummaryDelta | ReasoningTextDelta | ReasoningPartAdded,
+        event: ModelTextDelta | ReasoningSummaryDelta | ReasoningTextDelta | ReasoningPartAdded,
     ) -> ModelEvent:
         id_ = event.item_id
         own = self._open.get(id_)
         if own is None:
-            own = self._own(id_, "message" if isinstance(event, TextDelta) else "reasoning")
+            own = self._own(id_, "message" if isinstance(event, ModelTextDelta) else "reasoning")
         return event if own == id_ else msgspec.structs.replace(event, item_id=own)
 
     def _started(self, item: ModelItem) -> ModelItem:

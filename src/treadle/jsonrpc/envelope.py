@@ -1,7 +1,7 @@
 """The four shapes of a JSON-RPC message, and telling them apart. No state, no i/o.
 
 Reading is strict about what names a request and lenient about the rest: a frame that cannot be
-answered becomes `Malformed`, never an exception.
+answered becomes `MalformedMessage`, never an exception.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from treadle.support.text.json_text import (
 Id: TypeAlias = str | int
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class RequestMessage(msgspec.Struct, frozen=True, gc=False):
     """A request: the peer waits for one answer to `id`."""
 
     id: Id
@@ -35,7 +35,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     params: Raw | None
 
 
-class Notice(msgspec.Struct, frozen=True, gc=False):
+class NotificationMessage(msgspec.Struct, frozen=True, gc=False):
     """A notification; `seq` is its place among the events of its thread, where the peer counts."""
 
     method: str
@@ -43,21 +43,21 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     seq: int | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class ResponseMessage(msgspec.Struct, frozen=True, gc=False):
     """The result of a request of ours."""
 
     id: Id
     result: Raw
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False):
+class ErrorMessage(msgspec.Struct, frozen=True, gc=False):
     """The refusal of a request of ours."""
 
     id: Id
     error: ErrorObject
 
 
-class Malformed(msgspec.Struct, frozen=True, gc=False):
+class MalformedMessage(msgspec.Struct, frozen=True, gc=False):
     """A frame that cannot be read; `id` is set only when it still shows which request it was.
 
     A request whose id cannot be repeated has `is_unnamed` set: it is answered with the id null.
@@ -69,7 +69,9 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     is_unnamed: bool = False
 
 
-Message: TypeAlias = Call | Notice | Answer | Failure | Malformed
+Message: TypeAlias = (
+    RequestMessage | NotificationMessage | ResponseMessage | ErrorMessage | MalformedMessage
+)
 
 
 class _Envelope(msgspec.Struct):
@@ -126,18 +128,18 @@ def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
     if method is not UNSET:
         raw = None if params is UNSET or params == _NULL else params
         if id_ is not UNSET:
-            return Call(id_, method, raw)
-        return Notice(method, raw, envelope.seq if type(envelope.seq) is int else None)
+            return RequestMessage(id_, method, raw)
+        return NotificationMessage(method, raw, envelope.seq if type(envelope.seq) is int else None)
     if id_ is UNSET:
-        return Malformed("neither a method nor an id")
+        return MalformedMessage("neither a method nor an id")
     result, error = envelope.result, envelope.error
     if error is not UNSET and (error is not None or result is UNSET):
-        return Failure(id_, _read_error(error))
+        return ErrorMessage(id_, _read_error(error))
     if not isinstance(result, UnsetType):
-        return Answer(id_, result)
+        return ResponseMessage(id_, result)
     # What a client in JavaScript writes when it answers with `undefined`: dropped, it would leave
     # the request open for ever.
-    return Failure(id_, ErrorObject(-32600, "the peer answered with neither result nor error"))
+    return ErrorMessage(id_, ErrorObject(-32600, "the peer answered with neither result nor error"))
 
 
 def _read_error(error: JsonValue) -> ErrorObject:
@@ -169,7 +171,7 @@ def encode_failure(id_: Id | None, error: ErrorObject) -> bytes:
     return encode_json(_FailureOut(error, id_))
 
 
-def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
+def _malformed(reason: str, frame: bytes) -> ErrorMessage | MalformedMessage:
     """Find the request in what can be read, so that its sender does not wait for ever.
 
     The sender of a broken request gets an error, and so does the one who waits for a broken answer.
@@ -179,9 +181,9 @@ def _malformed(reason: str, frame: bytes) -> Failure | Malformed:
     is_answer = "result" in members or "error" in members
     if not is_id(id_):
         is_string = id_ is UNREADABLE or isinstance(id_, str)
-        return Malformed(reason, is_unnamed=is_string and not is_answer)
+        return MalformedMessage(reason, is_unnamed=is_string and not is_answer)
     if "method" in members:
-        return Malformed(reason, id_, method if is_text(method) else None)
+        return MalformedMessage(reason, id_, method if is_text(method) else None)
     if is_answer:
-        return Failure(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
-    return Malformed(reason)
+        return ErrorMessage(id_, ErrorObject(-32700, f"the peer's answer cannot be read: {reason}"))
+    return MalformedMessage(reason)

@@ -50,7 +50,7 @@ class ModelRequest:
     subagent: str | None = None
 
 
-class Usage(Struct, frozen=True):
+class ResponseUsage(Struct, frozen=True):
     """The tokens of one response; cached and written ones are among the input tokens."""
 
     input_tokens: int = 0
@@ -73,7 +73,7 @@ class ItemStarted(Struct, frozen=True):
     item: ModelItem
 
 
-class TextDelta(Struct, frozen=True):
+class ModelTextDelta(Struct, frozen=True):
     """More text of an assistant message."""
 
     item_id: str
@@ -144,7 +144,7 @@ class Completed(Struct, frozen=True):
     """The answer is whole; always the last event."""
 
     response_id: str | None = None
-    usage: Usage | None = None
+    usage: ResponseUsage | None = None
     # False if the provider wants to be asked again, True if it is done; None if it did not say.
     end_turn: bool | None = None
 
@@ -152,7 +152,7 @@ class Completed(Struct, frozen=True):
 ModelEvent: TypeAlias = (
     Created
     | ItemStarted
-    | TextDelta
+    | ModelTextDelta
     | ReasoningPartAdded
     | ReasoningSummaryDelta
     | ReasoningTextDelta

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from treadle.model.base import ModelError
-from treadle.model.http.client import Endpoint
+from treadle.model.http.client import ProviderEndpoint
 from treadle.protocol.base import JsonValue
 
 _NO_LIST: Final = (404, 405, 501)
 
 
 async def listed(
-    endpoint: Endpoint, path: str = "models", headers: Mapping[str, str] | None = None
+    endpoint: ProviderEndpoint, path: str = "models", headers: Mapping[str, str] | None = None
 ) -> list[str] | None:
     """The names that a provider lists, or None if it has no list.
 

@@ -21,7 +21,7 @@ MAX_OPEN_ITEMS: Final = 1_000
 Index = int | float | str | None
 
 
-class OpenItem(Struct, eq=False):
+class UnfinishedItem(Struct, eq=False):
     """An unfinished item: the id that the caller knows, and the server's names for it."""
 
     id: str
@@ -33,22 +33,22 @@ class OpenItem(Struct, eq=False):
     aliases: list[str] = []
 
 
-class OpenItems:
+class UnfinishedItems:
     """Unfinished items by the server's ids, by output index and by kind."""
 
     def __init__(self, *, limit: int = MAX_OPEN_ITEMS) -> None:
-        self.by_id: dict[str | None, OpenItem] = {}
+        self.by_id: dict[str | None, UnfinishedItem] = {}
         """The items by every id that the server has used for them."""
         self._limit = limit
         self._count = 0
         self._started = 0
         # Each group holds its items in the order of their start.
-        self._groups: dict[Hashable, OrderedDict[int, OpenItem]] = {}
+        self._groups: dict[Hashable, OrderedDict[int, UnfinishedItem]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, item: OpenItem) -> None:
+    def add(self, item: UnfinishedItem) -> None:
         """Add an item that starts.
 
         Raises:
@@ -63,7 +63,7 @@ class OpenItems:
         if item.server_id is not None:
             self._name(item, item.server_id)
 
-    def remove(self, item: OpenItem) -> None:
+    def remove(self, item: UnfinishedItem) -> None:
         """Remove an item that is finished, with all its ids."""
         self._count -= 1
         for key in _groups_of(item):
@@ -76,7 +76,7 @@ class OpenItems:
 
     def find(
         self, server_id: JsonValue, output_index: JsonValue, kinds: Sequence[str]
-    ) -> OpenItem | None:
+    ) -> UnfinishedItem | None:
         """Return the item that an event most likely means: by id, else by place, else the newest.
 
         An id that is new is remembered as another id of the item found.
@@ -96,12 +96,12 @@ class OpenItems:
             self._name(found, id_)
         return found
 
-    def _name(self, item: OpenItem, id_: str) -> None:
+    def _name(self, item: UnfinishedItem, id_: str) -> None:
         self.by_id[id_] = item
         item.aliases.append(id_)
 
-    def _newest(self, group: str, kinds: Sequence[str], *rest: Index) -> OpenItem | None:
-        newest: OpenItem | None = None
+    def _newest(self, group: str, kinds: Sequence[str], *rest: Index) -> UnfinishedItem | None:
+        newest: UnfinishedItem | None = None
         for kind in kinds:
             items = self._groups.get((group, kind, *rest))
             last = next(reversed(items.values())) if items else None
@@ -127,6 +127,6 @@ def index_of(value: JsonValue) -> Index:
     return value if isinstance(value, int | float | str) else None
 
 
-def _groups_of(item: OpenItem) -> list[Hashable]:
+def _groups_of(item: UnfinishedItem) -> list[Hashable]:
     groups: list[Hashable] = [("all", item.kind), ("index", item.kind, item.output_index)]
     return groups if item.server_id is not None else [*groups, ("unnamed", item.kind)]

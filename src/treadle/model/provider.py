@@ -60,7 +60,7 @@ class Bearer(Struct, frozen=True):
     account_id: str | None = None
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     """Whoever is logged in, asked anew for each request because tokens expire."""
 
     async def __call__(self) -> Bearer | None:
@@ -132,7 +132,7 @@ def build_model(
     config: ProviderConfig,
     *,
     environ: Mapping[str, str],
-    credentials: Credentials = nobody,
+    credentials: CredentialSource = nobody,
 ) -> Model:
     """Make the model that speaks to a provider; nothing is connected or imported before its use.
 
@@ -142,11 +142,11 @@ def build_model(
     # Each adapter is imported when the first provider of its kind is used.
     if config.wire_api == "scripted":
         return _build_scripted(provider_id, config, environ)
-    from treadle.model.http.client import Endpoint
+    from treadle.model.http.client import ProviderEndpoint
 
     if not config.base_url:
         raise ValueError(f"model_providers.{provider_id}: base_url is missing")
-    endpoint = Endpoint(provider_id, config, environ=environ, credentials=credentials)
+    endpoint = ProviderEndpoint(provider_id, config, environ=environ, credentials=credentials)
     if config.wire_api == "chat":
         from treadle.model.chat.request import ChatModel
 

@@ -57,7 +57,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CommandLimits:
     """What one command and everything that it starts may use; `None` is no limit."""
 
     processes: int | None = None
@@ -89,7 +89,7 @@ class Limits:
 class Bounds:
     """The limits of one command, and the folders whose file systems it could fill."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: CommandLimits = field(default_factory=CommandLimits)
     folders: tuple[str, ...] = ()
 
     def reason(self, key: str, place: int = 0) -> str:
@@ -139,13 +139,13 @@ _NICE: Final = "a whole number from 0 to 19"
 _WORST: Final = 19
 
 
-def read_limits(table: Mapping[str, Setting]) -> Limits:
+def read_limits(table: Mapping[str, Setting]) -> CommandLimits:
     """Read `[sandbox.limits]`; what it does not mention has its default.
 
     Raises:
         BadLimit: a value is not what its key takes.
     """
-    return Limits(
+    return CommandLimits(
         processes=_count(table, "processes", _default_processes()),
         memory=_size(table, "memory", memory_of_machine() * 3 // 4, whole=memory_of_machine()),
         cpu_seconds=_count(table, "cpu_seconds", None),
@@ -158,7 +158,7 @@ def read_limits(table: Mapping[str, Setting]) -> Limits:
 
 
 @cache
-def default_limits() -> Limits:
+def default_limits() -> CommandLimits:
     """Return the limits of a configuration that does not mention any."""
     return read_limits({})
 

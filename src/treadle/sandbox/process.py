@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from treadle.sandbox.limits import Bounds, Limits
+from treadle.sandbox.limits import Bounds, CommandLimits
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Child, Descriptors
+from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.launch import launch
 
 if TYPE_CHECKING:
-    from treadle.sandbox.network.proxy import Gate
+    from treadle.sandbox.network.proxy import EgressProxy
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
@@ -35,7 +35,11 @@ class Process:
     """A command that runs, confined or not."""
 
     def __init__(
-        self, child: Child, readers: list[_Reader], stdin: _Writer | None, gate: Gate | None = None
+        self,
+        child: RunningCommand,
+        readers: list[_Reader],
+        stdin: _Writer | None,
+        gate: EgressProxy | None = None,
     ) -> None:
         self.pid: Final = child.pid
         self._child = child
@@ -60,8 +64,8 @@ class Process:
         on_output: OnOutput,
         size: tuple[int, int] | None = None,
         has_stdin: bool = False,
-        gate: Gate | None = None,
-        limits: Limits | None = None,
+        gate: EgressProxy | None = None,
+        limits: CommandLimits | None = None,
     ) -> Self:
         """Run a command; with a size of rows and columns, on a terminal of its own.
 

@@ -35,7 +35,7 @@ _FLAGS: Final = frozenset(
 )
 
 
-class Early:
+class FastHandshake:
     """What was read from stdin: the line that was answered, if it was, and what came after it.
 
     `assignments` are the `key=value` overrides among the arguments.
@@ -51,7 +51,9 @@ class Early:
         self.assignments = assignments
 
 
-def answer_first(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Early | None:
+def answer_first(
+    arguments: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> FastHandshake | None:
     """Answer the first line if it is a plain `initialize`; `None` when stdio is not to be read."""
     assignments = _read_plain(arguments)
     if assignments is None or sys.stdin is None or sys.stdout is None:
@@ -63,15 +65,15 @@ def answer_first(arguments: Sequence[str], environ: Mapping[str, str] = os.envir
             chunk = os.read(0, MAX_FIRST_LINE)
         except BlockingIOError:
             # Somebody made it so; the server proper can wait for it.
-            return Early(None, unread, assignments)
+            return FastHandshake(None, unread, assignments)
         if not chunk:
             break
         unread += chunk
     line, newline, rest = unread.partition(b"\n")
     answer = _answer(line, environ) if newline else None
     if answer is None or not _write(answer):
-        return Early(None, unread, assignments)
-    return Early(line, rest, assignments)
+        return FastHandshake(None, unread, assignments)
+    return FastHandshake(line, rest, assignments)
 
 
 def _write(answer: bytes) -> bool:

@@ -52,8 +52,8 @@ from treadle.protocol.server_requests import APPLY_PATCH_APPROVAL, EXEC_COMMAND_
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
-    from treadle.engine.events.log import Asked
-    from treadle.engine.thread import Thread
+    from treadle.engine.events.log import OpenedRequest
+    from treadle.engine.thread import LoadedThread
     from treadle.server.session import ClientSession
 
 _DECISIONS: Final[dict[str, FileChangeApprovalDecision]] = {
@@ -67,7 +67,7 @@ _DECISIONS: Final[dict[str, FileChangeApprovalDecision]] = {
 
 
 def put_legacy(
-    connection: Connection[ClientSession], thread: Thread, asked: Asked
+    connection: Connection[ClientSession], thread: LoadedThread, asked: OpenedRequest
 ) -> Coroutine[None, None, msgspec.Struct] | None:
     """Put an approval in its older form; `None` if the question has none.
 
@@ -112,12 +112,12 @@ def _command(
         approval_id=params.approval_id,
         reason=params.reason,
     )
-    return _answer_command(connection.ask(EXEC_COMMAND_APPROVAL, older, id_=number))
+    return _answer_command(connection.begin_request(EXEC_COMMAND_APPROVAL, older, id_=number))
 
 
 def _patch(
     connection: Connection[ClientSession],
-    thread: Thread,
+    thread: LoadedThread,
     params: FileChangeRequestApprovalParams,
     number: int,
 ) -> Coroutine[None, None, msgspec.Struct]:
@@ -132,7 +132,7 @@ def _patch(
         grant_root=params.grant_root,
         reason=params.reason,
     )
-    return _answer_patch(connection.ask(APPLY_PATCH_APPROVAL, older, id_=number))
+    return _answer_patch(connection.begin_request(APPLY_PATCH_APPROVAL, older, id_=number))
 
 
 def _command_decision(decision: ReviewDecision) -> CommandExecutionApprovalDecision:

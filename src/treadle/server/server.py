@@ -38,7 +38,7 @@ from treadle.support.incidents import Incident
 from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
     from treadle.protocol.skill import SkillMetadata
     from treadle.server.files.watch import Watcher
     from treadle.server.sources.skills_watch import SkillsWatch
@@ -102,7 +102,7 @@ class Server:
         from treadle.server.sources.skills_watch import SkillsWatch
 
         def tell() -> None:
-            self.threads.announce(SKILLS_CHANGED, SkillsChangedNotification())
+            self.threads.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
 
         return SkillsWatch(self.watcher, self.threads.tasks, tell)
 
@@ -133,7 +133,7 @@ class Server:
                 return InternalError(str(error) or "out of memory", kind="io")
         return translate(error)
 
-    def _introduce(self, parent: Thread, child: Thread) -> None:
+    def _introduce(self, parent: LoadedThread, child: LoadedThread) -> None:
         """Let those who hear an agent meet one that works for it."""
         for session in self.sessions:
             session.meet(parent, child)
@@ -199,7 +199,7 @@ class Server:
             self._router,
             session,
             stamp=self._clock,
-            ids=self.threads.ask_ids,
+            ids=self.threads.request_ids,
             on_start=session.listen if answered is not None else None,
         )
         session.connection = connection
@@ -220,7 +220,7 @@ class Server:
 
 def _replay_handshake(session: ClientSession, line: bytes) -> None:
     call = envelope.decode(line)
-    if not isinstance(call, envelope.Call):
+    if not isinstance(call, envelope.RequestMessage):
         message = "only a request can have been answered"
         raise msgspec.ValidationError(message)
     session.initialize(decode_params(INITIALIZE, call.params))

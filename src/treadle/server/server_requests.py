@@ -15,13 +15,16 @@ _SENT_TO_ALL: Final = frozenset({"available_decisions"})
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
-    from treadle.engine.events.log import Asked
-    from treadle.engine.thread import Thread
+    from treadle.engine.events.log import OpenedRequest
+    from treadle.engine.thread import LoadedThread
     from treadle.server.session import ClientSession
 
 
 def put(
-    connection: Connection[ClientSession], thread: Thread, asked: Asked, client: ClientSession
+    connection: Connection[ClientSession],
+    thread: LoadedThread,
+    asked: OpenedRequest,
+    client: ClientSession,
 ) -> Coroutine[None, None, msgspec.Struct]:
     """Put a question to a client; gives its answer.
 
@@ -35,7 +38,7 @@ def put(
         if older is not None:
             return older
     params = asked.params if client.is_experimental else without_experimental(asked.params)
-    return connection.ask(SERVER_REQUESTS[asked.method], params, id_=asked.request_id)
+    return connection.begin_request(SERVER_REQUESTS[asked.method], params, id_=asked.request_id)
 
 
 def without_experimental(params: msgspec.Struct) -> msgspec.Struct:

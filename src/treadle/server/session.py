@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from treadle.connection.connection import ConnectionLost
-from treadle.engine.events.log import Asked, Relayed
-from treadle.engine.events.reader import LeftBehind
+from treadle.engine.events.log import ForwardedEvent, OpenedRequest
+from treadle.engine.events.reader import EventsExpired
 from treadle.jsonrpc.errors import (
     AlreadyInitialized,
     ExperimentalApiRequired,
@@ -37,7 +37,7 @@ from treadle.support.concurrency.workers import Workers
 
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
     from treadle.server.handlers.command import ClientCommand
     from treadle.server.server import Server
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 class Followed:
     """A thread that the client hears, and the task that tells it."""
 
-    thread: Thread
+    thread: LoadedThread
     subscription: Subscription
     task: asyncio.Task[None]
 
@@ -101,11 +101,11 @@ class ClientSession:
         """Hear what is told to everybody from now on, and first what is wrong with the server."""
         for warning in self.server.warnings():
             self.tell(CONFIG_WARNING, warning)
-        log = self.server.threads.announcements
+        log = self.server.threads.broadcasts
         self._announcements = Subscription(log, log.last_seq, self._deliver_announcement)
         self._spawn(self._announcements, "announcements")
 
-    def subscribe(self, thread: Thread, after: int | None) -> None:
+    def subscribe(self, thread: LoadedThread, after: int | None) -> None:
         """Hear what happens in a thread after a position, or from now on.
 
         A second time changes nothing: the first one tells everything. One that was let go of and
@@ -122,12 +122,12 @@ class ClientSession:
         task = self._spawn(subscription, f"follow {thread.id}")
         if task is not None:
             self._followed[thread.id] = Followed(thread, subscription, task)
-            self.server.threads.listen(thread)
+            self.server.threads.add_subscriber(thread)
         # Whoever hears an agent hears those that work for it: they may have questions too.
         for child in self.server.threads.agents.open_threads(thread):
             self.subscribe(child, None)
 
-    def meet(self, parent: Thread, child: Thread) -> None:
+    def meet(self, parent: LoadedThread, child: LoadedThread) -> None:
         """Hear of an agent that works for another one, if that one is heard."""
         if parent.id not in self._followed:
             return
@@ -147,8 +147,8 @@ class ClientSession:
             self._left[thread_id] = followed.subscription
         # It may still answer what it was asked, but nobody waits for that: the others decide.
         for number in list(self._asked):
-            followed.thread.asks.let_go(number, self)
-        self.server.threads.unlisten(followed.thread)
+            followed.thread.server_requests.let_go(number, self)
+        self.server.threads.remove_subscriber(followed.thread)
         for child in self.server.threads.agents.open_threads(followed.thread):
             self.unsubscribe(child.id)
         return True
@@ -168,7 +168,7 @@ class ClientSession:
     def tell(self, method: Notification[P], params: P) -> None:
         """Tell the client at once, unless it does not want to know."""
         if self.connection is not None and self._wants(method):
-            self.connection.tell(method, params)
+            self.connection.notify_nowait(method, params)
 
     async def notify(self, method: Notification[P], params: P) -> None:
         """Tell the client, unless it does not want to know."""
@@ -183,16 +183,16 @@ class ClientSession:
     async def _follow(self, subscription: Subscription) -> None:
         try:
             await subscription.follow()
-        except LeftBehind:
+        except EventsExpired:
             # It can come back and read everything anew; going on would hide that it missed some.
             logger.warning("client left behind", extra={"position": subscription.position})
             if self.connection is not None:
                 self.connection.finish()
 
-    async def _deliver(self, thread: Thread, event: Event) -> None:
+    async def _deliver(self, thread: LoadedThread, event: Event) -> None:
         if self.connection is None:
             return
-        if isinstance(event, Asked):
+        if isinstance(event, OpenedRequest):
             await self.connection.room()
             self._ask(self.connection, thread, event)
             return
@@ -202,7 +202,9 @@ class ClientSession:
             post = self.connection.post
             await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq or None)
 
-    def _ask(self, connection: Connection[ClientSession], thread: Thread, asked: Asked) -> None:
+    def _ask(
+        self, connection: Connection[ClientSession], thread: LoadedThread, asked: OpenedRequest
+    ) -> None:
         """Put a question to the client, unless it has it already or nobody needs an answer."""
         number = asked.request_id
         if not asked.is_open():
@@ -210,30 +212,30 @@ class ClientSession:
         if number in self._asked:
             known = self._asked[number]
             if known is not None and not known.done():
-                thread.asks.hold(number, self)
+                thread.server_requests.hold(number, self)
             return
         try:
             answer = put(connection, thread, asked, self)
         except ConnectionLost:
             return
-        thread.asks.hold(number, self)
+        thread.server_requests.hold(number, self)
         work = self._take_answer(thread, number, answer)
         self._asked[number] = connection.spawn(work, f"answer to {number}")
 
     async def _take_answer(
-        self, thread: Thread, number: int, answer: Coroutine[None, None, msgspec.Struct]
+        self, thread: LoadedThread, number: int, answer: Coroutine[None, None, msgspec.Struct]
     ) -> None:
         """Pass the client's answer on; a client that is gone has not answered."""
         try:
-            thread.asks.answer(number, await answer, self.name)
+            thread.server_requests.answer(number, await answer, self.name)
         except ConnectionLost:
             pass
         except RpcError as error:
-            thread.asks.refuse(number, str(error), self.name)
+            thread.server_requests.refuse(number, str(error), self.name)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            thread.asks.refuse(number, str(error), self.name, "nonsense")
+            thread.server_requests.refuse(number, str(error), self.name, "nonsense")
         finally:
-            thread.asks.let_go(number, self)
+            thread.server_requests.let_go(number, self)
 
     def _forget(self, number: RequestId) -> None:
         """Wait no more for an answer: somebody else gave one, or none is needed."""
@@ -249,11 +251,11 @@ class ClientSession:
     async def _deliver_announcement(self, event: Event) -> None:
         if self.connection is None or not self._wants(SERVER_NOTIFICATIONS[event.method]):
             return
-        if isinstance(event, Relayed) and self._hears(event):
+        if isinstance(event, ForwardedEvent) and self._hears(event):
             return
         await self.connection.post(event.method, event.params, at_ms=event.at_ms, seq=None)
 
-    def _hears(self, event: Relayed) -> bool:
+    def _hears(self, event: ForwardedEvent) -> bool:
         """Whether the client hears this from the thread itself, in its place among the others."""
         thread_id = getattr(event.params, "thread_id", "")
         followed = self._followed.get(thread_id)

@@ -17,7 +17,7 @@ from treadle.config.file import ConfigError
 from treadle.config.permissions import mode_of
 from treadle.config.requirements import refuse_disallowed
 from treadle.engine.errors import InvalidInput
-from treadle.engine.settings import AgentLimits, Profile, Settings
+from treadle.engine.settings import AgentLimits, Profile, RunSettings
 from treadle.engine.terminals.shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
@@ -34,7 +34,7 @@ Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
 def start_settings(
     configuration: Configuration, params: ThreadStartParams
-) -> tuple[Settings, EffectiveConfig]:
+) -> tuple[RunSettings, EffectiveConfig]:
     """The settings of a new thread, and the configuration that they come from."""
     cwd = working_folder(params.cwd)
     effective = configuration.effective(cwd, params.config)
@@ -47,7 +47,7 @@ def stored_settings(
     configuration: Configuration,
     stored: StoredThread,
     params: ThreadResumeParams | ThreadForkParams,
-) -> Settings:
+) -> RunSettings:
     """The settings of a stored thread: its own, unless the request gives others.
 
     Naming a model or provider gives up the stored ones, effort included.
@@ -134,9 +134,9 @@ def _names_model(config: dict[str, JsonValue] | None) -> bool:
 
 def _configured(
     effective: EffectiveConfig, cwd: str, config: dict[str, JsonValue] | None
-) -> Settings:
+) -> RunSettings:
     profile = effective.permission_profile()
-    return Settings(
+    return RunSettings(
         model=effective.model,
         model_provider=effective.model_provider,
         cwd=cwd,
@@ -187,7 +187,7 @@ def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
     return AgentLimits(**{key: table[key] for key in known if type(table.get(key)) is int})
 
 
-def _as_before(effective: EffectiveConfig, settings: Settings, last: TurnContext) -> Settings:
+def _as_before(effective: EffectiveConfig, settings: RunSettings, last: TurnContext) -> RunSettings:
     profile = _still_active(effective, last)
     return replace(
         settings,
@@ -213,7 +213,7 @@ def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | No
     return profile if profile and profile.sandbox == last.sandbox_policy else None
 
 
-def _asked(effective: EffectiveConfig, settings: Settings, params: Asked) -> Settings:
+def _asked(effective: EffectiveConfig, settings: RunSettings, params: Asked) -> RunSettings:
     """The settings under what the request gives."""
     given: dict[str, JsonValue] = {
         "model": params.model,

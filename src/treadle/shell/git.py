@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from treadle.shell.options import Allowed
+from treadle.shell.options import AllowedArguments
 from treadle.shell.words import Word
 
 
@@ -36,10 +36,10 @@ def _only_options(words: Sequence[Word]) -> bool:
 
 
 @cache
-def _find(name: str) -> Allowed | None:
+def _find(name: str) -> AllowedArguments | None:
     text = _READERS.get(name)
     limit = 0 if name == "remote" else None
-    return None if text is None else Allowed(text, max_operands=limit)
+    return None if text is None else AllowedArguments(text, max_operands=limit)
 
 
 _GLOBAL: Final = frozenset("--no-pager -P -p --paginate --no-optional-locks".split())

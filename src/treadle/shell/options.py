@@ -25,7 +25,7 @@ class _Option:
     shape: Shape = "any"
 
 
-class Allowed:
+class AllowedArguments:
     """What one program may be given.
 
     `text` names the options, separated by blanks:

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from treadle.shell.options import Allowed
+from treadle.shell.options import AllowedArguments
 
 
 @cache
-def find_program(name: str) -> Allowed | None:
+def find_program(name: str) -> AllowedArguments | None:
     """What a program may be given; None if it is not known."""
     text = _READERS.get(name)
     if text is not None:
         takes_anything = name in _TAKE_ANYTHING
-        return Allowed(f"{text} --help --version", takes_anything=takes_anything)
+        return AllowedArguments(f"{text} --help --version", takes_anything=takes_anything)
     return _LIMITED.get(name)
 
 
@@ -200,13 +200,15 @@ _READERS: Final[Mapping[str, str]] = {
 }
 
 # Programs that are told apart from the others by what they make of their operands.
-_LIMITED: Final[Mapping[str, Allowed]] = {
+_LIMITED: Final[Mapping[str, AllowedArguments]] = {
     # An operand is the new name.
-    "hostname": Allowed(max_operands=0),
+    "hostname": AllowedArguments(max_operands=0),
     # An operand that begins with @ names a file of options, none of which does more than print.
-    "strings": Allowed("-afotwd -n: -e: -# --all --print-file-name --bytes= --radix= --encoding="),
+    "strings": AllowedArguments(
+        "-afotwd -n: -e: -# --all --print-file-name --bytes= --radix= --encoding="
+    ),
     # It takes the letters that follow as further options, and not all releases know `--`.
-    "tree": Allowed(
+    "tree": AllowedArguments(
         """
         -adfilxqNQpugshDFvtcUrSAnCXJ -L;# -P; -I; --dirsfirst --filesfirst --noreport --gitignore
         --prune --matchdirs --ignore-case --du --si --inodes --device --nolinks --metafirst
@@ -215,7 +217,7 @@ _LIMITED: Final[Mapping[str, Allowed]] = {
         has_end=False,
     ),
     # The second operand is where it writes.
-    "uniq": Allowed(
+    "uniq": AllowedArguments(
         """
         -cdDuiz -f:# -s:# -w:# --count --repeated --unique --ignore-case --skip-fields=#
         --skip-chars=# --check-chars=# --zero-terminated --all-repeated? --group?

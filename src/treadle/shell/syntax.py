@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from treadle.shell.words import WORD_END, NotUnderstood, Word, WordReader
+from treadle.shell.words import WORD_END, UnparsedScript, Word, WordReader
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Simple:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ParsedScript:
     """All simple commands of a script, those in groups and substitutions among them.
 
     `is_plain` says that it is nothing but plain words, joined by `|`, `&&`, `||`, `;` and newlines.
@@ -62,22 +62,22 @@ MAX_SCRIPT: Final = 128 * 1024
 """The longest script that is read, in characters; Linux starts no program with a longer word."""
 
 
-def parse(script: str) -> Script | None:
+def parse(script: str) -> ParsedScript | None:
     """Read a script; None if any part of it is not understood."""
     return None if len(script) > MAX_SCRIPT else _parse(script)
 
 
 # One command is judged by several functions, each of which reads its script.
 @lru_cache(maxsize=8)
-def _parse(script: str) -> Script | None:
+def _parse(script: str) -> ParsedScript | None:
     if _STRANGE_CHARACTERS.search(script):
         return None
     parser = _Parser(script, _Found([]), 0)
     try:
         parser.read_list("")
-    except NotUnderstood:
+    except UnparsedScript:
         return None
-    return Script(tuple(parser.found.commands), parser.is_plain, parser.has_control)
+    return ParsedScript(tuple(parser.found.commands), parser.is_plain, parser.has_control)
 
 
 # Carriage returns are among them: bash takes one as a letter, and people read it as a line's end.
@@ -123,13 +123,13 @@ class _Parser(WordReader):
         """Count one more piece of the script; a script may have only so many."""
         self.found.steps += 1
         if self.found.steps > _MAX_STEPS:
-            raise NotUnderstood
+            raise UnparsedScript
 
     def read_list(self, closing: str) -> None:
         """Read commands up to the closing character, or up to the end if it is empty."""
         self._depth += 1
         if self._depth > _MAX_DEPTH or self._documents:
-            raise NotUnderstood
+            raise UnparsedScript
         is_wanted = False
         while True:
             self._skip_lines()
@@ -140,7 +140,7 @@ class _Parser(WordReader):
             if is_wanted:
                 self._skip_lines()
                 if self._closes(closing):
-                    raise NotUnderstood
+                    raise UnparsedScript
         self._depth -= 1
 
     def read_inner(self, script: str) -> None:
@@ -154,7 +154,7 @@ class _Parser(WordReader):
     def _closes(self, closing: str) -> bool:
         if self._at == len(self._text):
             if closing or self._documents:
-                raise NotUnderstood
+                raise UnparsedScript
             return True
         if not closing or self.peek() != closing:
             return False
@@ -163,7 +163,7 @@ class _Parser(WordReader):
             return False
         # Shells differ in where such a document begins.
         if self._documents:
-            raise NotUnderstood
+            raise UnparsedScript
         self._at += 1
         return True
 
@@ -189,7 +189,7 @@ class _Parser(WordReader):
             return False
         if self.peek() in {"", "\n"} or (closing == ")" and self.peek() == ")"):
             return False
-        raise NotUnderstood
+        raise UnparsedScript
 
     def _skip_comment(self) -> None:
         if self.peek() == "#":
@@ -217,7 +217,7 @@ class _Parser(WordReader):
             return
         word = self.peek_bare()
         if word in _REFUSED:
-            raise NotUnderstood
+            raise UnparsedScript
         if word == "{":
             self._read_group("{", "}")
         elif word == "!":
@@ -241,7 +241,7 @@ class _Parser(WordReader):
     def _read_again(self) -> None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise NotUnderstood
+            raise UnparsedScript
         self._read_command()
         self._depth -= 1
 
@@ -270,11 +270,11 @@ class _Parser(WordReader):
         self.skip_blanks()
         name = _NAME.match(self._text, self._at)
         if name is None:
-            raise NotUnderstood
+            raise UnparsedScript
         self._at = name.end()
         self.skip_blanks()
         if self.peek_bare() != "in":
-            raise NotUnderstood
+            raise UnparsedScript
         self._at += 2
         self.skip_blanks()
         while self.peek() not in {"", "\n", ";"}:
@@ -299,10 +299,10 @@ class _Parser(WordReader):
                 continue
             # An assignment whose subscript has blanks or brackets in it.
             if not words and _SUBSCRIPT.match(self._text, start, self._at):
-                raise NotUnderstood
+                raise UnparsedScript
             words.append(word)
         if not (words or redirections or has_assignments):
-            raise NotUnderstood
+            raise UnparsedScript
         command = Simple(tuple(words), has_assignments, tuple(redirections))
         self.found.commands.append(command)
         self.is_plain = self.is_plain and _is_plain(command)
@@ -315,23 +315,23 @@ class _Parser(WordReader):
             return None
         # In zsh and dash only one digit names a stream, and two are a word.
         if len(match[1]) > 1:
-            raise NotUnderstood
+            raise UnparsedScript
         self._at = match.end()
         operator = match[2]
         # bash ends the operator `>&-` here, whatever follows; other shells read a word.
         if operator in {"<&", ">&"} and self.peek() == "-" and self.peek_bare() != "-":
-            raise NotUnderstood
+            raise UnparsedScript
         self.skip_blanks()
         # This would begin a comment.
         if self.peek() == "#":
-            raise NotUnderstood
+            raise UnparsedScript
         begin = self._at
         target = self.read_word()
         document: Document | None = None
         if operator in {"<<", "<<-"}:
             raw = self._text[begin : self._at]
             if target.expansion == "text" or not target.text or "\n" in raw:
-                raise NotUnderstood
+                raise UnparsedScript
             document = Document(raw != target.text)
             self._documents.append((target.text, operator == "<<-", document))
         return Redirection(operator, target, document)
@@ -345,7 +345,7 @@ class _Parser(WordReader):
                 continue
             # A line that ends like this is joined with the next, which then does not end the text.
             if "\\\n" in body:
-                raise NotUnderstood
+                raise UnparsedScript
             inner = _Parser(body, self.found, self._depth)
             inner.read_expandable()
             self.has_control = self.has_control or inner.has_control
@@ -363,7 +363,7 @@ class _Parser(WordReader):
             line = self._text[begin:stop]
             if (line.lstrip("\t") if strips_tabs else line) == end:
                 return self._text[start:begin]
-        raise NotUnderstood
+        raise UnparsedScript
 
 
 def _is_plain(command: Simple) -> bool:

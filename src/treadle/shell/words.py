@@ -28,7 +28,7 @@ class Word:
     is_bare: bool = True
 
 
-class NotUnderstood(Exception):
+class UnparsedScript(Exception):
     """The script uses something that this parser does not know, or is not a script at all."""
 
 
@@ -96,10 +96,10 @@ class WordReader(ABC):
         # A parenthesis that touches a word defines a function, is a pattern of its own kind, or
         # makes a process part of the word.
         if self._at == start or self._text.startswith(("(", "<(", ">("), self._at):
-            raise NotUnderstood
+            raise UnparsedScript
         # `{name}<file` assigns the variable `name`.
         if self.peek() in {"<", ">"} and self._text[self._at - 1] == "}":
-            raise NotUnderstood
+            raise UnparsedScript
         return word.build()
 
     def _read_special(self, word: _WordBuilder, character: str) -> None:
@@ -112,7 +112,7 @@ class WordReader(ABC):
         elif character == "\\":
             # Joined with the next line, this may be another word, operator or expansion.
             if self.peek() == "\n":
-                raise NotUnderstood
+                raise UnparsedScript
             self._read_escape(word)
         else:
             self._read_expansion(word, character, is_quoted=False)
@@ -143,14 +143,14 @@ class WordReader(ABC):
         if self._text.startswith("\\\n", self._at) and not _BEFORE_JOIN.search(
             self._text, max(0, self._at - 2), self._at
         ):
-            raise NotUnderstood
+            raise UnparsedScript
         if match := _BLANKS.match(self._text, self._at):
             self._at = match.end()
 
     def _read_until_quote(self) -> str:
         end = self._text.find("'", self._at)
         if end < 0:
-            raise NotUnderstood
+            raise UnparsedScript
         text = self._text[self._at : end]
         self._at = end + 1
         return text
@@ -158,7 +158,7 @@ class WordReader(ABC):
     def _read_escape(self, word: _WordBuilder) -> None:
         character = self.peek()
         if not character:
-            raise NotUnderstood
+            raise UnparsedScript
         self._at += 1
         if character != "\n":
             word.add_quoted(character)
@@ -169,7 +169,7 @@ class WordReader(ABC):
         plain = _STRING_RUN if end else _DOCUMENT_RUN
         while (character := self.peek()) != end:
             if not character:
-                raise NotUnderstood
+                raise UnparsedScript
             if run := plain.match(self._text, self._at):
                 word.parts.append(run[0])
                 self._at = run.end()
@@ -191,7 +191,7 @@ class WordReader(ABC):
         elif match := _SUM.match(self._text, self._at):
             self._at = match.end()
         elif self.peek() in {"{", "[", "("} and not self._is_simple_expansion():
-            raise NotUnderstood
+            raise UnparsedScript
         elif self.take("("):
             self.read_list(")")
         elif match := _PARAMETER.match(self._text, self._at):
@@ -199,7 +199,7 @@ class WordReader(ABC):
             # zsh evaluates the subscript, and that may assign variables and run commands. It may
             # also stand at the beginning of the next line.
             if self._text.startswith(("[", "\\\n"), self._at):
-                raise NotUnderstood
+                raise UnparsedScript
         else:
             self._read_dollar_quoted(word, is_quoted=is_quoted)
             return
@@ -222,7 +222,7 @@ class WordReader(ABC):
         elif self._text.startswith(("\\\n", "=", "^", "~", "+"), self._at):
             # The shell joins lines first, so that this may yet become a substitution. The other
             # characters are flags of an expansion in zsh.
-            raise NotUnderstood
+            raise UnparsedScript
         else:
             word.parts.append("$")
 
@@ -230,7 +230,7 @@ class WordReader(ABC):
         parts: list[str] = []
         while (character := self.peek()) != "'":
             if not character:
-                raise NotUnderstood
+                raise UnparsedScript
             if run := _ANSI_RUN.match(self._text, self._at):
                 parts.append(run[0])
                 self._at = run.end()
@@ -238,7 +238,7 @@ class WordReader(ABC):
             self.count_step()
             match = _ANSI.match(self._text, self._at)
             if match is None:
-                raise NotUnderstood
+                raise UnparsedScript
             parts.append(_unescape(match[1]))
             self._at = match.end()
         self._at += 1
@@ -248,7 +248,7 @@ class WordReader(ABC):
         parts: list[str] = []
         while (character := self.peek()) != "`":
             if not character:
-                raise NotUnderstood
+                raise UnparsedScript
             if run := _BACKQUOTED_RUN.match(self._text, self._at):
                 parts.append(run[0])
                 self._at = run.end()
@@ -261,7 +261,7 @@ class WordReader(ABC):
                 self._at += 1
             elif following == "\n" or (following == '"' and is_quoted):
                 # Shells differ in whether the inner script sees the backslash.
-                raise NotUnderstood
+                raise UnparsedScript
             parts.append(character)
         self._at += 1
         self.read_inner("".join(parts))
@@ -307,7 +307,7 @@ class _WordBuilder:
     def build(self) -> Word:
         text = "".join(self.parts)
         if self._is_bare and text in _BRACES:
-            raise NotUnderstood
+            raise UnparsedScript
         return Word(text, self._expansion, self.is_plain, self._is_bare)
 
 

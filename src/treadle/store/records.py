@@ -117,7 +117,7 @@ class ToolsGiven(Record, tag="tools", frozen=True):
     dynamic_tools: list[DynamicToolSpec]
 
 
-class AskOpened(Record, tag="askOpened", frozen=True):
+class RequestOpened(Record, tag="askOpened", frozen=True):
     """A question to the client is open until it is answered; `method` asks it on the wire."""
 
     id: str
@@ -131,7 +131,7 @@ class AskOpened(Record, tag="askOpened", frozen=True):
     default: JsonValue = None
 
 
-class AskAnswered(Record, tag="askAnswered", frozen=True):
+class RequestAnswered(Record, tag="askAnswered", frozen=True):
     """A question is settled: who answered, when, and what; a null answer is a refusal."""
 
     id: str
@@ -226,8 +226,8 @@ AnyRecord: TypeAlias = (
     | MetadataChanged
     | GoalChanged
     | ToolsGiven
-    | AskOpened
-    | AskAnswered
+    | RequestOpened
+    | RequestAnswered
     | Decided
     | ClientMessage
     | InputGiven

@@ -30,7 +30,7 @@ from treadle.store.rollout.journal import (
     unarchived_path,
 )
 from treadle.store.rollout.lines import LineWriter
-from treadle.store.rollout.loader import Loaded, ThreadFile
+from treadle.store.rollout.loader import LoadedRollout, ThreadFile
 from treadle.store.rollout.reading import RolloutFile
 from treadle.store.rollout.sync import FileSync
 from treadle.store.stored_thread import (
@@ -258,7 +258,7 @@ class Store:
         """Tell whether anybody is the writer of a thread now."""
         return Lease.is_held(self.home, thread_id)
 
-    def _load(self, path: Path, **cut: str | None) -> Loaded:
+    def _load(self, path: Path, **cut: str | None) -> LoadedRollout:
         with self._reader(path, **cut) as reader:
             return reader.load()
 

@@ -18,11 +18,11 @@ from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import (
-    AskOpened,
     ClientMessage,
     Granted,
     InputGiven,
     ModelItem,
+    RequestOpened,
     TurnAdjusted,
     TurnContext,
 )
@@ -125,7 +125,7 @@ class StoredThread:
     response_ids: set[str] = field(default_factory=set)
     last_seq: int = 0
     # Questions without an answer, by id, oldest first.
-    open_asks: dict[str, AskOpened] = field(default_factory=dict)
+    open_asks: dict[str, RequestOpened] = field(default_factory=dict)
     # What the running turn was answered, and to which method, by call.
     answers: dict[str, tuple[str, JsonValue]] = field(default_factory=dict)
     client_messages: dict[str, ClientMessage] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from treadle.store.rollout.journal import ARCHIVED
-from treadle.store.rollout.loader import Loaded, ThreadFile
+from treadle.store.rollout.loader import LoadedRollout, ThreadFile
 from treadle.store.stored_thread import StoredThread
 
 NameOf: TypeAlias = Callable[[str], tuple[str | None] | None]
@@ -51,7 +51,7 @@ class ThreadReader:
         """Give the thread as it is stored now."""
         return self.load().stored
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedRollout:
         """Give the thread, and what its next writer must know."""
         loaded = self._file.load()
         meta = loaded.stored.meta

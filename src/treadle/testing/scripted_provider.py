@@ -17,12 +17,12 @@ from treadle.model.base import (
     ModelError,
     ModelEvent,
     ModelRequest,
+    ModelTextDelta,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
-    TextDelta,
+    ResponseUsage,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.scripted.model import ScriptedModel
 from treadle.model.scripted.script import ScriptLike
@@ -91,7 +91,7 @@ def _told(event: ModelEvent) -> list[JsonValue]:
         case ItemDone():
             return [{"type": "response.output_item.done", "output_index": 0, "item": event.item}]
         case Completed():
-            usage = _usage(event.usage or Usage())
+            usage = _usage(event.usage or ResponseUsage())
             response: JsonValue = {"id": event.response_id, "status": "completed", "usage": usage}
             if event.end_turn is not None:
                 response["end_turn"] = event.end_turn
@@ -103,7 +103,7 @@ def _told(event: ModelEvent) -> list[JsonValue]:
 def _delta(event: ModelEvent) -> list[JsonValue]:
     place: JsonValue = {"output_index": 0}
     match event:
-        case TextDelta(id_, delta):
+        case ModelTextDelta(id_, delta):
             kind, more = "output_text", {"item_id": id_, "content_index": 0, "delta": delta}
         case ReasoningSummaryDelta(id_, index, delta):
             kind = "reasoning_summary_text"
@@ -120,7 +120,7 @@ def _delta(event: ModelEvent) -> list[JsonValue]:
     return [{"type": f"response.{kind}.delta", **place, **more}]
 
 
-def _usage(usage: Usage) -> JsonValue:
+def _usage(usage: ResponseUsage) -> JsonValue:
     told = msgspec.to_builtins(usage)
     cached, reasoning = told.pop("cached_input_tokens"), told.pop("reasoning_output_tokens")
     told.pop("cache_write_input_tokens")

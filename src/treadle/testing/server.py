@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from treadle.config.configuration import Configuration
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelRequest
 from treadle.model.retry import RetryPolicy
 from treadle.model.scripted.model import ScriptedModel
@@ -77,7 +77,7 @@ class _Models(ConfiguredModels):
         self._scripted = scripted
         self._described = configuration.lenient().as_set.model_providers
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The model that answers under these settings."""
         if settings.model_provider in self._described:
             return super().model(settings)

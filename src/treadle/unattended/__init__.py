@@ -14,8 +14,6 @@ from treadle.unattended.answers import UNAVAILABLE, Questions
 from treadle.unattended.client import SessionOptions
 from treadle.unattended.errors import (
     EXIT_CODES,
-    ApprovalRequired,
-    BudgetExceeded,
     ErrorKind,
     InvalidThreadPayload,
     InvalidTurnPayload,
@@ -25,18 +23,20 @@ from treadle.unattended.errors import (
     ResponseError,
     ResponseTimeout,
     ServerNotFound,
+    SessionApprovalRequired,
+    SessionBudgetExceeded,
     SessionError,
+    SessionTurnCancelled,
+    SessionTurnFailed,
+    SessionTurnTimeout,
     Stalled,
-    TurnCancelled,
     TurnError,
-    TurnFailed,
     TurnInputRequired,
-    TurnTimeout,
 )
 from treadle.unattended.events import EventKind, OnEvent, SessionEvent
 from treadle.unattended.graphql import graphql_tool
 from treadle.unattended.report import Evidence, Snapshot, TurnReport
-from treadle.unattended.run import CONTINUATION, Plan, RunReport, run_unattended
+from treadle.unattended.run import CONTINUATION, RunPlan, RunReport, run_unattended
 from treadle.unattended.session import Session
 from treadle.unattended.usage import RateLimit, Usage, Window
 from treadle.unattended.workspace import Workspace
@@ -45,8 +45,6 @@ __all__ = [
     "CONTINUATION",
     "EXIT_CODES",
     "UNAVAILABLE",
-    "ApprovalRequired",
-    "BudgetExceeded",
     "ErrorKind",
     "EventKind",
     "Evidence",
@@ -55,26 +53,28 @@ __all__ = [
     "InvalidWorkspaceCwd",
     "NoProgress",
     "OnEvent",
-    "Plan",
     "PortExit",
     "Questions",
     "RateLimit",
     "ResponseError",
     "ResponseTimeout",
+    "RunPlan",
     "RunReport",
     "ServerNotFound",
     "Session",
+    "SessionApprovalRequired",
+    "SessionBudgetExceeded",
     "SessionError",
     "SessionEvent",
     "SessionOptions",
+    "SessionTurnCancelled",
+    "SessionTurnFailed",
+    "SessionTurnTimeout",
     "Snapshot",
     "Stalled",
-    "TurnCancelled",
     "TurnError",
-    "TurnFailed",
     "TurnInputRequired",
     "TurnReport",
-    "TurnTimeout",
     "Usage",
     "Window",
     "Workspace",

@@ -29,7 +29,7 @@ from treadle.protocol.elicitation import (
 )
 from treadle.protocol.permission import PermissionsRequestApprovalParams
 from treadle.protocol.tool import ToolRequestUserInputParams, ToolRequestUserInputQuestion
-from treadle.unattended.errors import ApprovalRequired, SessionError, TurnInputRequired
+from treadle.unattended.errors import SessionApprovalRequired, SessionError, TurnInputRequired
 
 if TYPE_CHECKING:
     from treadle.client.async_client import AsyncClient
@@ -145,7 +145,7 @@ class Answers:
             self._require_approval(params)
 
     def _require_approval(self, params: object) -> NoReturn:
-        self.block(ApprovalRequired(msgspec.to_builtins(params)))
+        self.block(SessionApprovalRequired(msgspec.to_builtins(params)))
         raise CannotDecide
 
     def _require_input(self, params: object) -> NoReturn:

@@ -19,7 +19,7 @@ from treadle.client.errors import RequestTimeout
 from treadle.client.options import ThreadOptions, TurnOptions
 from treadle.client.tools import Tool, ToolError, ToolLike, make_tool
 from treadle.protocol.policy import AskForApproval, SandboxMode
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.transport.base import Transport
 from treadle.unattended.answers import Questions
 from treadle.unattended.events import OnEvent
@@ -122,7 +122,7 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
     hidden = frozenset(options.hidden_env)
     environ = {k: v for k, v in {**os.environ, **options.env}.items() if k not in hidden}
 
-    async def dial(_tasks: Nursery) -> Transport:
+    async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.subprocess import rooted, spawn
 
         if isinstance(where, Sequence) and not isinstance(where, str):
@@ -140,7 +140,7 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
 def _bounded(connector: Connector, seconds: float) -> Connector:
     """The same way, with an end: a host that takes calls and says nothing is not waited for."""
 
-    async def dial(tasks: Nursery) -> Transport:
+    async def dial(tasks: BackgroundTasks) -> Transport:
         try:
             async with asyncio.timeout(seconds):
                 return await connector.dial(tasks)

@@ -187,7 +187,7 @@ _PASSING: Final = frozenset({408, 409, 425, 429})
 _LIMITS: Final = frozenset({"usageLimitExceeded", "rateLimitExceeded"})
 
 
-class TurnFailed(TurnError):
+class SessionTurnFailed(TurnError):
     """The turn ended with an error; the thread may be continued."""
 
     kind = ErrorKind.TURN_FAILED
@@ -213,14 +213,14 @@ class TurnFailed(TurnError):
         return isinstance(self.codex_error_info, str) and self.codex_error_info in _LIMITS
 
 
-class TurnCancelled(TurnError):
+class SessionTurnCancelled(TurnError):
     """Somebody stopped the turn; the thread may be continued."""
 
     kind = ErrorKind.TURN_CANCELLED
     ends_session = False
 
 
-class TurnTimeout(TurnError):
+class SessionTurnTimeout(TurnError):
     """The turn took too long in all."""
 
     kind = ErrorKind.TURN_TIMEOUT
@@ -252,7 +252,7 @@ class TurnInputRequired(TurnError):
         self.payload = payload
 
 
-class ApprovalRequired(TurnError):
+class SessionApprovalRequired(TurnError):
     """The turn needs an approval that nobody may give."""
 
     kind = ErrorKind.APPROVAL_REQUIRED
@@ -262,7 +262,7 @@ class ApprovalRequired(TurnError):
         self.payload = payload
 
 
-class BudgetExceeded(TurnError):
+class SessionBudgetExceeded(TurnError):
     """The session used more tokens than it was given."""
 
     kind = ErrorKind.BUDGET_EXCEEDED
@@ -306,8 +306,8 @@ def translated(error: errors.ClientError) -> SessionError:
             kind = _INVALID.get(error.kind, ResponseError)
             return kind(error.method, error.code, error.message, error.data)
         case errors.TurnFailed():
-            return TurnFailed(str(error), error.codex_error_info)
+            return SessionTurnFailed(str(error), error.codex_error_info)
         case errors.TurnInterrupted():
-            return TurnCancelled(str(error))
+            return SessionTurnCancelled(str(error))
         case _:
             return PortExit(str(error))

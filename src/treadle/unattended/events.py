@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from treadle.protocol.base import JsonValue
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_UNTOLD: Final = 10_000
 """Events that wait for a slow callback before the server is read no further."""
@@ -79,7 +79,7 @@ async def tell(callback: OnEvent, event: SessionEvent) -> None:
 class Delivery:
     """Calls back for each event, in order, beside the reader of the line; loses none."""
 
-    def __init__(self, callback: OnEvent | None, tasks: Nursery) -> None:
+    def __init__(self, callback: OnEvent | None, tasks: BackgroundTasks) -> None:
         self._callback = callback
         self._tasks = tasks
         self._untold: deque[SessionEvent] = deque()

@@ -11,10 +11,10 @@ from treadle.protocol import server_requests as wire
 from treadle.protocol.base import JsonValue
 from treadle.support.clock import now_ms
 from treadle.unattended.answers import TOOL_APPROVAL, UNAVAILABLE, needs_input
-from treadle.unattended.errors import BudgetExceeded, SessionError, TurnInputRequired
+from treadle.unattended.errors import SessionBudgetExceeded, SessionError, TurnInputRequired
 from treadle.unattended.events import Delivery, EventKind, SessionEvent
-from treadle.unattended.tap import Question, Tap
-from treadle.unattended.usage import Ledger, RateLimit, Usage, rate_limits_in, tells_limits
+from treadle.unattended.tap import ObservedRequest, Tap
+from treadle.unattended.usage import RateLimit, Usage, UsageLedger, rate_limits_in, tells_limits
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Monitor:
         block: Callable[[SessionError], None],
     ) -> None:
         self.tap = Tap(self)
-        self.ledger = Ledger()
+        self.ledger = UsageLedger()
         self.rate_limits: dict[str, RateLimit] = {}
         self.thread_id: str | None = None
         self.turn_id: str | None = None
@@ -110,7 +110,7 @@ class Monitor:
         if needs_input(method, params):
             self._block(TurnInputRequired({"method": method, "params": params}))
 
-    def answered(self, question: Question, result: JsonValue, error: JsonValue) -> None:
+    def answered(self, question: ObservedRequest, result: JsonValue, error: JsonValue) -> None:
         """Tell what was answered, from what really went out."""
         self.heard_at = _now()
         if error is not None:
@@ -166,9 +166,9 @@ class Monitor:
     def _check_budget(self) -> None:
         used = self.used.total_tokens
         if self._max_tokens is not None and used > self._max_tokens:
-            self._block(BudgetExceeded(used, self._max_tokens))
+            self._block(SessionBudgetExceeded(used, self._max_tokens))
 
-    def _kind_of(self, question: Question, result: JsonValue) -> EventKind:
+    def _kind_of(self, question: ObservedRequest, result: JsonValue) -> EventKind:
         method = question.method
         fields = result if isinstance(result, dict) else {}
         if method == wire.ITEM_TOOL_CALL.method:

@@ -13,7 +13,12 @@ from treadle.client._runtime.callbacks import call
 from treadle.client._runtime.reconnect import Backoff
 from treadle.support.clock import now_ms
 from treadle.unattended.client import SessionOptions
-from treadle.unattended.errors import BudgetExceeded, NoProgress, SessionError, TurnFailed
+from treadle.unattended.errors import (
+    NoProgress,
+    SessionBudgetExceeded,
+    SessionError,
+    SessionTurnFailed,
+)
 from treadle.unattended.events import EventKind, OnEvent, SessionEvent, tell
 from treadle.unattended.report import TurnReport
 from treadle.unattended.session import Session
@@ -29,7 +34,7 @@ Ending: TypeAlias = Literal["done", "idle", "max_turns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """When a run ends, and how much it may fail."""
 
     max_turns: int = 20
@@ -66,14 +71,14 @@ class RunReport:
 
 
 async def run_unattended(
-    prompt: str, options: SessionOptions, plan: Plan | None = None
+    prompt: str, options: SessionOptions, plan: RunPlan | None = None
 ) -> RunReport:
     """Run turns until the work is done, coming back after failures that may pass.
 
     Raises:
         SessionError: one that no retry can help, or the last one when the budget is used up.
     """
-    run = _Run(prompt, options, plan or Plan())
+    run = _Run(prompt, options, plan or RunPlan())
     try:
         return await run.go()
     finally:
@@ -81,11 +86,13 @@ async def run_unattended(
 
 
 def _is_full(error: SessionError) -> bool:
-    return isinstance(error, TurnFailed) and error.codex_error_info == "contextWindowExceeded"
+    return (
+        isinstance(error, SessionTurnFailed) and error.codex_error_info == "contextWindowExceeded"
+    )
 
 
 class _Run:
-    def __init__(self, prompt: str, options: SessionOptions, plan: Plan) -> None:
+    def __init__(self, prompt: str, options: SessionOptions, plan: RunPlan) -> None:
         self._prompt = prompt
         self._options = options
         self._plan = plan
@@ -147,7 +154,7 @@ class _Run:
         if left is not None:
             left -= state.usage.total_tokens
             if left <= 0:
-                raise BudgetExceeded(state.usage.total_tokens, self._options.max_tokens or 0)
+                raise SessionBudgetExceeded(state.usage.total_tokens, self._options.max_tokens or 0)
         options = replace(self._options, max_tokens=left)
         if state.thread_id is not None:
             options = replace(options, resume=state.thread_id, resume_total=state.thread_total)

@@ -15,16 +15,16 @@ from treadle.client.result import TurnResult
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
 from treadle.protocol.turn import Turn
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.unattended.answers import Answers
 from treadle.unattended.client import SessionClient, SessionOptions, timed_tools
 from treadle.unattended.errors import (
     ServerNotFound,
     SessionError,
+    SessionTurnFailed,
+    SessionTurnTimeout,
     Stalled,
     TurnError,
-    TurnFailed,
-    TurnTimeout,
     translated,
 )
 from treadle.unattended.events import Delivery, EventKind
@@ -41,14 +41,14 @@ _LOOK_SECONDS: Final = 0.05
 class Session:
     """One server, one thread, and the turns in it; use it as `async with`.
 
-    After `TurnFailed` and `TurnCancelled` the next turn may be run; any other error has ended the
+    After `SessionTurnFailed` and `TurnCancelled` the next turn may be run; any other error has ended the
     session, and the server with it if the session had started it.
     """
 
     def __init__(self, options: SessionOptions) -> None:
         self._options = options
         self._workspace = Workspace.guarded(options.cwd, options.workspace_root)
-        self._tasks = Nursery()
+        self._tasks = BackgroundTasks()
         self._delivery = Delivery(options.on_event, self._tasks)
         self._tools = timed_tools(options.tools, options.tool_seconds)
         self._monitor = Monitor(
@@ -65,7 +65,7 @@ class Session:
         self._failure: SessionError | None = None
         self._is_running = False
         self._is_closed = False
-        self._last = Nursery()
+        self._last = BackgroundTasks()
         self._closing: asyncio.Task[None] | None = None
         self.turn_count = 0
         """How many turns were begun."""
@@ -228,7 +228,7 @@ class Session:
         finally:
             self._client.off("turn:completed", heard)
         if turn.status != "completed":
-            raise TurnFailed("the thread could not be compacted")
+            raise SessionTurnFailed("the thread could not be compacted")
 
     # --
 
@@ -290,7 +290,7 @@ class Session:
                 self._raise_blocked()
                 return await turn.result()
         except TimeoutError:
-            raise TurnTimeout(seconds or 0) from None
+            raise SessionTurnTimeout(seconds or 0) from None
 
     @asynccontextmanager
     async def _watched(self, turn: AsyncTurn) -> AsyncIterator[None]:
@@ -347,7 +347,7 @@ class Session:
             raise self._failure
 
     async def _fail(self, failure: SessionError) -> None:
-        if isinstance(failure, TurnFailed) and failure.is_limit:
+        if isinstance(failure, SessionTurnFailed) and failure.is_limit:
             failure.retry_at = self._monitor.retry_at()
         self._monitor.emit(EventKind.TURN_ENDED_WITH_ERROR, payload=failure.payload_document())
         if failure.ends_session:

@@ -12,15 +12,22 @@ from typing import Final, Protocol
 import msgspec
 
 from treadle.client._compat.surrogates import MendedTransport
-from treadle.client._runtime.connection import Child
+from treadle.client._runtime.connection import ChildTransport
 from treadle.client.connectors import Connector
 from treadle.jsonrpc import envelope
-from treadle.jsonrpc.envelope import Answer, Call, Failure, Id, Malformed, Notice
+from treadle.jsonrpc.envelope import (
+    ErrorMessage,
+    Id,
+    MalformedMessage,
+    NotificationMessage,
+    RequestMessage,
+    ResponseMessage,
+)
 from treadle.jsonrpc.errors import ErrorObject
 from treadle.jsonrpc.framing import Frame, Oversized
 from treadle.protocol.base import JsonValue
 from treadle.protocol.server_requests import SERVER_REQUESTS
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.transport.base import Transport
 from treadle.unattended.errors import INVALID_THREAD, INVALID_TURN
 
@@ -35,7 +42,7 @@ _PAYLOADS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ObservedRequest:
     """A request of the server."""
 
     id: Id
@@ -43,14 +50,14 @@ class Question:
     params: JsonValue
 
 
-class Listener(Protocol):
+class MessageObserver(Protocol):
     """Whoever follows the conversation."""
 
     def noticed(self, method: str, params: JsonValue) -> None:
         """The server told something."""
         ...
 
-    def answered(self, question: Question, result: JsonValue, error: JsonValue) -> None:
+    def answered(self, question: ObservedRequest, result: JsonValue, error: JsonValue) -> None:
         """A question of the server got its answer: a result, or an error."""
         ...
 
@@ -66,14 +73,14 @@ class Listener(Protocol):
 class Tap:
     """Follows one conversation, over one connection after another."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: MessageObserver) -> None:
         self._listener = listener
-        self._open: dict[Id, Question] = {}
+        self._open: dict[Id, ObservedRequest] = {}
         self._asked: dict[Id, str] = {}
         self.pid: int | None = None
 
     @property
-    def open_questions(self) -> Sequence[Question]:
+    def open_questions(self) -> Sequence[ObservedRequest]:
         """What the server waits for."""
         return list(self._open.values())
 
@@ -84,11 +91,11 @@ class Tap:
     def on(self, connector: Connector) -> Connector:
         """The same way to a server, with this tap on the line."""
 
-        async def dial(tasks: Nursery) -> Transport:
+        async def dial(tasks: BackgroundTasks) -> Transport:
             transport = await connector.dial(tasks)
             self._open.clear()
             self._asked.clear()
-            if isinstance(transport, Child):
+            if isinstance(transport, ChildTransport):
                 self.pid = getattr(transport, "pid", None)
                 return TappedChild(transport, self)
             return TappedTransport(transport, self)
@@ -103,18 +110,18 @@ class Tap:
         """Look at a message of the server; gives what the client is to see of it, if anything."""
         message = envelope.decode(frame)
         match message:
-            case Notice():
+            case NotificationMessage():
                 params = _document(message.params)
                 if message.method == "serverRequest/resolved" and isinstance(params, dict):
                     self._open.pop(params.get("requestId", ""), None)
                 self._listener.noticed(message.method, params)
-            case Call():
+            case RequestMessage():
                 return self._on_call(message, frame)
-            case Answer():
+            case ResponseMessage():
                 return self._on_answer(message, frame)
-            case Failure():
+            case ErrorMessage():
                 self._take_asked(message.id, frame)
-            case Malformed() if message.id is None:
+            case MalformedMessage() if message.id is None:
                 self._listener.strayed(_text(frame), is_json=_is_json(frame))
                 return None
             case _:
@@ -125,27 +132,27 @@ class Tap:
         """Look at a message to the server; gives what it is sent."""
         message = envelope.decode(frame)
         match message:
-            case Call():
+            case RequestMessage():
                 self._asked[message.id] = message.method
-            case Answer():
+            case ResponseMessage():
                 if (question := self._open.pop(message.id, None)) is not None:
                     self._listener.answered(question, _document(message.result), None)
-            case Failure():
+            case ErrorMessage():
                 return self._on_refusal(message, frame)
             case _:
                 pass
         return frame
 
-    def _on_call(self, call: Call, frame: Frame) -> Frame:
+    def _on_call(self, call: RequestMessage, frame: Frame) -> Frame:
         params = _document(call.params)
-        self._open[call.id] = Question(call.id, call.method, params)
+        self._open[call.id] = ObservedRequest(call.id, call.method, params)
         if call.method == "item/tool/call" and isinstance(params, dict) and "tool" not in params:
             # Older servers name the tool otherwise, and leave out arguments that are none.
             named = {"arguments": {}, **params, "tool": params.get("name")}
             return envelope.encode_call(call.id, call.method, named)
         return frame
 
-    def _on_refusal(self, failure: Failure, frame: bytes) -> bytes:
+    def _on_refusal(self, failure: ErrorMessage, frame: bytes) -> bytes:
         question = self._open.pop(failure.id, None)
         if question is None:
             return frame
@@ -156,7 +163,7 @@ class Tap:
         self._listener.answered(question, None, msgspec.to_builtins(error))
         return frame
 
-    def _on_answer(self, answer: Answer, frame: Frame) -> Frame | None:
+    def _on_answer(self, answer: ResponseMessage, frame: Frame) -> Frame | None:
         method = self._take_asked(answer.id, frame)
         if method not in _PAYLOADS:
             return frame
@@ -209,9 +216,9 @@ class TappedChild(TappedTransport):
 
     def __init__(self, transport: Transport, tap: Tap) -> None:
         super().__init__(transport, tap)
-        if not isinstance(transport, Child):
+        if not isinstance(transport, ChildTransport):
             raise TypeError(f"{transport.peer} is no process")
-        self._child: Child = transport
+        self._child: ChildTransport = transport
 
     @property
     def exit_code(self) -> int | None:

@@ -77,7 +77,7 @@ class _Thread:
     high: Usage = field(default_factory=Usage)
 
 
-class Ledger:
+class UsageLedger:
     """Adds up threads by what they say of themselves in all, so that no report counts twice.
 
     A thread that was begun elsewhere stands at some total already; that is not ours to pay. Only

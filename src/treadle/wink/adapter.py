@@ -16,10 +16,10 @@ from weakincentives.runtime import Heartbeat, RunContext, SessionProtocol
 from treadle.client.events import Event
 from treadle.wink.config import CodexAppServerClientConfig, CodexAppServerModelConfig
 from treadle.wink.context import ADAPTER_NAME
-from treadle.wink.evaluation import Call, Wishes
+from treadle.wink.evaluation import EvaluateOptions, Evaluation
 from treadle.wink.pool import Pool
-from treadle.wink.prompt_run import Evaluation
-from treadle.wink.spec import Order
+from treadle.wink.prompt_run import PromptRun
+from treadle.wink.spec import EvaluationSpec
 from treadle.wink.turn import RunningTurn
 
 OutputT = TypeVar("OutputT")
@@ -86,7 +86,7 @@ class CodexAppServerAdapter(ProviderAdapter):
             PromptEvaluationError: it failed; `phase` and `provider_payload` say how.
             VisibilityExpansionRequired: a tool wants the prompt to be rendered anew.
         """
-        wishes = Wishes(
+        wishes = EvaluateOptions(
             session=session,
             deadline=deadline,
             budget=budget,
@@ -94,7 +94,7 @@ class CodexAppServerAdapter(ProviderAdapter):
             heartbeat=heartbeat,
             run_context=run_context,
         )
-        call = Call(self, prompt, wishes)
+        call = Evaluation(self, prompt, wishes)
         evaluation = self._evaluation(call)
         with call.resources():
             future = self._pool.submit(evaluation)
@@ -117,7 +117,7 @@ class CodexAppServerAdapter(ProviderAdapter):
         run_context: RunContext | None = None,
     ) -> PromptResponse[OutputT]:
         """Do the same without holding up the caller's loop; cancelling it stops the turn."""
-        wishes = Wishes(
+        wishes = EvaluateOptions(
             session=session,
             deadline=deadline,
             budget=budget,
@@ -125,15 +125,15 @@ class CodexAppServerAdapter(ProviderAdapter):
             heartbeat=heartbeat,
             run_context=run_context,
         )
-        call = Call(self, prompt, wishes)
+        call = Evaluation(self, prompt, wishes)
         evaluation = self._evaluation(call)
         with call.resources():
             outcome = await asyncio.wrap_future(self._pool.submit(evaluation))
         return call.respond(outcome)
 
-    def _evaluation(self, call: Call[OutputT]) -> Evaluation:
+    def _evaluation(self, call: Evaluation[OutputT]) -> PromptRun:
         cwd, fingerprint = call.place(self._config)
-        order = Order(
+        order = EvaluationSpec(
             config=self._config,
             model=self._model,
             cwd=cwd,
@@ -144,4 +144,4 @@ class CodexAppServerAdapter(ProviderAdapter):
             on_event=self._on_event,
             on_turn=self._on_turn,
         )
-        return Evaluation(call.scene, order, call.rendered, self._pool.loop)
+        return PromptRun(call.scene, order, call.rendered, self._pool.loop)

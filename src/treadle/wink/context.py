@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
+class EvaluationContext:
     """Everything that the parts of one evaluation share."""
 
     # WINK's own classes do not fit its protocols to the letter, which is what its functions take.

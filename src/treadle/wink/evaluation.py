@@ -35,7 +35,7 @@ from weakincentives.skills import SkillError
 
 from treadle.protocol.base import JsonValue
 from treadle.wink.config import CodexAppServerClientConfig
-from treadle.wink.context import Scene
+from treadle.wink.context import EvaluationContext
 from treadle.wink.errors import PromptDeadlineExceeded
 from treadle.wink.schema import restored, strict_schema
 from treadle.wink.skills import SkillSet
@@ -50,7 +50,7 @@ _RAW_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class EvaluateOptions:
     """What a caller of `evaluate` gives besides the prompt."""
 
     session: SessionProtocol
@@ -61,11 +61,11 @@ class Wishes:
     run_context: RunContext | None
 
 
-class Call(Generic[OutputT]):
+class Evaluation(Generic[OutputT]):
     """One evaluation as its caller sees it; everything here runs on the caller's thread."""
 
     def __init__(
-        self, adapter: CodexAppServerAdapter, prompt: Prompt[OutputT], wishes: Wishes
+        self, adapter: CodexAppServerAdapter, prompt: Prompt[OutputT], wishes: EvaluateOptions
     ) -> None:
         """Take the limits, and render the prompt.
 
@@ -76,7 +76,7 @@ class Call(Generic[OutputT]):
         self.tracker = wishes.budget_tracker
         if self.tracker is None and wishes.budget is not None:
             self.tracker = BudgetTracker(wishes.budget)
-        self.scene = Scene(
+        self.scene = EvaluationContext(
             adapter=adapter,
             prompt=prompt,
             prompt_name=prompt.name or f"{prompt.ns}:{prompt.key}",
@@ -228,7 +228,7 @@ class Call(Generic[OutputT]):
         )
 
 
-def _earliest(wishes: Wishes, tracker: BudgetTracker | None) -> Deadline | None:
+def _earliest(wishes: EvaluateOptions, tracker: BudgetTracker | None) -> Deadline | None:
     budgets = [wishes.budget, None if tracker is None else tracker.budget]
     limits = [wishes.deadline, *(each.deadline for each in budgets if each is not None)]
     given = [each for each in limits if each is not None]

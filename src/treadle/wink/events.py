@@ -23,11 +23,11 @@ from treadle.protocol.item import (
     WebSearchThreadItem,
 )
 from treadle.unattended.usage import Usage
-from treadle.wink.context import Scene
+from treadle.wink.context import EvaluationContext
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class ToolActivity:
     """Something that the agent did: its name, what it was about, what came of it."""
 
     name: str
@@ -36,13 +36,13 @@ class Deed:
     success: bool = True
 
 
-def deed_of(item: Item) -> Deed | None:
+def deed_of(item: Item) -> ToolActivity | None:
     """Read an item as a deed; `None` for words and thoughts."""
     match item:
         case CommandExecutionThreadItem():
             about = {"command": item.command, "cwd": item.cwd, "exit_code": item.exit_code}
             is_good = item.status == "completed" and not item.exit_code
-            return Deed("codex:command", about, item.aggregated_output or "", is_good)
+            return ToolActivity("codex:command", about, item.aggregated_output or "", is_good)
         case FileChangeThreadItem():
             return _edits(item)
         case McpToolCallThreadItem():
@@ -50,20 +50,20 @@ def deed_of(item: Item) -> Deed | None:
         case DynamicToolCallThreadItem():
             text = "\n".join(getattr(part, "text", "") for part in item.content_items or ())
             arguments = item.arguments if isinstance(item.arguments, dict) else {}
-            return Deed(item.tool, arguments, text, item.success is True)
+            return ToolActivity(item.tool, arguments, text, item.success is True)
         case _:
             return _other(item)
 
 
-def _edits(item: FileChangeThreadItem) -> Deed:
+def _edits(item: FileChangeThreadItem) -> ToolActivity:
     paths = [change.path for change in item.changes]
     changes = [{"path": each.path, "kind": msgspec.to_builtins(each.kind)} for each in item.changes]
     diffs = "\n".join(change.diff for change in item.changes)
     about = {"paths": paths, "changes": changes}
-    return Deed("codex:file_change", about, diffs, item.status == "completed")
+    return ToolActivity("codex:file_change", about, diffs, item.status == "completed")
 
 
-def _mcp_call(item: McpToolCallThreadItem) -> Deed:
+def _mcp_call(item: McpToolCallThreadItem) -> ToolActivity:
     about = {"server": item.server, "tool": item.tool, "arguments": item.arguments}
     if item.error is not None:
         text = item.error.message
@@ -71,27 +71,27 @@ def _mcp_call(item: McpToolCallThreadItem) -> Deed:
         parts = item.result.content if item.result is not None else []
         texts = (part.get("text") for part in parts if isinstance(part, dict))
         text = "\n".join(each for each in texts if isinstance(each, str))
-    return Deed(f"codex:mcp:{item.tool}", about, text, item.status == "completed")
+    return ToolActivity(f"codex:mcp:{item.tool}", about, text, item.status == "completed")
 
 
-def _other(item: Item) -> Deed | None:
+def _other(item: Item) -> ToolActivity | None:
     match item:
         case WebSearchThreadItem():
-            return Deed("codex:web_search", {"query": item.query})
+            return ToolActivity("codex:web_search", {"query": item.query})
         case ImageViewThreadItem():
-            return Deed("codex:image_view", {"path": item.path})
+            return ToolActivity("codex:image_view", {"path": item.path})
         case ImageGenerationThreadItem():
             about = {"prompt": item.revised_prompt, "path": item.saved_path}
-            return Deed("codex:image_generation", about, success=item.failure is None)
+            return ToolActivity("codex:image_generation", about, success=item.failure is None)
         case CollabAgentToolCallThreadItem():
             agents = {"threads": item.receiver_thread_ids, "prompt": item.prompt}
             is_good = item.status != "failed"
-            return Deed(f"codex:agent:{item.tool}", agents, success=is_good)
+            return ToolActivity(f"codex:agent:{item.tool}", agents, success=is_good)
         case _:
             return None
 
 
-def tool_invoked(scene: Scene, deed: Deed, item_id: str) -> ToolInvoked:
+def tool_invoked(scene: EvaluationContext, deed: ToolActivity, item_id: str) -> ToolInvoked:
     """Tell the session of a deed."""
     failure = deed.output or f"{deed.name} failed"
     result = ToolResult(deed.output, None) if deed.success else ToolResult.error(failure)

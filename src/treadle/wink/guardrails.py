@@ -8,10 +8,12 @@ from weakincentives import BudgetExceededError, BudgetTracker
 from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import TaskCompletionContext
 
-from treadle.wink.context import Scene
+from treadle.wink.context import EvaluationContext
 
 
-def unfinished(scene: Scene, cwd: str, tracker: BudgetTracker | None, text: str) -> str | None:
+def unfinished(
+    scene: EvaluationContext, cwd: str, tracker: BudgetTracker | None, text: str
+) -> str | None:
     """What is still to be done, for the next turn; `None` if nothing is, or nothing can be."""
     checker = scene.prompt.task_completion_checker
     if checker is None:
@@ -32,7 +34,7 @@ def unfinished(scene: Scene, cwd: str, tracker: BudgetTracker | None, text: str)
     return None if verdict.complete else verdict.feedback or None
 
 
-def _filesystem(scene: Scene, cwd: str) -> Filesystem:
+def _filesystem(scene: EvaluationContext, cwd: str) -> Filesystem:
     # A resource that is made on demand cannot be had outside its context.
     with contextlib.suppress(RuntimeError):
         bound: Filesystem | None = scene.prompt.resources.get_optional(Filesystem)

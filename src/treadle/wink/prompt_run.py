@@ -31,15 +31,15 @@ from treadle.protocol.item import (
     UserMessageThreadItem,
 )
 from treadle.protocol.tool import DynamicToolCallParams, DynamicToolCallResponse
-from treadle.support.concurrency.tasks import Nursery
-from treadle.unattended.usage import Ledger
-from treadle.wink.context import Scene
+from treadle.support.concurrency.tasks import BackgroundTasks
+from treadle.unattended.usage import UsageLedger
+from treadle.wink.context import EvaluationContext
 from treadle.wink.errors import STDERR_CHARACTERS, PromptDeadlineExceeded, evaluation_error
 from treadle.wink.events import deed_of, token_usage, tool_invoked
 from treadle.wink.guardrails import unfinished
 from treadle.wink.loop import LoopThread
-from treadle.wink.server import Host, Servers
-from treadle.wink.spec import Order, Outcome
+from treadle.wink.server import ServerHandle, Servers
+from treadle.wink.spec import EvaluationSpec, Outcome
 from treadle.wink.thread import open_thread
 from treadle.wink.tools import Bridge
 from treadle.wink.transcript import Transcript
@@ -66,11 +66,15 @@ class _Ending:
             self.failure = error
 
 
-class Evaluation:
+class PromptRun:
     """Everything here runs on the adapter's loop, but for what the worker does."""
 
     def __init__(
-        self, scene: Scene, order: Order, rendered: RenderedPrompt[JsonValue], loop: LoopThread
+        self,
+        scene: EvaluationContext,
+        order: EvaluationSpec,
+        rendered: RenderedPrompt[JsonValue],
+        loop: LoopThread,
     ) -> None:
         self._scene = scene
         self._order = order
@@ -81,10 +85,10 @@ class Evaluation:
         self._transcript = Transcript(scene, order.config)
         self.tools: list[Tool] = self._bridge.offered(self._serve)
         self._id = f"{scene.prompt_name}#{uuid4()}"
-        self._ledger = Ledger()
+        self._ledger = UsageLedger()
         self._usage: TokenUsage | None = None
-        self._tasks = Nursery()
-        self._host: Host | None = None
+        self._tasks = BackgroundTasks()
+        self._host: ServerHandle | None = None
         self._thread_id: str | None = None
         self._is_begun = False
 

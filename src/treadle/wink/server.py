@@ -22,7 +22,7 @@ from treadle.protocol.client_requests import SKILLS_EXTRA_ROOTS_SET
 from treadle.protocol.input import UserInput
 from treadle.protocol.skill import SkillsExtraRootsSetParams
 from treadle.protocol.thread import Thread
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.text.terminal import prose
 from treadle.transport.base import Transport
 from treadle.transport.subprocess import SubprocessTransport, spawn
@@ -33,7 +33,7 @@ from treadle.wink.skills import SkillFolder, SkillSet
 _LENIENT: Final = ("never", "untrusted", "on-failure")
 
 
-class Guest(Protocol):
+class EvaluationHandle(Protocol):
     """An evaluation as the server's threads know it."""
 
     tools: list[Tool]
@@ -47,7 +47,7 @@ def _implied(config: CodexAppServerClientConfig) -> ApprovalPolicy:
     return approve_all if config.approval_policy in _LENIENT else deny_all
 
 
-class Host:
+class ServerHandle:
     """One server, its client, and the evaluations that it serves."""
 
     def __init__(self, config: CodexAppServerClientConfig, skills: SkillSet) -> None:
@@ -57,8 +57,8 @@ class Host:
         self._transport: SubprocessTransport | None = None
         self._printed = ""
         self.client = self._make_client({})
-        self.tasks = Nursery()
-        self.guests: dict[str, Guest] = {}
+        self.tasks = BackgroundTasks()
+        self.guests: dict[str, EvaluationHandle] = {}
         """The evaluations that run, by the threads that work for them."""
         self.skill_inputs: list[UserInput] = []
         """The skills that a prompt must name itself, as the server does not find them."""
@@ -167,11 +167,11 @@ class Host:
 
     # -- whom it serves
 
-    def enrol(self, thread_id: str, guest: Guest) -> None:
+    def enrol(self, thread_id: str, guest: EvaluationHandle) -> None:
         """Let a thread work for an evaluation."""
         self.guests[thread_id] = guest
 
-    def dismiss(self, guest: Guest, *, keeps: str | None) -> None:
+    def dismiss(self, guest: EvaluationHandle, *, keeps: str | None) -> None:
         """Forget the threads of an evaluation, and have the server unload all but one."""
         for thread_id in [each for each, owner in self.guests.items() if owner is guest]:
             del self.guests[thread_id]
@@ -183,7 +183,7 @@ class Host:
         with contextlib.suppress(ClientError):
             await self.client.thread(thread_id).unsubscribe()
 
-    def adopt(self, thread_id: str, guest: Guest) -> None:
+    def adopt(self, thread_id: str, guest: EvaluationHandle) -> None:
         """Let a sub-agent's thread work for whoever its parent works for, with the same tools."""
         if thread_id not in self.guests:
             self.guests[thread_id] = guest
@@ -222,7 +222,7 @@ class Host:
             return connector_of(config.codex_bin)
         environ = {**self._environ(), **more}
 
-        async def dial(_tasks: Nursery) -> Transport:
+        async def dial(_tasks: BackgroundTasks) -> Transport:
             given = config.codex_bin
             cwd = config.cwd or str(Path.cwd())
             if isinstance(given, str):
@@ -255,11 +255,11 @@ class Servers:
 
     def __init__(self, config: CodexAppServerClientConfig) -> None:
         self._config = config
-        self._hosts: dict[str, Host] = {}
-        self._tasks = Nursery()
+        self._hosts: dict[str, ServerHandle] = {}
+        self._tasks = BackgroundTasks()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, skills: SkillSet) -> Host:
+    async def acquire(self, skills: SkillSet) -> ServerHandle:
         """A server that answers; whoever takes it gives it back.
 
         Raises:
@@ -267,7 +267,7 @@ class Servers:
         """
         host = self._hosts.get(skills.key)
         if host is None or not host.is_usable:
-            host = self._hosts[skills.key] = Host(self._config, skills)
+            host = self._hosts[skills.key] = ServerHandle(self._config, skills)
             self._tasks.spawn(host.open(), "open server")
         host.users += 1
         try:
@@ -277,7 +277,7 @@ class Servers:
             raise
         return host
 
-    def release(self, host: Host) -> None:
+    def release(self, host: ServerHandle) -> None:
         """Give a server back; one that nobody will want again ends with its last user."""
         host.users -= 1
         host.is_fresh = False
@@ -293,7 +293,7 @@ class Servers:
             await asyncio.wait(self._closing)
         await self._tasks.close()
 
-    def _close(self, host: Host) -> None:
+    def _close(self, host: ServerHandle) -> None:
         if host.is_closing:
             return
         host.is_closing = host.is_retired = True

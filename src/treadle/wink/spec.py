@@ -16,7 +16,7 @@ from treadle.wink.turn import RunningTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class EvaluationSpec:
     """What is asked of an evaluation besides its prompt."""
 
     config: CodexAppServerClientConfig

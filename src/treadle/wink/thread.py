@@ -9,14 +9,14 @@ from treadle.client.options import ThreadOptions
 from treadle.client.thread import AsyncThread
 from treadle.client.tools import Tool
 from treadle.protocol.base import JsonValue
-from treadle.wink.context import Scene
-from treadle.wink.server import Host
-from treadle.wink.spec import Order
+from treadle.wink.context import EvaluationContext
+from treadle.wink.server import ServerHandle
+from treadle.wink.spec import EvaluationSpec
 from treadle.wink.state import CodexAppServerSessionState, tools_fingerprint
 
 
 async def open_thread(
-    host: Host, scene: Scene, order: Order, tools: list[Tool]
+    host: ServerHandle, scene: EvaluationContext, order: EvaluationSpec, tools: list[Tool]
 ) -> tuple[AsyncThread, bool]:
     """Start a thread or go on with one, and whether it was the latter; the session remembers it.
 
@@ -44,7 +44,7 @@ async def open_thread(
 
 
 async def _resume(
-    host: Host, order: Order, thread_id: str, tools: list[Tool]
+    host: ServerHandle, order: EvaluationSpec, thread_id: str, tools: list[Tool]
 ) -> AsyncThread | None:
     client = host.client
     if thread_id in client.core.subscribed:
@@ -58,7 +58,7 @@ async def _resume(
         return None  # the server does not know it any more: the session gets a new one
 
 
-async def _start(host: Host, order: Order, tools: list[Tool]) -> AsyncThread:
+async def _start(host: ServerHandle, order: EvaluationSpec, tools: list[Tool]) -> AsyncThread:
     settings = _settings(order)
     try:
         return await host.client.start_thread(tools=tools, **settings)
@@ -70,7 +70,7 @@ async def _start(host: Host, order: Order, tools: list[Tool]) -> AsyncThread:
     return await host.client.start_thread(tools=tools, **settings)
 
 
-def _settings(order: Order) -> JsonValue:
+def _settings(order: EvaluationSpec) -> JsonValue:
     config = order.config
     more: dict[str, JsonValue] = dict(config.config or {})
     if config.mcp_servers:

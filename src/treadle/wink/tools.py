@@ -35,7 +35,7 @@ from treadle.protocol.tool import (
 )
 
 if TYPE_CHECKING:
-    from treadle.wink.context import Scene
+    from treadle.wink.context import EvaluationContext
 
 Serve = Callable[[DynamicToolCallParams], Awaitable[DynamicToolCallResponse]]
 
@@ -56,7 +56,7 @@ class ServedTool(Tool):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolOutcome:
     """What came of a call: for the model, and for the session."""
 
     text: str
@@ -64,7 +64,7 @@ class Answer:
     image: Image | None = None
 
     @classmethod
-    def refusal(cls, text: str) -> Answer:
+    def refusal(cls, text: str) -> ToolOutcome:
         """The call failed for this reason."""
         return cls(text, cast("ToolResult[object]", ToolResult.error(text)))
 
@@ -72,7 +72,7 @@ class Answer:
 class Bridge:
     """The tools of one evaluation; calls are made one at a time, on the worker's thread."""
 
-    def __init__(self, scene: Scene, rendered: RenderedPrompt[object]) -> None:
+    def __init__(self, scene: EvaluationContext, rendered: RenderedPrompt[object]) -> None:
         self._scene = scene
         self._rendered = rendered
         self._tools = {tool.name: tool for tool in rendered.tools if tool.handler is not None}
@@ -115,10 +115,10 @@ class Bridge:
         scene.beat()
         return _response(texts, answer)
 
-    def _answer(self, name: str, arguments: JsonValue) -> Answer:
+    def _answer(self, name: str, arguments: JsonValue) -> ToolOutcome:
         tool = self._tools.get(name)
         if tool is None:
-            return Answer.refusal(f"Unknown tool: {name}")
+            return ToolOutcome.refusal(f"Unknown tool: {name}")
         scene = self._scene
         resources = scene.prompt.resources.context
         with tool_transaction(scene.session, resources, tag=f"tool:{name}") as snapshot:
@@ -128,20 +128,20 @@ class Bridge:
                 restore_snapshot(scene.session, resources, snapshot)
             return answer
 
-    def _attempt(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> Answer:
+    def _attempt(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> ToolOutcome:
         try:
             return self._execute(tool, arguments)
         except VisibilityExpansionRequired as wish:
             self.expansion = wish
             keys = ", ".join(wish.section_keys)
-            return Answer(f"Sections expanded: {keys}.", ToolResult(f"Expanded: {keys}", None))
+            return ToolOutcome(f"Sections expanded: {keys}.", ToolResult(f"Expanded: {keys}", None))
         except (TypeError, ValueError) as error:
-            return Answer.refusal(f"Validation error: {error}")
+            return ToolOutcome.refusal(f"Validation error: {error}")
         except Exception as error:
             logger.exception("tool failed", extra={"tool": tool.name})
-            return Answer.refusal(f"Error: {error}")
+            return ToolOutcome.refusal(f"Error: {error}")
 
-    def _execute(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> Answer:
+    def _execute(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> ToolOutcome:
         scene = self._scene
         given: JsonValue = None
         if tool.params_type is not type(None):
@@ -159,17 +159,19 @@ class Bridge:
         for policy in policies:
             decision = policy.check(tool, given, context=context)
             if not decision.allowed:
-                return Answer.refusal(decision.reason or "Denied by policy.")
+                return ToolOutcome.refusal(decision.reason or "Denied by policy.")
         handler = tool.handler
         if handler is None:
-            return Answer.refusal("Tool has no handler")
+            return ToolOutcome.refusal("Tool has no handler")
         result: ToolResult[object] = handler(given, context=context)
         if result.success:
             for policy in policies:
                 policy.on_result(tool, given, result, context=context)
         return _answer_of(result)
 
-    def _tell(self, params: DynamicToolCallParams, arguments: JsonValue, answer: Answer) -> None:
+    def _tell(
+        self, params: DynamicToolCallParams, arguments: JsonValue, answer: ToolOutcome
+    ) -> None:
         scene = self._scene
         scene.dispatch(
             ToolInvoked(
@@ -200,14 +202,14 @@ def _arguments(given: JsonValue) -> JsonValue:
     return {} if given is None else given
 
 
-def _answer_of(result: ToolResult[object]) -> Answer:
+def _answer_of(result: ToolResult[object]) -> ToolOutcome:
     if isinstance(result.value, Image):
-        return Answer(result.message, result, result.value)
+        return ToolOutcome(result.message, result, result.value)
     shown = "" if result.exclude_value_from_context else result.render()
-    return Answer(shown or result.message, result)
+    return ToolOutcome(shown or result.message, result)
 
 
-def _response(texts: Sequence[str], answer: Answer) -> DynamicToolCallResponse:
+def _response(texts: Sequence[str], answer: ToolOutcome) -> DynamicToolCallResponse:
     content: list[DynamicToolCallOutputContentItem] = [
         InputTextDynamicToolCallOutputContentItem(text) for text in texts
     ]

@@ -13,7 +13,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
 from treadle.protocol.tool import DynamicToolCallParams, DynamicToolCallResponse
 from treadle.wink.config import CodexAppServerClientConfig
-from treadle.wink.context import Scene
+from treadle.wink.context import EvaluationContext
 
 _METHODS: Final = {each.params: method for method, each in SERVER_NOTIFICATIONS.items()}
 _DEEDS: Final = frozenset(
@@ -45,7 +45,7 @@ _SILENT: Final = ("elta", "/summaryPartAdded", "/progress", "/updated", "/termin
 class Transcript:
     """Writes the entries of one evaluation."""
 
-    def __init__(self, scene: Scene, config: CodexAppServerClientConfig) -> None:
+    def __init__(self, scene: EvaluationContext, config: CodexAppServerClientConfig) -> None:
         session_id = scene.session_id
         self._is_on = config.transcript
         self._keeps_raw = config.transcript_emit_raw

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.config.edit.edits import BadEdit, Edit, apply
+from treadle.config.edit.edits import BadEdit, TableEdit, apply
 from treadle.protocol.base import JsonValue
 
 BEFORE: JsonValue = {"model": "a", "tui": {"theme": "x", "deep": {"a": 1}}}
 
 
-def after(*edits: Edit) -> JsonValue:
+def after(*edits: TableEdit) -> JsonValue:
     return apply(BEFORE, edits)
 
 
 def test_a_value_is_set_where_its_key_leads() -> None:
-    assert after(Edit(("tui", "theme"), "y"), Edit(("new", "a", "b"), [1])) == {
+    assert after(TableEdit(("tui", "theme"), "y"), TableEdit(("new", "a", "b"), [1])) == {
         "model": "a",
         "tui": {"theme": "y", "deep": {"a": 1}},
         "new": {"a": {"b": [1]}},
@@ -23,41 +23,41 @@ def test_a_value_is_set_where_its_key_leads() -> None:
 
 
 def test_a_table_replaces_the_table() -> None:
-    assert after(Edit(("tui",), {"deep": {"b": 2}}))["tui"] == {"deep": {"b": 2}}
+    assert after(TableEdit(("tui",), {"deep": {"b": 2}}))["tui"] == {"deep": {"b": 2}}
 
 
 def test_a_table_is_joined_with_the_table_if_so_asked() -> None:
-    joined = after(Edit(("tui",), {"deep": {"b": 2}}, is_upsert=True))
+    joined = after(TableEdit(("tui",), {"deep": {"b": 2}}, is_upsert=True))
 
     assert joined["tui"] == {"theme": "x", "deep": {"a": 1, "b": 2}}
 
 
 @pytest.mark.parametrize("is_upsert", [True, False])
 def test_null_removes_a_key(is_upsert: bool) -> None:
-    assert after(Edit(("tui",), None, is_upsert=is_upsert)) == {"model": "a"}
+    assert after(TableEdit(("tui",), None, is_upsert=is_upsert)) == {"model": "a"}
 
 
 @pytest.mark.parametrize("path", [("nope",), ("nope", "x", "y"), ("model", "x"), ("tui", "nope")])
 def test_null_for_what_is_not_there_changes_nothing(path: tuple[str, ...]) -> None:
-    assert after(Edit(path, None)) == BEFORE
+    assert after(TableEdit(path, None)) == BEFORE
 
 
 def test_later_edits_see_earlier_ones() -> None:
-    edits = [Edit(("a",), {"b": 1}), Edit(("a", "c"), 2), Edit(("a", "b"), None)]
+    edits = [TableEdit(("a",), {"b": 1}), TableEdit(("a", "c"), 2), TableEdit(("a", "b"), None)]
 
     assert after(*edits) == {**BEFORE, "a": {"c": 2}}
 
 
 def test_the_table_that_was_given_stays_as_it_is() -> None:
     before = {"tui": {"deep": {"a": 1}}}
-    apply(before, [Edit(("tui", "deep", "a"), 2)])
+    apply(before, [TableEdit(("tui", "deep", "a"), 2)])
 
     assert before == {"tui": {"deep": {"a": 1}}}
 
 
 def test_a_value_that_is_no_table_is_not_taken_for_one() -> None:
     with pytest.raises(BadEdit, match="cannot set value on non-table parent") as caught:
-        after(Edit(("model", "x"), 1))
+        after(TableEdit(("model", "x"), 1))
 
     assert caught.value.path == ("model", "x")
 
@@ -68,4 +68,4 @@ def test_a_value_that_is_no_table_is_not_taken_for_one() -> None:
 )
 def test_what_toml_cannot_say_is_refused(value: JsonValue, reason: str) -> None:
     with pytest.raises(BadEdit, match=reason):
-        after(Edit(("desktop",), value))
+        after(TableEdit(("desktop",), value))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.config.edit.edits import BadEdit, Edit, apply
+from treadle.config.edit.edits import BadEdit, TableEdit, apply
 from treadle.config.edit.restyle import rewrite
 from treadle.protocol.base import JsonValue
 
@@ -33,22 +33,22 @@ name = "Mine"
 """
 
 
-def edited(text: str, *edits: Edit) -> str:
+def edited(text: str, *edits: TableEdit) -> str:
     before = tomllib.loads(text)
     return rewrite(text, before, apply(before, edits))
 
 
 def test_a_value_changes_in_its_place_and_keeps_the_comment_beside_it() -> None:
-    written = edited(TEXT, Edit(("model",), "b"), Edit(("tui", "keys", "quit"), "x"))
+    written = edited(TEXT, TableEdit(("model",), "b"), TableEdit(("tui", "keys", "quit"), "x"))
 
     assert written == TEXT.replace('"a"', '"b"').replace('"q"', '"x"')
 
 
 def test_new_keys_come_before_the_comment_of_the_next_table() -> None:
     edits = [
-        Edit(("model_verbosity",), "low"),
-        Edit(("sandbox_workspace_write", "exclude_slash_tmp"), True),
-        Edit(("tui", "colours", "red"), 1),
+        TableEdit(("model_verbosity",), "low"),
+        TableEdit(("sandbox_workspace_write", "exclude_slash_tmp"), True),
+        TableEdit(("tui", "colours", "red"), 1),
     ]
 
     assert edited(TEXT, *edits) == TEXT.replace("one\n", 'one\nmodel_verbosity = "low"\n').replace(
@@ -57,13 +57,13 @@ def test_new_keys_come_before_the_comment_of_the_next_table() -> None:
 
 
 def test_a_new_table_comes_last() -> None:
-    written = edited(TEXT, Edit(("projects", "/a.b"), {"trust_level": "trusted"}))
+    written = edited(TEXT, TableEdit(("projects", "/a.b"), {"trust_level": "trusted"}))
 
     assert written == f'{TEXT}\n[projects."/a.b"]\ntrust_level = "trusted"\n'
 
 
 def test_what_is_removed_takes_no_comment_of_others_with_it() -> None:
-    written = edited(TEXT, Edit(("tui",), None), Edit(("sandbox_workspace_write",), None))
+    written = edited(TEXT, TableEdit(("tui",), None), TableEdit(("sandbox_workspace_write",), None))
 
     assert tomllib.loads(written).keys() == {"model", "model_providers"}
     for comment in ("# My settings.", "# How it looks.", "# Whom we ask.\n[model_providers"):
@@ -71,17 +71,17 @@ def test_what_is_removed_takes_no_comment_of_others_with_it() -> None:
 
 
 def test_a_text_of_nothing_but_comments_keeps_them() -> None:
-    assert edited("# soon\n", Edit(("model",), "b")) == '# soon\nmodel = "b"\n'
+    assert edited("# soon\n", TableEdit(("model",), "b")) == '# soon\nmodel = "b"\n'
 
 
 def test_lines_end_as_they_did() -> None:
     dos = TEXT.replace("\n", "\r\n")
 
-    assert edited(dos, Edit(("model",), "b")) == dos.replace('"a"', '"b"')
+    assert edited(dos, TableEdit(("model",), "b")) == dos.replace('"a"', '"b"')
 
 
 def test_tables_in_a_line_stay_in_a_line() -> None:
-    written = edited('tui = { theme = "a" } # nice\n', Edit(("tui", "deep"), {"a": 1}))
+    written = edited('tui = { theme = "a" } # nice\n', TableEdit(("tui", "deep"), {"a": 1}))
 
     assert tomllib.loads(written) == {"tui": {"theme": "a", "deep": {"a": 1}}}
     assert (written.count("\n"), written.endswith("# nice\n")) == (1, True)
@@ -91,7 +91,7 @@ def test_a_list_of_tables_is_added_to() -> None:
     text = '[[skills.config]]\nname = "a" # off\nenabled = false\n\n# next\n[tui]\ntheme = "x"\n'
     entries = [{"name": "a", "enabled": True}, {"name": "b", "enabled": False}]
 
-    assert edited(text, Edit(("skills", "config"), entries)) == (
+    assert edited(text, TableEdit(("skills", "config"), entries)) == (
         '[[skills.config]]\nname = "a" # off\nenabled = true\n'
         '[[skills.config]]\nname = "b"\nenabled = false\n'
         '\n# next\n[tui]\ntheme = "x"\n'
@@ -100,7 +100,7 @@ def test_a_list_of_tables_is_added_to() -> None:
 
 def test_dotted_keys_among_others_can_be_added_to() -> None:
     text = 'projects."/a".trust_level = "trusted"\nmodel = "m" # mine\n'
-    written = edited(text, Edit(("projects", "/b", "trust_level"), "untrusted"))
+    written = edited(text, TableEdit(("projects", "/b", "trust_level"), "untrusted"))
 
     assert tomllib.loads(written) == {
         "model": "m",
@@ -128,7 +128,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 EDITS = st.builds(
-    Edit, st.lists(NAMES, min_size=1, max_size=3).map(tuple), st.none() | VALUES, st.booleans()
+    TableEdit, st.lists(NAMES, min_size=1, max_size=3).map(tuple), st.none() | VALUES, st.booleans()
 )
 
 
@@ -149,7 +149,7 @@ def readable(lines: list[str]) -> str:
     st.lists(LINES | HEADINGS | NOTES, max_size=10).map(readable),
     st.lists(EDITS, min_size=1, max_size=3),
 )
-def test_any_text_comes_to_say_what_the_edits_make_of_it(text: str, edits: list[Edit]) -> None:
+def test_any_text_comes_to_say_what_the_edits_make_of_it(text: str, edits: list[TableEdit]) -> None:
     before = tomllib.loads(text)
     try:
         after = apply(before, edits)
@@ -161,6 +161,6 @@ def test_any_text_comes_to_say_what_the_edits_make_of_it(text: str, edits: list[
 
 @pytest.mark.parametrize("value", [1.0, True, "1"])
 def test_a_value_of_another_type_is_another_value(value: JsonValue) -> None:
-    (written,) = tomllib.loads(edited("a = 1\n", Edit(("a",), value))).values()
+    (written,) = tomllib.loads(edited("a = 1\n", TableEdit(("a",), value))).values()
 
     assert (type(written), written) == (type(value), value)

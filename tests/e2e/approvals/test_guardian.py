@@ -145,7 +145,7 @@ async def test_the_reviewer_sees_the_conversation_and_has_no_tools(
     assert "[user] make it" in text
     assert "it has to be" in text
     assert str(guarded.target) in text
-    assert server.threads.get(thread_id).accounts.fill == 0
+    assert server.threads.get(thread_id).usage.fill == 0
 
 
 async def test_the_reviewer_sees_that_a_command_leaves_the_sandbox(

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.scripted import PacedModel, client_of, playing
 from tests.harness.threads import Client, outline, words
 from treadle.engine.events.log import DELTAS
-from treadle.model.base import ModelEvent, TextDelta
+from treadle.model.base import ModelEvent, ModelTextDelta
 from treadle.model.scripted.script import Response, Script, says, thinks
 from treadle.protocol.base import JsonValue
 
@@ -27,7 +27,7 @@ class Halfway:
         self.go_on = asyncio.Event()
 
     async def pace(self, event: ModelEvent) -> None:
-        if isinstance(event, TextDelta) and event.delta == "three ":
+        if isinstance(event, ModelTextDelta) and event.delta == "three ":
             self.reached.set()
             await self.go_on.wait()
 

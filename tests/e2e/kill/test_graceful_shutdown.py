@@ -13,7 +13,7 @@ import pytest
 from tests.harness.processes import listening, spawn_server
 from tests.harness.scripted import PacedModel, client_of, over, playing, write_script
 from tests.harness.threads import Client, outline, words
-from treadle.model.base import ModelEvent, TextDelta
+from treadle.model.base import ModelEvent, ModelTextDelta
 from treadle.model.scripted.script import says
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import SubprocessTransport
@@ -145,7 +145,7 @@ async def test_closing_a_server_ends_its_turns_with_what_they_have(home: Path) -
     reached = asyncio.Event()
 
     async def pace(event: ModelEvent) -> None:
-        if isinstance(event, TextDelta) and event.delta == "far":
+        if isinstance(event, ModelTextDelta) and event.delta == "far":
             reached.set()
             await asyncio.Event().wait()
 

@@ -72,7 +72,7 @@ async def test_the_time_between_turns_is_not_counted(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(budget={"maxSeconds": 30.0, "maxModelRequests": 2})
     await client.run(thread_id, "one")
-    meters = stage.server.threads.get(thread_id).accounts.meters
+    meters = stage.server.threads.get(thread_id).usage.meters
 
     assert [meter.started_at for meter in meters] == [None]
     assert [meter.requests for meter in meters] == [1]

@@ -132,7 +132,7 @@ async def test_later_turns_know_what_was_found_and_not_how(
     reviewed.answers = [calls("update_plan", {"plan": []}), [FOUND, usage(90_000, 5)]]
     await client.end_of((await begin(client, thread_id, CURRENT))["turn"]["id"])
     # What the reviewer read takes no room in the thread's own context.
-    assert server.threads.get(thread_id).accounts.fill == 0
+    assert server.threads.get(thread_id).usage.fill == 0
     await client.run(thread_id, "fix it")
     seen = json.dumps(list(reviewed.model.requests[-1].input), ensure_ascii=False)
 

@@ -12,7 +12,7 @@ import pytest
 from treadle.engine.events import log as log_module
 from treadle.engine.events import reader as log_reader
 from treadle.engine.events.log import EventLog
-from treadle.engine.events.reader import LeftBehind, Reader
+from treadle.engine.events.reader import EventsExpired, LogReader
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import AgentMessageDeltaNotification
 from treadle.protocol.error import WarningNotification
@@ -44,27 +44,27 @@ class Speaker:
 
     def begin_turn(self, id_: str) -> None:
         turn = Turn(id=id_, items=[], status="inProgress")
-        self.log.tell(n.TURN_STARTED, TurnStartedNotification("t", turn))
+        self.log.publish(n.TURN_STARTED, TurnStartedNotification("t", turn))
 
     def start(self, id_: str) -> None:
         self._open[id_] = ""
-        self.log.tell(n.ITEM_STARTED, self._started(id_, ""))
+        self.log.publish(n.ITEM_STARTED, self._started(id_, ""))
 
     def say(self, id_: str, *deltas: str) -> None:
         for delta in deltas:
             self._open[id_] += delta
             told = AgentMessageDeltaNotification(delta, id_, "t", "u")
-            self.log.tell(n.ITEM_AGENT_MESSAGE_DELTA, told)
+            self.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, told)
 
     def complete(self, id_: str) -> None:
         item = AgentMessageThreadItem(id=id_, text=self._open.pop(id_))
-        self.log.tell(n.ITEM_COMPLETED, ItemCompletedNotification(0, item, "t", "u"))
+        self.log.publish(n.ITEM_COMPLETED, ItemCompletedNotification(0, item, "t", "u"))
 
     def _started(self, id_: str, text: str) -> ItemStartedNotification:
         return ItemStartedNotification(AgentMessageThreadItem(id=id_, text=text), 0, "t", "u")
 
 
-def read_all(reader: Reader) -> list[Event]:
+def read_all(reader: LogReader) -> list[Event]:
     events: list[Event] = []
     while batch := reader.read():
         events += batch
@@ -223,7 +223,7 @@ def test_what_has_to_be_stored_and_cannot_be_is_refused() -> None:
     journal.is_full = True
     told = WarningNotification("w")
     with pytest.raises(StorageFailed, match="No space left on device"):
-        log.tell(n.WARNING, told, required=True)
+        log.publish(n.WARNING, told, required=True)
     with pytest.raises(StorageFailed, match="No space left on device"):
         log.store(InputTaken("x"))
 
@@ -247,13 +247,13 @@ async def test_an_event_waits_for_the_disk_and_later_ones_wait_behind_it() -> No
     log = EventLog(journal, lambda: 0)
     reader = log.reader(0)
     failures: list[str] = []
-    log.tell(n.WARNING, WarningNotification("first"))
-    log.tell(
+    log.publish(n.WARNING, WarningNotification("first"))
+    log.publish(
         n.WARNING,
         WarningNotification("held"),
         on_unsynced=lambda _event, failure: failures.append(failure.code),
     )
-    log.tell(n.WARNING, WarningNotification("later"))
+    log.publish(n.WARNING, WarningNotification("later"))
 
     assert warnings_of(reader.read()) == ["first"]
     assert warnings_of(log.reader(None).read()) == []
@@ -272,7 +272,7 @@ async def test_an_event_that_the_disk_refuses_may_be_replaced_before_clients_get
     def replace(event: Event, failure: StorageFailed) -> None:
         log.replace(event, n.WARNING, WarningNotification(failure.code))
 
-    log.tell(n.WARNING, WarningNotification("held"), on_unsynced=replace)
+    log.publish(n.WARNING, WarningNotification("held"), on_unsynced=replace)
     journal.syncs[0].set_exception(StorageFailed("/home", OSError(errno.EIO, "")))
     await log.published()
 
@@ -291,8 +291,8 @@ def test_a_log_without_a_journal_says_who_was_left_behind(monkeypatch: pytest.Mo
     log = EventLog(None, lambda: 0)
     reader = log.reader(0)
     for _ in range(9):
-        log.tell(n.THREAD_CLOSED, ThreadClosedNotification("t"))
-    with pytest.raises(LeftBehind):
+        log.publish(n.THREAD_CLOSED, ThreadClosedNotification("t"))
+    with pytest.raises(EventsExpired):
         reader.read()
 
 
@@ -305,7 +305,7 @@ def test_a_reader_of_a_journal_that_was_closed_is_told_so(monkeypatch: pytest.Mo
     speaker = Speaker(Closed("t"))
     speaker.start("a")
     speaker.say("a", *"0123456789")
-    with pytest.raises(LeftBehind):
+    with pytest.raises(EventsExpired):
         speaker.log.reader(0).read()
 
 

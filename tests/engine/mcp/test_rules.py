@@ -11,8 +11,8 @@ from treadle.engine.mcp.approval import judge
 from treadle.engine.mcp.config import ApprovalMode, BadServer, read_server
 from treadle.engine.mcp.content import output_of
 from treadle.engine.mcp.names import MAX_NAME, model_names
-from treadle.engine.mcp.tokens import Login, TokenFile
-from treadle.engine.settings import Settings
+from treadle.engine.mcp.tokens import McpLogin, TokenFile
+from treadle.engine.settings import RunSettings
 from treadle.protocol.base import JsonValue
 from treadle.protocol.policy import (
     AskForApproval,
@@ -23,9 +23,9 @@ from treadle.protocol.policy import (
 )
 
 
-def settings(policy: AskForApproval, sandbox: SandboxPolicy | None = None) -> Settings:
+def settings(policy: AskForApproval, sandbox: SandboxPolicy | None = None) -> RunSettings:
     """The settings of a thread that matter here."""
-    return Settings(
+    return RunSettings(
         model="m",
         model_provider="p",
         cwd="/",
@@ -161,9 +161,9 @@ def test_what_is_neither_text_nor_picture_reaches_the_model_as_json() -> None:
 
 def test_a_login_is_kept_for_one_name_at_one_address(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path)
-    login = Login(access_token="t", refresh_token="r", expires_at=100.0)
+    login = McpLogin(access_token="t", refresh_token="r", expires_at=100.0)
     tokens.set("web", "http://a", login)
-    tokens.set("web", "http://b", Login(access_token="u"))
+    tokens.set("web", "http://b", McpLogin(access_token="u"))
 
     assert tokens.get("web", "http://a") == login
     assert tokens.get("web", "http://c") is None

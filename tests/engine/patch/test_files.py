@@ -12,7 +12,7 @@ import pytest
 
 from treadle.engine.patch.effort import Effort
 from treadle.engine.patch.files import Blob, Changed, EditFailed, carry_out, read_file, touched
-from treadle.engine.patch.plan import Edit, plan, targets
+from treadle.engine.patch.plan import FileEdit, plan, targets
 from treadle.engine.patch.syntax import PatchError, parse
 
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def planned(folder: Path, *lines: str) -> tuple[list[Edit], list[tuple[str, str | None]]]:
+def planned(folder: Path, *lines: str) -> tuple[list[FileEdit], list[tuple[str, str | None]]]:
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
     operations = parse(text)
     paths = touched(targets(operations, str(folder)))

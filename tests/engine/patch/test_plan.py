@@ -7,11 +7,11 @@ import errno
 import pytest
 
 from treadle.engine.patch.effort import Effort
-from treadle.engine.patch.plan import Edit, plan, targets
+from treadle.engine.patch.plan import FileEdit, plan, targets
 from treadle.engine.patch.syntax import PatchError, parse
 
 
-def planned(files: dict[str, bytes], *lines: str) -> list[Edit]:
+def planned(files: dict[str, bytes], *lines: str) -> list[FileEdit]:
     """The plan of a patch against files in the folder /w."""
 
     def read(path: str, _limit: int, _effort: Effort) -> bytes:
@@ -112,9 +112,11 @@ def test_each_kind_of_operation_becomes_an_edit_of_an_absolute_path() -> None:
         "*** Add File: ../n",
         "+x",
     ) == [
-        Edit(kind="update", path="/w/a", name="e/f", move_path="/w/e/f", old=b"one\n", new=b"1\n"),
-        Edit(kind="delete", path="/other/b", name="/other/b", old=b"\xff\0"),
-        Edit(kind="add", path="/n", name="../n", new=b"x\n"),
+        FileEdit(
+            kind="update", path="/w/a", name="e/f", move_path="/w/e/f", old=b"one\n", new=b"1\n"
+        ),
+        FileEdit(kind="delete", path="/other/b", name="/other/b", old=b"\xff\0"),
+        FileEdit(kind="add", path="/n", name="../n", new=b"x\n"),
     ]
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from treadle.engine.patch.effort import MAX_STEPS, Abandoned, Effort
-from treadle.engine.patch.search import Haystack
+from treadle.engine.patch.search import LineFinder
 from treadle.engine.patch.syntax import PatchError
 
 
@@ -21,7 +21,7 @@ def test_the_first_place_is_found() -> None:
     for _ in range(2000):
         lines = generator.choices("ab", k=generator.randrange(1, 20))
         wanted = generator.choices("ab", k=generator.randrange(1, 6))
-        assert Haystack(lines).find(wanted) == first_place(lines, wanted)
+        assert LineFinder(lines).find(wanted) == first_place(lines, wanted)
 
 
 class CountedEffort(Effort):
@@ -51,12 +51,12 @@ def test_a_search_takes_steps_in_proportion_to_the_file(
 ) -> None:
     effort = CountedEffort()
 
-    assert Haystack(lines, effort).find(wanted) == place
+    assert LineFinder(lines, effort).find(wanted) == place
     assert effort.steps < 12 * len(lines)
 
 
 def test_searches_of_one_patch_are_bounded_together() -> None:
-    haystack = Haystack(["x"] * 100_000 + ["y "])
+    haystack = LineFinder(["x"] * 100_000 + ["y "])
 
     def search_again_and_again() -> None:
         for _ in range(1000):
@@ -70,4 +70,4 @@ def test_a_search_ends_when_the_caller_has_left() -> None:
     effort = Effort()
     effort.abandon()
     with pytest.raises(Abandoned):
-        Haystack(["x"], effort).find(["x"])
+        LineFinder(["x"], effort).find(["x"])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from treadle.engine.terminals.output_file import OutputFile
-from treadle.sandbox.limits import Limits
+from treadle.sandbox.limits import CommandLimits
 
 
 async def test_waiting_for_what_has_just_been_written_does_not_hold_the_loop(
@@ -15,7 +15,7 @@ async def test_waiting_for_what_has_just_been_written_does_not_hold_the_loop(
 ) -> None:
     with ThreadPoolExecutor(1) as executor:
         asyncio.get_running_loop().set_default_executor(executor)
-        file = OutputFile(tmp_path / "outputs" / "thread", "call", Limits())
+        file = OutputFile(tmp_path / "outputs" / "thread", "call", CommandLimits())
         file.add(b"output")
         # The only thread has written it, and the loop has not learned of that yet.
         executor.submit(lambda: None).result()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.engine.terminals.timeouts import Patience
+from treadle.engine.terminals.timeouts import PausableTimeout
 
 SOON = 0.0
 
@@ -17,7 +17,7 @@ async def rounds() -> None:
         await asyncio.sleep(0)
 
 
-async def wait(patience: Patience, steps: list[str], *, holds: int) -> None:
+async def wait(patience: PausableTimeout, steps: list[str], *, holds: int) -> None:
     """Wait with no time to spare, for so many questions one in the other, and then on."""
     async with patience.limit(SOON):
         for _hold in range(holds):
@@ -32,7 +32,7 @@ async def test_time_that_is_up_is_told() -> None:
     steps: list[str] = []
 
     with pytest.raises(TimeoutError):
-        await wait(Patience(), steps, holds=0)
+        await wait(PausableTimeout(), steps, holds=0)
 
     assert steps == ["answered"]
 
@@ -41,13 +41,13 @@ async def test_no_time_runs_out_during_a_question() -> None:
     steps: list[str] = []
 
     with pytest.raises(TimeoutError):
-        await wait(Patience(), steps, holds=1)
+        await wait(PausableTimeout(), steps, holds=1)
 
     assert steps == ["answered"]
 
 
 async def test_a_wait_that_begins_during_a_question_has_its_time_after_it() -> None:
-    patience, steps = Patience(), list[str]()
+    patience, steps = PausableTimeout(), list[str]()
 
     async with asyncio.TaskGroup() as tasks:
         with patience.on_hold():
@@ -59,7 +59,7 @@ async def test_a_wait_that_begins_during_a_question_has_its_time_after_it() -> N
     assert steps == ["answered", "expired"]
 
 
-async def _expires(patience: Patience, steps: list[str]) -> None:
+async def _expires(patience: PausableTimeout, steps: list[str]) -> None:
     with pytest.raises(TimeoutError):
         async with patience.limit(SOON):
             await asyncio.Event().wait()
@@ -67,7 +67,7 @@ async def _expires(patience: Patience, steps: list[str]) -> None:
 
 
 async def test_a_wait_without_end_has_none_after_a_question_either() -> None:
-    patience = Patience()
+    patience = PausableTimeout()
 
     async with patience.limit(None):
         with patience.on_hold():

@@ -13,12 +13,12 @@ from treadle.model.base import (
     ItemStarted,
     ModelError,
     ModelEvent,
+    ModelTextDelta,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
+    ResponseUsage,
     ServerModel,
-    TextDelta,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
@@ -141,8 +141,8 @@ async def test_a_message_with_thinking_text_and_a_call_becomes_events() -> None:
             }
         ),
         ItemStarted({**message, "status": "in_progress", "content": []}),
-        TextDelta(said, "Hel"),
-        TextDelta(said, "lo"),
+        ModelTextDelta(said, "Hel"),
+        ModelTextDelta(said, "lo"),
         ItemDone(
             {
                 **message,
@@ -156,7 +156,7 @@ async def test_a_message_with_thinking_text_and_a_call_becomes_events() -> None:
         ItemDone({**function, "arguments": '{"a":1}', "status": "completed"}),
         ItemStarted({**patch, "input": "", "status": "in_progress"}),
         ItemDone({**patch, "input": "P", "status": "completed"}),
-        Completed("msg_x", Usage(115, 100, 5, 7, 0, 122)),
+        Completed("msg_x", ResponseUsage(115, 100, 5, 7, 0, 122)),
     ]
 
 

@@ -21,10 +21,10 @@ from treadle.model.base import (
     ItemStarted,
     ModelError,
     ModelEvent,
+    ModelTextDelta,
     ReasoningTextDelta,
-    TextDelta,
+    ResponseUsage,
     ToolInputDelta,
-    Usage,
 )
 from treadle.protocol.base import JsonValue
 
@@ -122,8 +122,8 @@ async def test_text_and_reasoning_are_streamed() -> None:
                 "content": [],
             }
         ),
-        TextDelta(message, "Hel"),
-        TextDelta(message, "lo"),
+        ModelTextDelta(message, "Hel"),
+        ModelTextDelta(message, "lo"),
         ItemDone(
             {
                 "type": "message",
@@ -133,7 +133,7 @@ async def test_text_and_reasoning_are_streamed() -> None:
                 "content": [{"type": "output_text", "text": "Hello"}],
             }
         ),
-        Completed("c", Usage(10, 4, 0, 5, 0, 15)),
+        Completed("c", ResponseUsage(10, 4, 0, 5, 0, 15)),
     ]
 
 

@@ -19,7 +19,7 @@ from tests.model.double import (
     refusal,
     request,
 )
-from treadle.model.base import Completed, ModelError, RateLimits, TextDelta
+from treadle.model.base import Completed, ModelError, ModelTextDelta, RateLimits
 from treadle.model.errors import delay_of_headers
 from treadle.model.http import client as http
 from treadle.model.http.pacing import MAX_DELTA
@@ -162,8 +162,8 @@ async def test_a_data_line_of_4_mib_arrives() -> None:
     async with provider_double(Answer(pieces=pieces)) as double, model_of(double) as model:
         found = await collect(model)
     *deltas, last = found[2:]
-    assert all(isinstance(each, TextDelta) and len(each.delta) <= MAX_DELTA for each in deltas)
-    assert "".join(each.delta for each in deltas if isinstance(each, TextDelta)) == text
+    assert all(isinstance(each, ModelTextDelta) and len(each.delta) <= MAX_DELTA for each in deltas)
+    assert "".join(each.delta for each in deltas if isinstance(each, ModelTextDelta)) == text
     assert last == Completed("r")
 
 
@@ -173,7 +173,7 @@ async def test_twenty_thousand_deltas_arrive_in_order() -> None:
     answer = Answer(pieces=[*pieces, event(COMPLETED)])
     async with provider_double(answer) as double, model_of(double) as model:
         found = await collect(model)
-    texts = [found.delta for found in found if isinstance(found, TextDelta)]
+    texts = [found.delta for found in found if isinstance(found, ModelTextDelta)]
     assert texts == [str(at) for at in range(20_000)]
 
 
@@ -182,7 +182,7 @@ async def test_closing_the_stream_hangs_up_at_once() -> None:
     async with provider_double(answer) as double, model_of(double) as model:
         async with aclosing(model.stream(request())) as stream:
             async for found in stream:
-                if isinstance(found, TextDelta):
+                if isinstance(found, ModelTextDelta):
                     break
         await double.hung_up.wait()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.model.http.idle_timeout import MIN_BYTES, Silence
+from treadle.model.http.idle_timeout import MIN_BYTES, StreamTimeout
 
 IDLE, LIMIT = 10.0, 60.0
 
 
 def seconds_until_given_up(chunk: bytes, *, is_progress: bool = False, most: int = 500) -> int:
     """Give a stream one chunk per second of a virtual clock; return how long it is tolerated."""
-    silence = Silence(IDLE, LIMIT)
+    silence = StreamTimeout(IDLE, LIMIT)
     for now in range(most):
         silence.begin_wait(now)
         if silence.ends_at(now + 1) <= now + 1:
@@ -42,7 +42,7 @@ def test_long_line_is_a_sign_of_life_while_it_arrives() -> None:
 
 
 def test_time_in_which_nobody_reads_does_not_count() -> None:
-    silence = Silence(IDLE, LIMIT)
+    silence = StreamTimeout(IDLE, LIMIT)
     silence.begin_wait(0)
     silence.end_wait(9, b"x")
     assert silence.ends_at(1000) == 1001
@@ -51,13 +51,13 @@ def test_time_in_which_nobody_reads_does_not_count() -> None:
 
 
 def test_idle_limit_above_the_other_one_holds() -> None:
-    silence = Silence(idle_s=100, keep_alive_s=1)
+    silence = StreamTimeout(idle_s=100, keep_alive_s=1)
     silence.begin_wait(0)
     assert silence.ends_at(0) == 100
 
 
 def test_error_names_the_limit() -> None:
-    silence = Silence(IDLE, LIMIT)
+    silence = StreamTimeout(IDLE, LIMIT)
     silence.begin_wait(0)
     assert "nothing came for 10 s" in silence.error(10).message
     silence.end_wait(60, b":\n")

@@ -19,15 +19,15 @@ from treadle.model.base import (
     ItemStarted,
     ModelError,
     ModelEvent,
+    ModelTextDelta,
     RateLimits,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Rerouted,
+    ResponseUsage,
     ServerModel,
-    TextDelta,
     ToolInputDelta,
-    Usage,
 )
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
@@ -137,8 +137,8 @@ async def test_a_full_stream_becomes_events() -> None:
         ReasoningTextDelta("rs_1", 2, "raw"),
         ItemDone({**reasoning, "encrypted_content": "e"}),
         ItemStarted({**MESSAGE, "content": []}),
-        TextDelta("msg_1", "Hello"),
-        TextDelta("msg_1", " world"),
+        ModelTextDelta("msg_1", "Hello"),
+        ModelTextDelta("msg_1", " world"),
         ItemDone(MESSAGE),
         ItemStarted(call),
         ToolInputDelta("fc_1", "c1", "{}"),
@@ -148,7 +148,7 @@ async def test_a_full_stream_becomes_events() -> None:
         ItemDone({**custom, "input": "x"}),
         ItemStarted(search),
         ItemDone({**search, "status": "completed"}),
-        Completed("resp_1", Usage(10, 4, 0, 5, 2, 15)),
+        Completed("resp_1", ResponseUsage(10, 4, 0, 5, 2, 15)),
     ]
 
 
@@ -181,10 +181,10 @@ async def test_the_sparse_stream_of_a_mock_is_understood() -> None:
     assert found == [
         Created(None),
         started,
-        TextDelta(id_, "Hel"),
-        TextDelta(id_, "lo"),
+        ModelTextDelta(id_, "Hel"),
+        ModelTextDelta(id_, "lo"),
         ItemDone({**MESSAGE, "id": id_}),
-        Completed("r", Usage(1, 0, 0, 2, 0, 3)),
+        Completed("r", ResponseUsage(1, 0, 0, 2, 0, 3)),
     ]
 
 
@@ -205,7 +205,7 @@ async def test_deltas_without_a_start_open_their_item() -> None:
     assert found[1:5] == [
         ReasoningSummaryDelta(thought.item["id"], 0, "hm"),
         ItemStarted({"type": "message", "id": "msg_1", "role": "assistant", "content": []}),
-        TextDelta("msg_1", "Hi"),
+        ModelTextDelta("msg_1", "Hi"),
         ItemDone(MESSAGE),
     ]
 
@@ -218,7 +218,7 @@ async def test_an_item_keeps_its_first_id_when_the_server_changes_it() -> None:
         done({**MESSAGE, "id": "c"}),
         COMPLETED,
     )
-    assert found[1:3] == [TextDelta("a", "x"), ItemDone({**MESSAGE, "id": "a"})]
+    assert found[1:3] == [ModelTextDelta("a", "x"), ItemDone({**MESSAGE, "id": "a"})]
 
 
 async def test_items_that_come_only_at_the_end_are_not_lost() -> None:
@@ -234,7 +234,7 @@ async def test_a_refusal_is_read_as_text() -> None:
         COMPLETED,
     )
     assert found[1:3] == [
-        TextDelta("msg_1", "no"),
+        ModelTextDelta("msg_1", "no"),
         ItemDone({**MESSAGE, "content": [{"type": "output_text", "text": "no"}]}),
     ]
 
@@ -255,7 +255,7 @@ async def test_strange_events_are_passed_over() -> None:
     )
     async with provider_double(stream) as double, model_of(double) as model:
         found = await collect(model)
-    assert found[2:3] == [TextDelta("m", "\ufffd!")]
+    assert found[2:3] == [ModelTextDelta("m", "\ufffd!")]
 
 
 async def test_the_headers_tell_limits_and_the_real_model() -> None:

@@ -16,14 +16,14 @@ from treadle.model.base import (
     ItemStarted,
     ModelError,
     ModelEvent,
+    ModelTextDelta,
     RateLimits,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Rerouted,
-    TextDelta,
+    ResponseUsage,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.scripted.model import (
     ScriptedModel,
@@ -79,7 +79,7 @@ async def test_every_step_becomes_its_events() -> None:
     given = {"type": "compaction", "id": "x", "encrypted_content": "e"}
     first, last = found[0], found[-1]
     assert isinstance(first, Created)
-    assert last == Completed(first.response_id, Usage(10, 4, 3, 5, 2, 15), True)
+    assert last == Completed(first.response_id, ResponseUsage(10, 4, 3, 5, 2, 15), True)
     assert found[1:-1] == [
         RateLimits({"limitId": "codex"}),
         Rerouted("other"),
@@ -101,9 +101,9 @@ async def test_every_step_becomes_its_events() -> None:
             }
         ),
         ItemStarted({**said, "status": "in_progress", "content": []}),
-        TextDelta("m", "He"),
-        TextDelta("m", "ll"),
-        TextDelta("m", "o"),
+        ModelTextDelta("m", "He"),
+        ModelTextDelta("m", "ll"),
+        ModelTextDelta("m", "o"),
         ItemDone(
             {
                 **said,

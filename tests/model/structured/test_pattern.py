@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from treadle.model.structured.effort import MAX_STEPS, Effort, TooComplex
+from treadle.model.structured.effort import MAX_STEPS, Effort, SchemaTooComplex
 from treadle.model.structured.pattern import Patterns, Undecided
 
 PATTERNS = [
@@ -107,7 +107,7 @@ def test_all_patterns_of_one_effort_share_its_steps() -> None:
     patterns = Patterns(Effort(2000))
     assert not patterns.matches("b", "a" * 200)
 
-    with pytest.raises(TooComplex):
+    with pytest.raises(SchemaTooComplex):
         patterns.matches("c", "a" * 200)
 
 
@@ -120,5 +120,5 @@ def test_a_pattern_is_prepared_once() -> None:
 
 
 def test_a_match_of_too_many_steps_is_given_up() -> None:
-    with pytest.raises(TooComplex):
+    with pytest.raises(SchemaTooComplex):
         matches("(.*)(.*)(.*)(.*)x", "a" * MAX_STEPS)

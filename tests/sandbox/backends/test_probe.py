@@ -14,10 +14,10 @@ from tests.sandbox.commands import run, workspace
 from treadle.sandbox.backends import probe
 from treadle.sandbox.backends import selection as chosen
 from treadle.sandbox.backends.base import Bubblewrap, Landlock
-from treadle.sandbox.backends.bubblewrap import Flavour
+from treadle.sandbox.backends.bubblewrap import NamespaceSupport
 from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.backends.landlock import LandlockMissing
-from treadle.sandbox.backends.probe import Finding, findings
+from treadle.sandbox.backends.probe import ProbeResult, findings
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, find_backend
 
 EVERYTHING = ("write outside", "TCP", "UDP", "abstract socket", "make .codex", "signal")
@@ -42,7 +42,7 @@ def no_landlock() -> int:
     raise LandlockMissing("Function not implemented")
 
 
-async def found() -> dict[str, Finding]:
+async def found() -> dict[str, ProbeResult]:
     return {finding.name: finding async for finding in findings()}
 
 
@@ -186,7 +186,7 @@ def test_a_kernel_without_landlock_and_one_that_has_it_off_are_told_apart() -> N
 async def test_missing_proc_is_named_as_a_gap(
     bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only = [Flavour(has_proc=False)]
+    only = [NamespaceSupport(has_proc=False)]
     monkeypatch.setattr(probe, "_flavours", lambda: iter(only))
     finding = (await found())["bubblewrap"]
     assert finding.backend is not None
@@ -206,7 +206,7 @@ async def test_bubblewrap_without_descriptors_is_used_with_paths(
     )
     older.chmod(0o755)
     finding = (await found())["bubblewrap"]
-    assert finding.backend == Bubblewrap(str(older), Flavour(has_bind_fd=False))
+    assert finding.backend == Bubblewrap(str(older), NamespaceSupport(has_bind_fd=False))
     assert ["--bind-fd" in gap for gap in finding.gaps] == [True]
 
 

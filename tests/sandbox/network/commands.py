@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from tests.sandbox.commands import PYTHON, SECONDS, Done, start
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
-from treadle.sandbox.network.proxy import Gate
+from treadle.sandbox.network.proxy import EgressProxy
 from treadle.sandbox.policy import Confinement
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 FETCH = """
 import sys, urllib.request, urllib.error
@@ -62,8 +62,10 @@ async def run(
 ) -> Done:
     """Run a command with a gate to its end; nothing of the gate may be left."""
     policy = policy or NetworkPolicy(allows_local=True)
-    tasks = Nursery()
-    gate = Gate(policy, tasks, judge=referee.judge, on_blocked=referee.on_blocked, resolve=loopback)
+    tasks = BackgroundTasks()
+    gate = EgressProxy(
+        policy, tasks, judge=referee.judge, on_blocked=referee.on_blocked, resolve=loopback
+    )
     env = {"PATH": os.environ["PATH"], **environment(policy)}
     try:
         async with asyncio.timeout(SECONDS):

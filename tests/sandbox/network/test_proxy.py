@@ -16,9 +16,9 @@ from tests.sandbox.network.commands import FETCH, GATED, Referee, fetch, run, we
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.policy import Destination, NetworkPolicy
-from treadle.sandbox.network.proxy import PORT, Gate
+from treadle.sandbox.network.proxy import PORT, EgressProxy
 from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
@@ -321,8 +321,8 @@ async def test_a_kill_cuts_what_a_gate_has_open() -> None:
         finally:
             cut.set()
 
-    tasks = Nursery()
-    gate = Gate(NetworkPolicy(), tasks, judge=judge)
+    tasks = BackgroundTasks()
+    gate = EgressProxy(NetworkPolicy(), tasks, judge=judge)
     async with asyncio.timeout(SECONDS):
         process, _output = await start(
             [*PYTHON, FETCH, "http://allowed.test/"],

@@ -29,7 +29,7 @@ from treadle.sandbox.peers.identity import (
     PeerCheck,
 )
 from treadle.sandbox.peers.proc import ProcessEntry, processes
-from treadle.sandbox.peers.socket_owner import Endpoint, RemoteSocket, find_socket
+from treadle.sandbox.peers.socket_owner import RemoteSocket, TcpEndpoint, find_socket
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -53,9 +53,9 @@ def connection(
             yield near, far
 
 
-def endpoint(name: tuple[str, int]) -> Endpoint:
+def endpoint(name: tuple[str, int]) -> TcpEndpoint:
     """An end by its name."""
-    return Endpoint(ip_address(name[0]), name[1])
+    return TcpEndpoint(ip_address(name[0]), name[1])
 
 
 @pytest.mark.parametrize("find", [find_socket, socket_owner.ask_kernel, socket_owner.read_tables])
@@ -70,7 +70,7 @@ def test_the_socket_at_the_other_end_is_found(find: object, address: str, over_i
 
         assert find(theirs, ours) == RemoteSocket(os.geteuid(), inode)
         # Somebody listens at our end, which is no connection.
-        assert find(ours, Endpoint(ours.address, 1)) is None
+        assert find(ours, TcpEndpoint(ours.address, 1)) is None
 
 
 def test_a_closed_socket_has_no_owner() -> None:
@@ -181,7 +181,7 @@ async def test_a_peer_is_refused_if_nothing_can_be_looked_up(
 ) -> None:
     """Connections of commands that have ended may be among those that were not looked up."""
 
-    def fail(_theirs: Endpoint, _ours: Endpoint) -> RemoteSocket | None:
+    def fail(_theirs: TcpEndpoint, _ours: TcpEndpoint) -> RemoteSocket | None:
         raise OSError(errno.EMFILE, "no descriptor is left")
 
     monkeypatch.setattr(socket_owner, "find_socket", fail)

@@ -160,7 +160,7 @@ def test_what_is_said_of_a_thread_after_it_was_closed_is_dropped(
     journal = store.create(meta(clock))
     log = EventLog(journal, clock, open_items=list)
     journal.close()
-    event = log.tell(n.WARNING, WarningNotification("late"))
+    event = log.publish(n.WARNING, WarningNotification("late"))
     assert event.seq == 1
 
 

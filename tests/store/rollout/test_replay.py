@@ -40,14 +40,14 @@ from treadle.protocol.tool import FunctionDynamicToolSpec
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.protocol.web_search import SearchWebSearchAction
 from treadle.store.records import (
-    AskAnswered,
-    AskOpened,
     ClientMessage,
     Compacted,
     GoalChanged,
     HistoryItem,
     MetadataChanged,
     Named,
+    RequestAnswered,
+    RequestOpened,
     RolledBack,
     UsageRecord,
 )
@@ -170,8 +170,8 @@ def test_settings_usage_and_message_ids_survive(store: Store, clock: Clock) -> N
 
 def test_an_open_ask_survives_and_an_answered_one_does_not(store: Store, clock: Clock) -> None:
     journal = store.create(meta(clock))
-    asks = [AskOpened(str(n), "approval", "item/x", {"n": n}, turn_id="t") for n in range(3)]
-    journal.append([*asks, AskAnswered("1", "client", clock.now, {"decision": "accept"})])
+    asks = [RequestOpened(str(n), "approval", "item/x", {"n": n}, turn_id="t") for n in range(3)]
+    journal.append([*asks, RequestAnswered("1", "client", clock.now, {"decision": "accept"})])
     journal.close()
 
     assert store.read(journal.thread_id).open_asks == {"0": asks[0], "2": asks[2]}

@@ -19,8 +19,8 @@ from typing import Final
 from treadle.cli.exec.arguments import parse
 from treadle.cli.exec.events import JsonOutput
 from treadle.cli.exec.last_message import write_message
-from treadle.cli.exec.output import Opened, Output
-from treadle.cli.exec.plan import Plan, plan
+from treadle.cli.exec.output import ExecOutput, Opened
+from treadle.cli.exec.plan import ExecPlan, plan
 from treadle.cli.exec.prompt import ExecError
 from treadle.cli.exec.text import TextOutput
 from treadle.client.async_client import AsyncClient
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code
 
 
-async def _run(work: Plan, stopped: list[int]) -> int:
+async def _run(work: ExecPlan, stopped: list[int]) -> int:
     server = Server(configuration=work.configuration, source="exec")
     output = _output(work)
     stop = _on_signals(stopped)
@@ -91,7 +91,7 @@ async def _run(work: Plan, stopped: list[int]) -> int:
         await server.close()
 
 
-def _output(work: Plan) -> Output:
+def _output(work: ExecPlan) -> ExecOutput:
     if work.given.json:
         return JsonOutput()
     return TextOutput(work.given.color, shows_reasoning=not work.settings.hide_agent_reasoning)
@@ -112,7 +112,7 @@ def _on_signals(stopped: list[int]) -> Callable[[], object]:
     return partial(stop, signal.SIGPIPE)
 
 
-async def _work(client: AsyncClient, work: Plan, output: Output) -> int:
+async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
     thread = await _open(client, work)
     if thread.session is None:
         raise RuntimeError("an open thread has a session")
@@ -141,7 +141,7 @@ async def _work(client: AsyncClient, work: Plan, output: Output) -> int:
     return 0
 
 
-def _turn(thread: AsyncThread, work: Plan) -> AsyncTurn:
+def _turn(thread: AsyncThread, work: ExecPlan) -> AsyncTurn:
     if work.review is not None:
         return thread.review(work.review, silence=None)
     return thread.stream(
@@ -153,7 +153,7 @@ def _turn(thread: AsyncThread, work: Plan) -> AsyncTurn:
     )
 
 
-async def _open(client: AsyncClient, work: Plan) -> AsyncThread:
+async def _open(client: AsyncClient, work: ExecPlan) -> AsyncThread:
     given = work.given
     thread_id = await _thread_id(client, work) if given.command in ("resume", "fork") else None
     if thread_id is None:
@@ -180,7 +180,7 @@ async def _open(client: AsyncClient, work: Plan) -> AsyncThread:
     )
 
 
-async def _thread_id(client: AsyncClient, work: Plan) -> str | None:
+async def _thread_id(client: AsyncClient, work: ExecPlan) -> str | None:
     """The thread that is meant, by its id, its name or its time; `None` if none was last."""
     given = work.given
     if given.thread is not None and _UUID.fullmatch(given.thread):

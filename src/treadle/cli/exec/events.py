@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.cli.exec.output import Opened, Output, error_words
+from treadle.cli.exec.output import ExecOutput, Opened, error_words
 from treadle.client._compat.lenient import Item
 from treadle.client.events import ItemCompleted, ItemStarted, TurnPlanUpdated
 from treadle.protocol.base import JsonValue
@@ -29,7 +29,7 @@ from treadle.protocol.usage import TokenUsageBreakdown
 _TOLD_ONCE: Final = (AgentMessageThreadItem, ReasoningThreadItem)
 
 
-class JsonOutput(Output):
+class JsonOutput(ExecOutput):
     """Prints events for programs, on stdout."""
 
     def __init__(self) -> None:

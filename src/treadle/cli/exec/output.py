@@ -50,7 +50,7 @@ class Opened:
     summary: str
 
 
-class Output(ABC):
+class ExecOutput(ABC):
     """Hears everything in the order in which it happens, and shows what belongs to the thread."""
 
     def __init__(self) -> None:

@@ -13,12 +13,12 @@ import msgspec
 
 from treadle.cli.exec.prompt import ExecError, read_prompt
 from treadle.config.configuration import Configuration
-from treadle.config.credentials import Credentials
+from treadle.config.credentials import CredentialStore
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError, Overrides, load_config, read_toml
 from treadle.config.layers import absolute_paths
 from treadle.config.providers import choose_model
-from treadle.config.settings import Settings
+from treadle.config.settings import ConfigValues
 from treadle.engine.project.git import read_git_info
 from treadle.protocol.base import JsonValue
 from treadle.protocol.review import (
@@ -35,7 +35,7 @@ _ROOTS: Final = "sandbox_workspace_write.writable_roots"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExecPlan:
     """One piece of work, ready to be begun."""
 
     given: Namespace
@@ -55,7 +55,7 @@ class Plan:
         return None if self.settings.permission_profile() else self.settings.sandbox_mode
 
 
-class GivenKey(Credentials):
+class GivenKey(CredentialStore):
     """Credentials of one run: the key that it was started with counts before any other."""
 
     def __init__(self, home: Path, environ: Mapping[str, str], key: str) -> None:
@@ -68,7 +68,7 @@ class GivenKey(Credentials):
         return self._given
 
 
-def plan(given: Namespace, environ: Mapping[str, str] = os.environ) -> Plan:
+def plan(given: Namespace, environ: Mapping[str, str] = os.environ) -> ExecPlan:
     """Read all that the command line names.
 
     Raises:
@@ -84,7 +84,7 @@ def plan(given: Namespace, environ: Mapping[str, str] = os.environ) -> Plan:
         message = "Not inside a trusted directory and --skip-git-repo-check was not specified."
         raise ExecError(message)
     names = [name for each in given.image for name in each.split(",")]
-    return Plan(
+    return ExecPlan(
         given,
         configuration,
         settings,
@@ -173,7 +173,7 @@ def _chosen_later(given: Namespace, settings: EffectiveConfig) -> dict[str, Json
             raise ExecError(message)
         more["model_provider"] = provider
         if given.model is None:
-            more["model"] = choose_model(Settings(), provider)
+            more["model"] = choose_model(ConfigValues(), provider)
     return more
 
 

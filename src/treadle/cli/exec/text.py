@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 import treadle
-from treadle.cli.exec.output import Opened, Output, show
+from treadle.cli.exec.output import ExecOutput, Opened, show
 from treadle.client.events import ItemCompleted, ItemStarted, TurnPlanUpdated
 from treadle.protocol.error import TurnError
 from treadle.protocol.item import (
@@ -35,7 +35,7 @@ _STYLES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "pi
 _LINES: Final = 20
 
 
-class TextOutput(Output):
+class TextOutput(ExecOutput):
     """Prints what happens, in the layout of `codex exec`."""
 
     def __init__(self, color: str | None, *, shows_reasoning: bool = True) -> None:

@@ -19,7 +19,7 @@ from treadle.protocol.config import (
 from treadle.protocol.fs import FsReadFileParams, FsWriteFileParams
 
 if TYPE_CHECKING:
-    from treadle.client._runtime.runtime import Core
+    from treadle.client._runtime.runtime import ClientRuntime
 
 AnyPath: TypeAlias = str | PathLike[str]
 """A path on the server's machine; one that is not absolute starts at the client's `cwd`."""
@@ -28,7 +28,7 @@ AnyPath: TypeAlias = str | PathLike[str]
 class AsyncFiles:
     """The part of a client that is about files and configuration."""
 
-    _core: Core
+    _core: ClientRuntime
     _cwd: str | None
 
     async def read_file(self, path: AnyPath) -> bytes:

@@ -22,7 +22,7 @@ from treadle.protocol.account import (
 from treadle.protocol.method import Request
 
 if TYPE_CHECKING:
-    from treadle.client._runtime.runtime import Core
+    from treadle.client._runtime.runtime import ClientRuntime
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class Handlers:
     handler would have decided is no; one that raises has decided no as well.
     """
 
-    _core: Core
+    _core: ClientRuntime
 
     # -- what the server tells
 

@@ -27,14 +27,14 @@ from treadle.client.errors import (
 )
 from treadle.connection.connection import Connection, ConnectionLost
 from treadle.connection.router import Router
-from treadle.jsonrpc.envelope import Notice
+from treadle.jsonrpc.envelope import NotificationMessage
 from treadle.jsonrpc.errors import RpcError
 from treadle.protocol.base import NoParams
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Notification, Request
 from treadle.support.concurrency.alarms import Alarms
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.transport.base import Transport
 
 P = TypeVar("P")
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class Child(Protocol):
+class ChildTransport(Protocol):
     """The part of a transport that only a server in a process of its own has."""
 
     exit_code: int | None
@@ -58,7 +58,9 @@ class Child(Protocol):
 class _Link:
     """One connection and the task that runs it."""
 
-    def __init__(self, transport: Transport, connection: Connection[None], tasks: Nursery) -> None:
+    def __init__(
+        self, transport: Transport, connection: Connection[None], tasks: BackgroundTasks
+    ) -> None:
         self.transport = transport
         self.connection = connection
         self.task = tasks.spawn(connection.run(), "connection")
@@ -66,22 +68,22 @@ class _Link:
     def failure(self) -> Disconnected:
         """Why there is nobody at the other end any more."""
         transport = self.transport
-        if isinstance(transport, Child):
+        if isinstance(transport, ChildTransport):
             return ServerExited(transport.exit_code, transport.stderr_tail)
         return Disconnected(f"{transport.peer} hung up")
 
 
-class Line:
+class ServerConnection:
     """Talks to a server for as long as the client lives, over one connection after another."""
 
     def __init__(
         self,
         connector: Connector,
         router: Router[None],
-        tasks: Nursery,
+        tasks: BackgroundTasks,
         alarms: Alarms,
         *,
-        on_notice: Callable[[Notice], None],
+        on_notice: Callable[[NotificationMessage], None],
         on_return: Callable[[Asker], Awaitable[None]],
         on_end: Callable[[Disconnected], None],
         hello: InitializeParams,

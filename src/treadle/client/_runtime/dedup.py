@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from treadle.jsonrpc.envelope import Id
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 Key: TypeAlias = tuple[Id, str, bytes]
 """A question by its id, its method and a digest of its words: only the very same one is known."""
@@ -29,10 +29,10 @@ class _Deed:
         self.task: asyncio.Task[None] | None = None
 
 
-class Once:
+class RequestDeduplicator:
     """The questions of one server, and what became of them."""
 
-    def __init__(self, tasks: Nursery, *, can_return: bool) -> None:
+    def __init__(self, tasks: BackgroundTasks, *, can_return: bool) -> None:
         self._tasks = tasks
         self._kept = _KEPT if can_return else 0
         self._deeds: dict[Key, _Deed] = {}

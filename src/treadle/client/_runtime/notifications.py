@@ -29,7 +29,7 @@ from treadle.client.events import (
     unknown,
     view_of,
 )
-from treadle.jsonrpc.envelope import Notice
+from treadle.jsonrpc.envelope import NotificationMessage
 from treadle.protocol.command import CommandExecOutputDeltaNotification
 from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange
 from treadle.protocol.status import ActiveThreadStatus, ThreadStatus
@@ -38,7 +38,7 @@ from treadle.protocol.thread_manage import (
     ThreadClosedNotification,
     ThreadDeletedNotification,
 )
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_UNREAD: Final = 10_000
 """Events that a stream of the whole server keeps for a reader who does not come."""
@@ -112,7 +112,7 @@ class Opening:
 
     __slots__ = ("_hub", "_serial")
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: NotificationRouter) -> None:
         self._hub = hub
         self._serial = 0
 
@@ -124,10 +124,10 @@ class Opening:
         self._hub.end_opening(self._serial)
 
 
-class Hub:
+class NotificationRouter:
     """Reads each notification once and hands it to whoever waits for it."""
 
-    def __init__(self, tasks: Nursery) -> None:
+    def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
         self.turns: dict[TurnKey, TurnState] = {}
         self.seqs: dict[str, int] = {}
@@ -149,7 +149,7 @@ class Hub:
         self._told: deque[tuple[Listener, object]] = deque()
         self._teller: asyncio.Task[None] | None = None
 
-    def on_notice(self, notice: Notice) -> None:
+    def on_notice(self, notice: NotificationMessage) -> None:
         """Take one notification off the line."""
         event: Event
         try:
@@ -166,11 +166,13 @@ class Hub:
                 if notice.seq <= self.seqs.get(thread_id, 0):
                     return  # told before the line broke
                 self.seqs[thread_id] = notice.seq
-            self.tell(notice.method, event, thread_id, turn_id)
+            self.deliver(notice.method, event, thread_id, turn_id)
         except Exception:
             logger.exception("notification lost")  # the line lives on
 
-    def tell(self, method: str, event: Event, thread_id: str | None, turn_id: str | None) -> None:
+    def deliver(
+        self, method: str, event: Event, thread_id: str | None, turn_id: str | None
+    ) -> None:
         """Hand an event to its turn and to those who listen."""
         if turn_id:
             if type(event) in _ITEMS:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from treadle.client._compat.lenient import Item
-from treadle.client._runtime.notifications import Hub
+from treadle.client._runtime.notifications import NotificationRouter
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import ClientError, RequestRefused
 from treadle.client.events import ItemCompleted, TurnCompleted
@@ -55,7 +55,9 @@ class Backoff:
             yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - a jitter, no secret
 
 
-async def catch_up(ask: Asker, hub: Hub, thread_id: str, reconcile: Reconcile) -> bool:
+async def catch_up(
+    ask: Asker, hub: NotificationRouter, thread_id: str, reconcile: Reconcile
+) -> bool:
     """Subscribe to a thread again and tell its turns what they missed; false if that is refused."""
     for state in hub.turns.values():
         if state.thread_id == thread_id and state.text is not None and not hub.counts:
@@ -83,7 +85,7 @@ async def _resume(ask: Asker, thread_id: str, after_seq: int | None) -> Thread:
     return (await ask(THREAD_RESUME, ThreadResumeParams(thread_id=thread_id))).thread
 
 
-def _give_up(hub: Hub, thread_id: str, reason: ClientError) -> None:
+def _give_up(hub: NotificationRouter, thread_id: str, reason: ClientError) -> None:
     for state in list(hub.turns.values()):
         if state.thread_id == thread_id:
             state.fail(reason)

@@ -10,23 +10,23 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeAlias, TypeVar
 
-from treadle.client._runtime.connection import Line
-from treadle.client._runtime.notifications import Hub
+from treadle.client._runtime.connection import ServerConnection
+from treadle.client._runtime.notifications import NotificationRouter
 from treadle.client._runtime.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
-from treadle.client._runtime.server_requests import Asks
+from treadle.client._runtime.server_requests import ServerRequestHandlers
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.connectors import Connector
 from treadle.client.errors import ClientError, Disconnected, TurnTimeout
-from treadle.client.tools import Toolbox
-from treadle.client.turn import Watch, interrupt
+from treadle.client.tools import ClientTools
+from treadle.client.turn import TurnWatchdog, interrupt
 from treadle.protocol.client_requests import THREAD_READ
 from treadle.protocol.initialize import InitializeParams, InitializeResponse
 from treadle.protocol.method import Request
 from treadle.protocol.thread_manage import ThreadReadParams
 from treadle.protocol.turn import Turn
 from treadle.support.concurrency.alarms import Alarm, Alarms
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.ids import uuid7
 
 P = TypeVar("P")
@@ -79,7 +79,7 @@ class _Start:
             self.outcome.set_result(self.state)
 
 
-class Core:
+class ClientRuntime:
     """The line, what is heard on it, and who answers; `connect` makes it live."""
 
     def __init__(
@@ -92,12 +92,12 @@ class Core:
         timeout: float | None,
         silence: float | None,
     ) -> None:
-        self.tasks = Nursery()
+        self.tasks = BackgroundTasks()
         self.alarms = Alarms()
-        self.hub = Hub(self.tasks)
+        self.hub = NotificationRouter(self.tasks)
         self.hub.can_return = backoff is not None
-        self.tools = Toolbox()
-        self.asks = Asks(self.hub, self.tools, policy, self.tasks)
+        self.tools = ClientTools()
+        self.asks = ServerRequestHandlers(self.hub, self.tools, policy, self.tasks)
         self.silence = silence
         self.subscribed: set[str] = set()
         """The threads whose events this client gets."""
@@ -108,7 +108,7 @@ class Core:
         self._is_closed = False
         self._connecting = asyncio.Lock()
         self._server: InitializeResponse | None = None
-        self.line = Line(
+        self.line = ServerConnection(
             connector,
             self.asks.router(),
             self.tasks,
@@ -169,7 +169,7 @@ class Core:
         Raises:
             ClientError: the turn was given up.
         """
-        watch = partial(Watch, self, silence=silence)
+        watch = partial(TurnWatchdog, self, silence=silence)
         return await self._wait_for(_Start(ask, watch), timeout)
 
     async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:

@@ -20,8 +20,8 @@ import msgspec
 from treadle.client._compat.lenient import decode
 from treadle.client._runtime import decisions
 from treadle.client._runtime.callbacks import call
-from treadle.client._runtime.dedup import Once
-from treadle.client._runtime.notifications import Hub
+from treadle.client._runtime.dedup import RequestDeduplicator
+from treadle.client._runtime.notifications import NotificationRouter
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.approvals import (
     ApprovalPolicy,
@@ -31,7 +31,7 @@ from treadle.client.approvals import (
 )
 from treadle.client.errors import ApprovalRequired, InputRequired
 from treadle.client.events import AskResolved
-from treadle.client.tools import Toolbox
+from treadle.client.tools import ClientTools
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.jsonrpc.envelope import Id
@@ -47,7 +47,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.item import FileUpdateChange
 from treadle.protocol.method import Request
 from treadle.protocol.tool import CurrentTimeReadResponse, DynamicToolCallParams
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 Handler: TypeAlias = Callable[[JsonValue], object | Awaitable[object]]
 Respond: TypeAlias = Callable[[object, JsonValue], msgspec.Struct]
@@ -61,15 +61,19 @@ class NoHandler(InvalidRequest):
     KIND = "noHandler"
 
 
-class Asks:
+class ServerRequestHandlers:
     """The handlers of one client, and the answers made of what they return."""
 
     def __init__(
-        self, hub: Hub, tools: Toolbox, policy: ApprovalPolicy | None, tasks: Nursery
+        self,
+        hub: NotificationRouter,
+        tools: ClientTools,
+        policy: ApprovalPolicy | None,
+        tasks: BackgroundTasks,
     ) -> None:
         self._hub = hub
         self._tools = tools
-        self._once = Once(tasks, can_return=hub.can_return)
+        self._once = RequestDeduplicator(tasks, can_return=hub.can_return)
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Id, asyncio.Task[Any]] = {}
         hub.on_resolved = self._withdraw

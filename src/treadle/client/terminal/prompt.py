@@ -81,12 +81,12 @@ class Terminal:
             return questions.can_accept(ask)
         return "cancel" if word == "cancel" else False
 
-    async def _decide(self, question: questions.Question) -> FileChangeApprovalDecision | None:
+    async def _decide(self, question: questions.Prompt) -> FileChangeApprovalDecision | None:
         word = _WORDS.get(await self._ask(question))
         is_offered = word != "acceptForSession" or any("[a]" in each for each in question.answers)
         return word if is_offered else None
 
-    async def _ask(self, question: questions.Question) -> str:
+    async def _ask(self, question: questions.Prompt) -> str:
         # Two questions at once would take each other's answers.
         while not self._taken.acquire(blocking=False):  # noqa: ASYNC110 - held by another loop
             await asyncio.sleep(_LOOK_SECONDS)
@@ -102,7 +102,7 @@ class Terminal:
         finally:
             self._taken.release()
 
-    async def _exchange(self, question: questions.Question, *, is_whole: bool) -> str:
+    async def _exchange(self, question: questions.Prompt, *, is_whole: bool) -> str:
         width = shutil.get_terminal_size().columns
         shown = await asyncio.to_thread(question.shown, width, is_whole=is_whole)
         if question.answers:

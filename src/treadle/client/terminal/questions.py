@@ -39,7 +39,7 @@ _WHOLE: Final = "[w]hole text"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QuotedText:
     """One text that is not ours, under a label that is."""
 
     label: str
@@ -48,11 +48,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Prompt:
     """A question as it is shown; facts of our own stand last, next to the answers."""
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[QuotedText]
     facts: Sequence[str] = ()
     answers: Sequence[str] = ()
     """None: free text is expected."""
@@ -85,16 +85,16 @@ def _cut(rows: Sequence[str], most: int) -> list[str]:
     return [*rows[:head], middle, *rows[-tail:]]
 
 
-def about_command(ask: CommandApproval) -> Question:
+def about_command(ask: CommandApproval) -> Prompt:
     """May a command run, get input, or reach a host?"""
     params = ask.params
     if not isinstance(params, CommandExecutionRequestApprovalParams):
         return _about_running(ask, "Run this command?", [], _ALWAYS)
     answers = _ALWAYS if _lasts(params) else _ONCE
     if params.network_approval_context is not None:
-        address = Part("address", _address(params))
+        address = QuotedText("address", _address(params))
         parts = [*_reason("reason", ask.reason), *_known("command", ask.command), address]
-        return Question("Let the running command reach this address?", parts, answers=answers)
+        return Prompt("Let the running command reach this address?", parts, answers=answers)
     is_input = params.kind == "writeStdin"
     title = "Type this into a command that is already running?" if is_input else "Run this command?"
     return _about_running(ask, title, _permissions(params.additional_permissions), answers)
@@ -102,30 +102,34 @@ def about_command(ask: CommandApproval) -> Question:
 
 def _about_running(
     ask: CommandApproval, title: str, permissions: Sequence[str], answers: Sequence[str]
-) -> Question:
+) -> Prompt:
     parts = [
         *_reason("the model says (not checked)", ask.reason),
         *_known("folder", ask.cwd),
-        Part("command", "(the server does not say)" if ask.command is None else str(ask.command)),
+        QuotedText(
+            "command", "(the server does not say)" if ask.command is None else str(ask.command)
+        ),
     ]
     if permissions:
-        parts.append(Part("beyond the sandbox it gets", "\n".join(permissions)))
-    return Question(title, parts, [_SANDBOX], answers)
+        parts.append(QuotedText("beyond the sandbox it gets", "\n".join(permissions)))
+    return Prompt(title, parts, [_SANDBOX], answers)
 
 
-def about_files(ask: FileChangeApproval) -> Question:
+def about_files(ask: FileChangeApproval) -> Prompt:
     """May files be changed?"""
     diffs = [f"{_edit(change)}\n{change.diff}" for change in ask.changes]
     parts = _reason("reason given (not checked)", ask.reason)
     facts: list[str] = []
     if diffs:
-        parts.append(Part("changes", "\n".join(diffs)))
-        parts.append(Part("files", "\n".join(_edit(change) for change in ask.changes)))
+        parts.append(QuotedText("changes", "\n".join(diffs)))
+        parts.append(QuotedText("files", "\n".join(_edit(change) for change in ask.changes)))
     else:
         facts.append("  the server has not said which files, nor what changes in them")
     if ask.grant_root is not None:
-        parts.append(Part("a yes opens for the session all that is below", str(ask.grant_root)))
-    return Question("Make these changes to files?", parts, facts, _ALWAYS)
+        parts.append(
+            QuotedText("a yes opens for the session all that is below", str(ask.grant_root))
+        )
+    return Prompt("Make these changes to files?", parts, facts, _ALWAYS)
 
 
 def _edit(change: FileUpdateChange) -> str:
@@ -136,20 +140,20 @@ def _edit(change: FileUpdateChange) -> str:
     return f"{getattr(kind, 'tag', None) or 'change'} {named}"
 
 
-def about_permissions(ask: PermissionsRequestApprovalParams) -> Question:
+def about_permissions(ask: PermissionsRequestApprovalParams) -> Prompt:
     """May the commands of the turn do more?"""
     wanted = _permissions(ask.permissions) or ["nothing"]
     parts = [
         *_reason("the model says (not checked)", ask.reason),
         *_known("folder", ask.cwd),
-        Part("all later commands of this turn get", "\n".join(wanted)),
+        QuotedText("all later commands of this turn get", "\n".join(wanted)),
     ]
-    return Question("Give the model's commands these permissions?", parts, answers=_ONCE[:2])
+    return Prompt("Give the model's commands these permissions?", parts, answers=_ONCE[:2])
 
 
-def about_input(question: ToolRequestUserInputQuestion) -> Question:
+def about_input(question: ToolRequestUserInputQuestion) -> Prompt:
     """What does the user say?"""
-    parts = [Part("the model asks", str(question.question))]
+    parts = [QuotedText("the model asks", str(question.question))]
     options = [
         f"{number}. {_name(option.label)}" + (f" - {_name(text)}" if text else "")
         for number, option in enumerate(question.options or (), 1)
@@ -157,12 +161,12 @@ def about_input(question: ToolRequestUserInputQuestion) -> Question:
     ]
     if options:
         parts.append(
-            Part("answers to choose from, by number or in other words", "\n".join(options))
+            QuotedText("answers to choose from, by number or in other words", "\n".join(options))
         )
-    return Question("The model has a question.", parts)
+    return Prompt("The model has a question.", parts)
 
 
-def about_elicitation(ask: McpServerElicitationRequestParams) -> Question:
+def about_elicitation(ask: McpServerElicitationRequestParams) -> Prompt:
     """What does the user say to an MCP server?"""
     parts = [
         *_known("MCP server", getattr(ask, "server_name", None)),
@@ -172,13 +176,13 @@ def about_elicitation(ask: McpServerElicitationRequestParams) -> Question:
     if isinstance(meta, Mapping) and meta:
         # The arguments are there twice, once for display: those that are used are shown.
         shown = {name: meta[name] for name in meta if name != "tool_params_display"}
-        parts.append(Part("details", _json(shown)))
+        parts.append(QuotedText("details", _json(shown)))
     if isinstance(ask, UrlMcpServerElicitationRequestParams):
-        parts.append(Part("it wants you to open", str(ask.url)))
-        return Question("Does this MCP server get your consent?", parts, answers=_ONCE)
+        parts.append(QuotedText("it wants you to open", str(ask.url)))
+        return Prompt("Does this MCP server get your consent?", parts, answers=_ONCE)
     if not can_accept(ask):
-        return Question("An MCP server asks for input.", parts, [_FORM], _ONCE[1:])
-    return Question("Does this MCP server get your consent?", parts, answers=_ONCE)
+        return Prompt("An MCP server asks for input.", parts, [_FORM], _ONCE[1:])
+    return Prompt("Does this MCP server get your consent?", parts, answers=_ONCE)
 
 
 def can_accept(ask: McpServerElicitationRequestParams) -> bool:
@@ -252,12 +256,12 @@ def _entry(entry: JsonValue) -> str:
     return f"{_name(entry.get('access'))}: {shown}"
 
 
-def _reason(label: str, reason: str | None) -> list[Part]:
-    return [Part(label, str(reason), _FEW_ROWS)] if reason else []
+def _reason(label: str, reason: str | None) -> list[QuotedText]:
+    return [QuotedText(label, str(reason), _FEW_ROWS)] if reason else []
 
 
-def _known(label: str, text: str | None) -> list[Part]:
-    return [] if text is None else [Part(label, str(text))]
+def _known(label: str, text: str | None) -> list[QuotedText]:
+    return [] if text is None else [QuotedText(label, str(text))]
 
 
 def _name(value: JsonValue) -> str:

@@ -12,7 +12,7 @@ from treadle.protocol.base import JsonValue
 _INT64: Final = range(-(2**63), 2**63)
 
 
-class Edit(NamedTuple):
+class TableEdit(NamedTuple):
     """A value for a key, or null to remove it; tables are joined or replaced."""
 
     path: KeyPath
@@ -28,7 +28,7 @@ class BadEdit(ValueError):
         self.path = path
 
 
-def apply(table: Mapping[str, JsonValue], edits: Iterable[Edit]) -> Table:
+def apply(table: Mapping[str, JsonValue], edits: Iterable[TableEdit]) -> Table:
     """What a table says after the edits, one after the other.
 
     Raises:
@@ -47,7 +47,7 @@ def _copied(table: Mapping[str, JsonValue]) -> Table:
     }
 
 
-def _apply_one(table: Table, edit: Edit) -> None:
+def _apply_one(table: Table, edit: TableEdit) -> None:
     *parents, key = edit.path
     for name in parents:
         if name not in table:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from treadle.config.configuration import Configuration
-from treadle.config.edit.edits import BadEdit, Edit, apply
+from treadle.config.edit.edits import BadEdit, TableEdit, apply
 from treadle.config.edit.key_path import BadKeyPath, KeyPath, parse_key_path
 from treadle.config.edit.restyle import rewrite
 from treadle.config.edit.user_file import edit_file
 from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS, ConfigError, count_values
 from treadle.config.layers import Layer, merge
 from treadle.config.providers import read_providers
-from treadle.config.settings import Settings, Table, check
+from treadle.config.settings import ConfigValues, Table, check
 from treadle.engine.mcp.config import BadServer, read_server
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
@@ -61,7 +61,7 @@ def write_config(
         raise WriteRefused("configValidationError", message, "edits")
     _check_sizes(edits)
     path = _file_to_write(configuration, file_path)
-    parsed: list[Edit] = []
+    parsed: list[TableEdit] = []
 
     def change(table: Table) -> Table:
         if expected_version not in (None, configuration.user_layer(table).version):
@@ -153,12 +153,12 @@ def _file_to_write(configuration: Configuration, asked: str | None) -> Path:
     return given
 
 
-def _parse(edit: ConfigEdit) -> Edit:
+def _parse(edit: ConfigEdit) -> TableEdit:
     try:
         path = parse_key_path(edit.key_path)
     except BadKeyPath as error:
         raise WriteRefused("configValidationError", str(error), "keyPath") from error
-    return Edit(path, edit.value, is_upsert=edit.merge_strategy == "upsert")
+    return TableEdit(path, edit.value, is_upsert=edit.merge_strategy == "upsert")
 
 
 def _validate(configuration: Configuration, before: Table, after: Table) -> None:
@@ -173,7 +173,7 @@ def _validate(configuration: Configuration, before: Table, after: Table) -> None
         raise WriteRefused("configValidationError", message, error.key) from error
 
 
-def _check_features(configuration: Configuration, settings: Settings) -> None:
+def _check_features(configuration: Configuration, settings: ConfigValues) -> None:
     requirements = configuration.requirements()
     demanded = requirements and requirements.feature_requirements
     for name, is_on in (demanded or {}).items():

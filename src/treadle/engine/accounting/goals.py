@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from treadle.engine.errors import InvalidInput
 from treadle.engine.events.log import EventLog
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol import notifications as n
 from treadle.protocol.goal import (
     ThreadGoal,
@@ -98,10 +98,10 @@ class Goals:
         self._log.store(GoalChanged(None))
         self._log.sync_soon()
         self.current = None
-        self._log.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(self._thread_id))
+        self._log.publish(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(self._thread_id))
         return True
 
-    def after_turn(self, turn: Turn, tokens: int, seconds: int) -> bool:
+    def after_turn(self, turn: ActiveTurn, tokens: int, seconds: int) -> bool:
         """Count a turn towards the goal; true if another one is to follow."""
         goal = self.current
         if goal is None or goal.status != "active":
@@ -117,17 +117,17 @@ class Goals:
         is_spent = used.token_budget is not None and used.tokens_used >= used.token_budget
         if used.status == "active" and (is_spent or self._continuations > MAX_CONTINUATIONS):
             used = msgspec.structs.replace(used, status="budgetLimited")
-        self._log.note(GoalChanged(used))
+        self._log.record(GoalChanged(used))
         self._publish(used, turn.id)
         return used.status == "active" and not turn.ends_with_server
 
     def _publish(self, goal: ThreadGoal, turn_id: str | None) -> None:
         self.current = goal
         params = ThreadGoalUpdatedNotification(goal, self._thread_id, turn_id)
-        self._log.tell(n.THREAD_GOAL_UPDATED, params)
+        self._log.publish(n.THREAD_GOAL_UPDATED, params)
 
 
-def _after(turn: Turn) -> ThreadGoalStatus | None:
+def _after(turn: ActiveTurn) -> ThreadGoalStatus | None:
     if turn.state == "interrupted":
         return None if turn.ends_with_server else "paused"
     if turn.error is None:

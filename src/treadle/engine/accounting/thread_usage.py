@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.engine.accounting.budget import Meter
-from treadle.engine.accounting.usage import Ledger, breakdown
+from treadle.engine.accounting.usage import TokenLedger, breakdown
 from treadle.engine.events.log import EventLog
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import Completed
 from treadle.protocol import notifications as n
 from treadle.protocol.extension import Budget
@@ -15,11 +15,11 @@ from treadle.protocol.usage import ThreadTokenUsageUpdatedNotification
 from treadle.store.records import UsageRecord
 
 
-class Accounts:
+class UsageTracker:
     """The books of one thread."""
 
-    def __init__(self, log: EventLog, ledger: Ledger | None, meter: Meter | None) -> None:
-        self.ledger = ledger or Ledger()
+    def __init__(self, log: EventLog, ledger: TokenLedger | None, meter: Meter | None) -> None:
+        self.ledger = ledger or TokenLedger()
         # How much of the model's context the history fills, by the provider's last count.
         self.fill = self.ledger.last.total_tokens
         self.turn_tokens = 0
@@ -52,7 +52,7 @@ class Accounts:
             meter.stop()
         self._turn_meter = None
 
-    def count(self, turn: Turn, completed: Completed, response_id: str, window: int) -> None:
+    def count(self, turn: ActiveTurn, completed: Completed, response_id: str, window: int) -> None:
         """Enter a response, once however often it is reported, and tell the new totals."""
         usage = completed.usage
         if usage is None or not self.ledger.add(response_id, usage):
@@ -63,7 +63,7 @@ class Accounts:
         for meter in self.meters:
             meter.charge(self.fill)
         record = UsageRecord(turn.id, response_id, breakdown(usage), self.ledger.total, window)
-        self._log.note(record)
+        self._log.record(record)
         self.tell(turn.thread_id, turn.id)
 
     def tell(self, thread_id: str, turn_id: str) -> None:
@@ -72,4 +72,4 @@ class Accounts:
         params = ThreadTokenUsageUpdatedNotification(
             thread_id=thread_id, token_usage=usage, turn_id=turn_id
         )
-        self._log.tell(n.THREAD_TOKEN_USAGE_UPDATED, params)
+        self._log.publish(n.THREAD_TOKEN_USAGE_UPDATED, params)

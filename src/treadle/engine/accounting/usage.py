@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.model.base import Usage
+from treadle.model.base import ResponseUsage
 from treadle.protocol.usage import ThreadTokenUsage, TokenUsageBreakdown
 
 NOTHING = TokenUsageBreakdown(
@@ -16,7 +16,7 @@ NOTHING = TokenUsageBreakdown(
 )
 
 
-class Ledger:
+class TokenLedger:
     """What a thread has used so far; a response counts once, however often it is reported."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Ledger:
         """Responses that the totals count already."""
         self._seen.update(response_ids)
 
-    def add(self, response_id: str, usage: Usage) -> bool:
+    def add(self, response_id: str, usage: ResponseUsage) -> bool:
         """Count a response; false if it was counted before."""
         if response_id in self._seen:
             return False
@@ -50,7 +50,7 @@ class Ledger:
         )
 
 
-def breakdown(usage: Usage) -> TokenUsageBreakdown:
+def breakdown(usage: ResponseUsage) -> TokenUsageBreakdown:
     """The provider's numbers in the protocol's words."""
     return TokenUsageBreakdown(
         cached_input_tokens=usage.cached_input_tokens,

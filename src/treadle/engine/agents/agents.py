@@ -18,7 +18,7 @@ from treadle.engine.agents.roles import ROLES, free_name
 from treadle.engine.agents.setup import depth_of, describe_child, settings_for, words_of
 from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, state_after, word_for
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.protocol import notifications as n
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import CollabAgentState
@@ -28,9 +28,9 @@ from treadle.store.journal import StorageFailed, StoreError
 from treadle.store.records import AgentClosed
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
     from treadle.engine.threads import Threads
-    from treadle.engine.turn import Turn
+    from treadle.engine.turn import ActiveTurn
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +40,13 @@ class AgentRefused(Exception):
 
 
 @dataclass(slots=True)
-class Child:
+class SubAgent:
     """An agent that works for another one."""
 
     id: str
     parent_id: str
     nickname: str
-    settings: Settings
+    settings: RunSettings
     state: CollabAgentState = PENDING
     is_open: bool = True
     # How many calls wait for it: they hear of its end before anybody tells them.
@@ -63,16 +63,16 @@ class Agents:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, SubAgent] = {}
         self._change = asyncio.Event()
-        self.on_spawn: Callable[[Thread, Thread], None] = lambda _parent, _child: None
+        self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
 
     # -- what agents do with each other
 
     def spawn(
         self,
-        parent: Thread,
-        turn: Turn,
+        parent: LoadedThread,
+        turn: ActiveTurn,
         given: list[UserInput],
         files: InputFiles,
         *,
@@ -80,7 +80,7 @@ class Agents:
         model: str | None = None,
         effort: str | None = None,
         forks: bool = False,
-    ) -> Child:
+    ) -> SubAgent:
         """Begin a thread that works for another one, and give it its task.
 
         `files` holds what the files of the input hold.
@@ -104,16 +104,16 @@ class Agents:
         )
         if forks:
             thread.history.add(*words_of(parent.history.items))
-        child = Child(thread.id, parent.id, name, settings)
+        child = SubAgent(thread.id, parent.id, name, settings)
         self._adopt(parent, thread, child)
         self._give(child, thread, given, files, turn)
         return child
 
     async def send(
         self,
-        parent: Thread,
-        turn: Turn,
-        child: Child,
+        parent: LoadedThread,
+        turn: ActiveTurn,
+        child: SubAgent,
         given: list[UserInput],
         files: InputFiles,
     ) -> str:
@@ -131,13 +131,13 @@ class Agents:
             self._adopt(parent, thread, child)
         return self._give(child, thread, given, files, turn)
 
-    async def interrupt(self, child: Child) -> None:
+    async def interrupt(self, child: SubAgent) -> None:
         """Stop what a child is doing."""
         thread = self._threads.find(child.id)
         if thread is not None:
             await thread.halt()
 
-    async def wait(self, turn: Turn, children: Sequence[Child], timeout_s: float) -> None:
+    async def wait(self, turn: ActiveTurn, children: Sequence[SubAgent], timeout_s: float) -> None:
         """Wait until one of them has nothing left to do, the user says something, or time is up."""
         for child in children:
             child.waiters += 1
@@ -156,7 +156,7 @@ class Agents:
             for child in children:
                 child.waiters -= 1
 
-    async def close(self, child: Child) -> CollabAgentState:
+    async def close(self, child: SubAgent) -> CollabAgentState:
         """Stop a child and its own children, and let go of them; gives how it was before."""
         before = child.state
         self._retire(child)
@@ -170,7 +170,7 @@ class Agents:
                 self._threads.unload(thread)
         return before
 
-    async def resume(self, parent: Thread, child_id: str) -> Child:
+    async def resume(self, parent: LoadedThread, child_id: str) -> SubAgent:
         """Load a child that was closed; one that is open stays as it is.
 
         Raises:
@@ -188,7 +188,7 @@ class Agents:
         self._adopt(parent, thread, child)
         return child
 
-    async def find(self, parent: Thread, child_id: str) -> Child | None:
+    async def find(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """A child, or a child's child, that a thread may talk to.
 
         One that worked for it under an earlier server is loaded, unless it was closed.
@@ -196,20 +196,20 @@ class Agents:
         child = self._children.get(child_id) or await self._recall(parent, child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
-    def parent_of(self, thread: Thread) -> Thread | None:
+    def parent_of(self, thread: LoadedThread) -> LoadedThread | None:
         """The thread that an agent works for, if it is in memory."""
         parent_id = thread.meta.parent_thread_id
         return self._threads.find(parent_id) if parent_id is not None else None
 
     # -- what threads tell
 
-    def turn_began(self, thread: Thread) -> None:
+    def turn_began(self, thread: LoadedThread) -> None:
         """Note that a child is at work, whoever gave it something to do."""
         child = self._children.get(thread.id)
         if child is not None and child.is_open:
             self._set(child, RUNNING)
 
-    def turn_ended(self, thread: Thread, turn: Turn) -> None:
+    def turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
         """Note how a child did; when a parent is interrupted, close its children."""
         child = self._children.get(thread.id)
         if child is not None and child.is_open:
@@ -231,18 +231,18 @@ class Agents:
                 self._retire(child)
                 self._threads.tasks.spawn(self._close_quietly(child), f"close agent {child.id}")
 
-    def open_threads(self, parent: Thread) -> list[Thread]:
+    def open_threads(self, parent: LoadedThread) -> list[LoadedThread]:
         """The open children of a thread that are loaded."""
         found = (self._threads.find(child.id) for child in self._below(parent.id) if child.is_open)
         return [thread for thread in found if thread is not None]
 
-    def has_busy(self, parent: Thread) -> bool:
+    def has_busy(self, parent: LoadedThread) -> bool:
         """Whether somebody works for a thread."""
         return any(thread.turn is not None for thread in self.open_threads(parent))
 
     # -- the rest
 
-    def _check_room(self, parent: Thread) -> None:
+    def _check_room(self, parent: LoadedThread) -> None:
         limits = parent.settings.agents
         if depth_of(parent.meta) >= limits.max_depth:
             raise AgentRefused("an agent at this depth cannot have agents of its own")
@@ -251,13 +251,13 @@ class Agents:
                 f"{limits.max_threads} agents are open, and there can be no more: close one first"
             )
 
-    def _adopt(self, parent: Thread, thread: Thread, child: Child) -> None:
+    def _adopt(self, parent: LoadedThread, thread: LoadedThread, child: SubAgent) -> None:
         self._know(parent, child)
         # What a child uses, its parent has used.
-        thread.accounts.shared = lambda: parent.accounts.meters
+        thread.usage.shared = lambda: parent.usage.meters
         self.on_spawn(parent, thread)
 
-    def _know(self, parent: Thread, child: Child) -> None:
+    def _know(self, parent: LoadedThread, child: SubAgent) -> None:
         """Keep a child in mind for as long as its parent is loaded."""
         if not self._below(parent.id):
             parent.at_close(lambda: self._forget(parent.id))
@@ -265,11 +265,11 @@ class Agents:
 
     def _give(
         self,
-        child: Child,
-        thread: Thread,
+        child: SubAgent,
+        thread: LoadedThread,
         given: list[UserInput],
         files: InputFiles,
-        turn: Turn,
+        turn: ActiveTurn,
     ) -> str:
         params = TurnStartParams(
             input=given, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
@@ -280,7 +280,7 @@ class Agents:
             start()
         return promised.id
 
-    async def _recall(self, parent: Thread, child_id: str) -> Child | None:
+    async def _recall(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """Find a child that nobody has spoken to since the server began."""
         try:
             meta = await self._threads.meta(child_id)
@@ -294,7 +294,7 @@ class Agents:
             if between is None:
                 return None
             owner = between
-        child = Child(child_id, owner.id, meta.agent_nickname or "", owner.settings)
+        child = SubAgent(child_id, owner.id, meta.agent_nickname or "", owner.settings)
         child.settings = settings_for(owner.settings, None, meta.model, meta.reasoning_effort)
         if child_id in owner.closed_agents:
             child.is_open, child.state = False, SHUTDOWN
@@ -309,12 +309,12 @@ class Agents:
         self._adopt(owner, thread, child)
         return child
 
-    async def _load(self, child: Child) -> Thread:
+    async def _load(self, child: SubAgent) -> LoadedThread:
         async with self._threads.opening(child.id):
             # A client may have been first.
             return self._threads.find(child.id) or await self._open(child)
 
-    async def _open(self, child: Child) -> Thread:
+    async def _open(self, child: SubAgent) -> LoadedThread:
         try:
             journal, stored = await self._threads.open(child.id)
         except StoreError as error:
@@ -332,18 +332,18 @@ class Agents:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error
         told = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
-        self._threads.announce(n.THREAD_STATUS_CHANGED, told)
+        self._threads.broadcast(n.THREAD_STATUS_CHANGED, told)
         return thread
 
-    def _note_closed(self, child: Child, *, is_closed: bool) -> None:
+    def _note_closed(self, child: SubAgent, *, is_closed: bool) -> None:
         """Have a child stay closed, or open, for whoever goes on with its parent."""
         parent = self._threads.find(child.parent_id)
         if parent is None or (child.id in parent.closed_agents) == is_closed:
             return
         parent.closed_agents ^= {child.id}
-        parent.log.note(AgentClosed(child.id, is_closed))
+        parent.log.record(AgentClosed(child.id, is_closed))
 
-    def _note(self, child: Child, state: CollabAgentState) -> None:
+    def _note(self, child: SubAgent, state: CollabAgentState) -> None:
         """Note that a child is done, and let its parent know unless it waits for that."""
         self._set(child, state)
         parent = self._threads.find(child.parent_id)
@@ -359,29 +359,29 @@ class Agents:
         for child in self._below(parent_id):
             del self._children[child.id]
 
-    def _retire(self, child: Child) -> None:
+    def _retire(self, child: SubAgent) -> None:
         child.is_open = False
         self._set(child, SHUTDOWN)
 
-    def _set(self, child: Child, state: CollabAgentState) -> None:
+    def _set(self, child: SubAgent, state: CollabAgentState) -> None:
         child.state = state
         self.wake()
 
-    async def _close_quietly(self, child: Child) -> None:
+    async def _close_quietly(self, child: SubAgent) -> None:
         await self.close(child)
 
-    def _below(self, parent_id: str) -> list[Child]:
+    def _below(self, parent_id: str) -> list[SubAgent]:
         return [child for child in self._children.values() if child.parent_id == parent_id]
 
-    def _family(self, thread_id: str) -> Iterable[Child]:
+    def _family(self, thread_id: str) -> Iterable[SubAgent]:
         """All children of the thread that a client began, however deep."""
         root = thread_id
         while root in self._children:
             root = self._children[root].parent_id
         return [child for child in self._children.values() if self._is_below(child, root)]
 
-    def _is_below(self, child: Child, ancestor_id: str) -> bool:
-        above: Child | None = child
+    def _is_below(self, child: SubAgent, ancestor_id: str) -> bool:
+        above: SubAgent | None = child
         while above is not None:
             if above.parent_id == ancestor_id:
                 return True

@@ -10,13 +10,13 @@ import msgspec
 
 from treadle.engine.agents.roles import ROLES
 from treadle.engine.conversation.items import text_of
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import ModelItem
 from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
 from treadle.store.stored_thread import ThreadMeta
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 
 def depth_of(meta: ThreadMeta) -> int:
@@ -28,8 +28,8 @@ def depth_of(meta: ThreadMeta) -> int:
 
 
 def settings_for(
-    inherited: Settings, role: str | None, model: str | None, effort: str | None
-) -> Settings:
+    inherited: RunSettings, role: str | None, model: str | None, effort: str | None
+) -> RunSettings:
     """A child's settings: its parent's, with what it is there for."""
     own = (inherited.developer_instructions, ROLES[role].instructions if role else None)
     return replace(
@@ -43,7 +43,9 @@ def settings_for(
     )
 
 
-def describe_child(meta: ThreadMeta, parent: Thread, name: str, role: str | None) -> ThreadMeta:
+def describe_child(
+    meta: ThreadMeta, parent: LoadedThread, name: str, role: str | None
+) -> ThreadMeta:
     """A child's metadata: whose it is, and what it is called."""
     depth = depth_of(parent.meta) + 1
     spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)

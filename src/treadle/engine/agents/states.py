@@ -10,7 +10,7 @@ from treadle.protocol.error import TurnError
 from treadle.protocol.item import AgentMessageThreadItem, CollabAgentState
 
 if TYPE_CHECKING:
-    from treadle.engine.turn import Turn
+    from treadle.engine.turn import ActiveTurn
     from treadle.protocol.turn import Turn as TurnSnapshot
 
 PENDING: Final = CollabAgentState(status="pendingInit")
@@ -28,7 +28,7 @@ def word_for(state: CollabAgentState) -> JsonValue:
     return _WORDS.get(state.status, state.status)
 
 
-def outcome(turn: Turn) -> CollabAgentState:
+def outcome(turn: ActiveTurn) -> CollabAgentState:
     """How an agent is doing whose turn has just ended."""
     said = turn.last_message.text if turn.last_message is not None else None
     return _state(turn.state, said, turn.error)

@@ -16,11 +16,16 @@ from treadle.engine.approvals.judgement import (
     judge_edit,
     judge_retry,
 )
-from treadle.engine.approvals.permission import CommandRequest, Declined, Failed, Permit
+from treadle.engine.approvals.permission import (
+    ApprovalUnavailable,
+    CommandRequest,
+    Denied,
+    Permission,
+)
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
 from treadle.engine.terminals.free_commands import approved_permit, free_permit
 from treadle.protocol import notifications as n
@@ -48,9 +53,9 @@ from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
 if TYPE_CHECKING:
-    from treadle.engine.approvals.network import Hosts
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.approvals.network import HostApprovals
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
 
@@ -63,27 +68,27 @@ RETRY: Final = "/retry"
 class Approvals:
     """What was approved in one thread, and how to come by more."""
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
         self.grants = Grants(thread.log)
         self._warned: set[str] = set()
         # Which hosts were approved; made by the first command that is kept to some.
-        self.hosts: Hosts | None = None
+        self.hosts: HostApprovals | None = None
 
-    def confinement(self, turn: Turn) -> Confinement:
+    def confinement(self, turn: ActiveTurn) -> Confinement:
         """What commands of the turn may do, nobody asked."""
         return self._confine(turn)
 
     def grant(
-        self, turn: Turn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]
+        self, turn: ActiveTurn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]
     ) -> None:
         """Widen what commands may do, for the turn or for good."""
         added = AdditionalPermissionProfile(profile.file_system, profile.network)
         self.grants.add_permissions(turn, added, scope)
 
     async def command(
-        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None]
-    ) -> Permit:
+        self, turn: ActiveTurn, request: CommandRequest, *, before: Callable[[], None]
+    ) -> Permission:
         """Judge a command, and ask about it if need be; `before` is called only then.
 
         Raises:
@@ -111,7 +116,7 @@ class Approvals:
             self._note(turn, request.call_id, display(request.argv), by, judged)
         if isinstance(judged, Forbidden):
             before()
-            raise Declined(judged.reason)
+            raise Denied(judged.reason)
         if isinstance(judged, Allowed):
             is_let_out = judged.is_free and settings.approval_policy != "untrusted"
             if turn.reviews_all:
@@ -119,20 +124,20 @@ class Approvals:
                 await self._review_command(turn, request, before, is_free=is_free)
             if is_let_out:
                 return free_permit(self._thread, turn, request, usual)
-            return Permit(usual, was_asked=False)
+            return Permission(usual, was_asked=False)
         if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
         if request.escalated:
             return approved_permit(self._thread, turn, request, usual)
-        return Permit(wider, was_asked=True)
+        return Permission(wider, was_asked=True)
 
-    def was_to_retry(self, turn: Turn, request: CommandRequest) -> bool:
+    def was_to_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:
         """Whether the user was asked under an earlier server whether it may run once more."""
-        return self._thread.asks.was_left(turn, request.call_id + RETRY)
+        return self._thread.server_requests.was_left(turn, request.call_id + RETRY)
 
     async def retry(
-        self, turn: Turn, request: CommandRequest, *, before: Callable[[], None] | None = None
-    ) -> Permit:
+        self, turn: ActiveTurn, request: CommandRequest, *, before: Callable[[], None] | None = None
+    ) -> Permission:
         """Judge whether a command that the sandbox seems to have stopped may run without it.
 
         Raises:
@@ -142,7 +147,7 @@ class Approvals:
         """
         judged = judge_retry(self._thread.settings_of(turn).approval_policy)
         if isinstance(judged, Forbidden):
-            raise Declined(judged.reason)
+            raise Denied(judged.reason)
         # Approval to run in the sandbox, even with more permissions, does not cover leaving it.
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
@@ -151,7 +156,7 @@ class Approvals:
 
     async def file_change(
         self,
-        turn: Turn,
+        turn: ActiveTurn,
         call_id: str,
         changes: Sequence[FileUpdateChange],
         cwd: str,
@@ -178,7 +183,7 @@ class Approvals:
             by = "approved for the session" if is_known else judged.by
             self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
         if isinstance(judged, Forbidden):
-            raise Declined(judged.reason)
+            raise Denied(judged.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
         details = details_of_edits(changes)
         if isinstance(judged, Allowed) or is_known:
@@ -197,20 +202,20 @@ class Approvals:
             await self._ask_files(turn, params, paths, before)
         return True
 
-    def rules(self, turn: Turn) -> Rules:
+    def rules(self, turn: ActiveTurn) -> Rules:
         """The rules that apply to the commands of a turn."""
-        rules = self._thread.around.rules(self._thread.settings_of(turn).cwd)
+        rules = self._thread.services.rules(self._thread.settings_of(turn).cwd)
         for text in rules.warnings:
             if text not in self._warned:
                 self._warned.add(text)
-                self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+                self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
         return rules
 
     # -- asking
 
     async def _ask_command(
         self,
-        turn: Turn,
+        turn: ActiveTurn,
         request: CommandRequest,
         rules: Rules,
         reason: str | None,
@@ -224,7 +229,7 @@ class Approvals:
         params = self._command_params(turn, request, rules, reason)
         accept = CommandExecutionRequestApprovalResponse("accept")
         try:
-            answer = await self._thread.asks.ask(
+            answer = await self._thread.server_requests.ask(
                 ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
                 params,
                 turn=turn,
@@ -234,12 +239,12 @@ class Approvals:
                 before=before,
                 default=self.on_deadline(accept),
             )
-        except AskRefused as refusal:
-            raise Failed(BY_ERROR) from refusal
+        except ServerRequestRefused as refusal:
+            raise ApprovalUnavailable(BY_ERROR) from refusal
         await self._take(turn, request, answer.decision)
 
     def _command_params(
-        self, turn: Turn, request: CommandRequest, rules: Rules, reason: str | None
+        self, turn: ActiveTurn, request: CommandRequest, rules: Rules, reason: str | None
     ) -> CommandExecutionRequestApprovalParams:
         proposed = amendment_for(
             request.argv, rules, prefix_rule=request.prefix_rule, escalated=request.escalated
@@ -274,7 +279,7 @@ class Approvals:
         )
 
     async def _take(
-        self, turn: Turn, request: CommandRequest, decision: CommandExecutionApprovalDecision
+        self, turn: ActiveTurn, request: CommandRequest, decision: CommandExecutionApprovalDecision
     ) -> None:
         """Act on what the user decided.
 
@@ -286,41 +291,43 @@ class Approvals:
         if decision == "cancel":
             raise TurnCancelled
         if decision == "decline":
-            raise Declined(BY_USER)
+            raise Denied(BY_USER)
         if decision == "acceptForSession":
             is_free = request.escalated or self._confine(turn).is_unrestricted
             self.grants.add_command(turn, request.key_for(is_free=is_free))
         if isinstance(decision, CommandExecutionApprovalDecisionDetail):
             await self._amend(turn, decision)
 
-    async def _amend(self, turn: Turn, decision: CommandExecutionApprovalDecisionDetail) -> None:
+    async def _amend(
+        self, turn: ActiveTurn, decision: CommandExecutionApprovalDecisionDetail
+    ) -> None:
         """Store a rule; the command itself is allowed even where that cannot be done."""
-        path = self._thread.around.home / "rules" / "default.rules"
+        path = self._thread.services.home / "rules" / "default.rules"
         commands = decision.accept_with_execpolicy_amendment
         network = decision.apply_network_policy_amendment
-        workers = self._thread.around.file_workers
+        workers = self._thread.services.file_workers
         try:
             if commands is not None:
                 await workers.run(append_rule, path, commands.execpolicy_amendment)
             if network is not None:
                 await workers.run(append_network_rule, path, network.network_policy_amendment)
         except ValueError as error:
-            raise Failed(BY_ERROR) from error
+            raise ApprovalUnavailable(BY_ERROR) from error
         except OSError as error:
             text = f"the rule was not stored: {error}"
-            self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+            self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
         if network is not None and network.network_policy_amendment.action == "deny":
-            raise Declined(BY_USER)
+            raise Denied(BY_USER)
 
     async def _ask_files(
         self,
-        turn: Turn,
+        turn: ActiveTurn,
         params: FileChangeRequestApprovalParams,
         paths: Sequence[str],
         before: Callable[[], None],
     ) -> None:
         try:
-            answer = await self._thread.asks.ask(
+            answer = await self._thread.server_requests.ask(
                 ITEM_FILE_CHANGE_REQUEST_APPROVAL,
                 params,
                 turn=turn,
@@ -329,18 +336,18 @@ class Approvals:
                 before=before,
                 default=self.on_deadline(FileChangeRequestApprovalResponse("accept")),
             )
-        except AskRefused as refusal:
-            raise Failed(BY_ERROR) from refusal
+        except ServerRequestRefused as refusal:
+            raise ApprovalUnavailable(BY_ERROR) from refusal
         if answer.decision == "cancel":
             raise TurnCancelled
         if answer.decision == "decline":
-            raise Declined(BY_USER)
+            raise Denied(BY_USER)
         if answer.decision == "acceptForSession":
             self.grants.add_files(turn, paths)
 
     async def _review_command(
         self,
-        turn: Turn,
+        turn: ActiveTurn,
         request: CommandRequest,
         before: Callable[[], None] | None,
         *,
@@ -353,7 +360,7 @@ class Approvals:
 
     async def reviewed(
         self,
-        turn: Turn,
+        turn: ActiveTurn,
         call_id: str,
         action: GuardianApprovalReviewAction,
         justification: str | None,
@@ -376,7 +383,7 @@ class Approvals:
             self._thread, turn, action, call_id, justification, details=details
         )
         if review.status != "approved":
-            raise Declined(review.rationale or f"the automatic review ended as {review.status}")
+            raise Denied(review.rationale or f"the automatic review ended as {review.status}")
         return True
 
     def on_deadline(self, accept: D) -> D:
@@ -385,15 +392,17 @@ class Approvals:
         decision = (policy.decision if policy else None) or "decline"
         return msgspec.structs.replace(accept, decision=decision)
 
-    def _confine(self, turn: Turn, *extra: AdditionalPermissionProfile) -> Confinement:
+    def _confine(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:
         settings = self._thread.settings_of(turn)
         granted = (*self.grants.permissions(turn), *extra)
         # The thread's folder, not the command's: the model says where a command runs.
-        boundary = self._thread.around.boundary
+        boundary = self._thread.services.boundary
         confined = boundary.confine(settings.sandbox, settings.cwd, granted=granted)
         return confined if settings.network is None else settings.network.narrow(confined)
 
-    def _note(self, turn: Turn, call_id: str, action: str, by: str, judged: Judgement) -> None:
+    def _note(
+        self, turn: ActiveTurn, call_id: str, action: str, by: str, judged: Judgement
+    ) -> None:
         """Leave a line on what was decided without a question."""
         decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
-        self._thread.log.note(Decided(call_id, turn.id, action, decision, by, turn.clock()))
+        self._thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))

@@ -15,7 +15,7 @@ from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.store.records import Granted
 
 if TYPE_CHECKING:
-    from treadle.engine.turn import Turn
+    from treadle.engine.turn import ActiveTurn
 
 
 class Grants:
@@ -36,39 +36,42 @@ class Grants:
         """Whether all these files may be changed unasked."""
         return self._files.issuperset(paths)
 
-    def permissions(self, turn: Turn) -> Sequence[AdditionalPermissionProfile]:
+    def permissions(self, turn: ActiveTurn) -> Sequence[AdditionalPermissionProfile]:
         """What commands of a turn may do beyond the sandbox policy."""
         return *self._session, *self._turns.get(turn.id, ())
 
-    def add_command(self, turn: Turn, key: CommandKey) -> None:
+    def add_command(self, turn: ActiveTurn, key: CommandKey) -> None:
         """Allow a command for the session."""
         self._give(turn, Granted(turn.id, "session", command=key))
 
-    def add_files(self, turn: Turn, paths: Sequence[str]) -> None:
+    def add_files(self, turn: ActiveTurn, paths: Sequence[str]) -> None:
         """Allow edits of files for the session."""
         self._give(turn, Granted(turn.id, "session", files=list(paths)))
 
     def add_permissions(
-        self, turn: Turn, added: AdditionalPermissionProfile, scope: Literal["turn", "session"]
+        self,
+        turn: ActiveTurn,
+        added: AdditionalPermissionProfile,
+        scope: Literal["turn", "session"],
     ) -> None:
         """Widen what commands may do."""
         self._give(turn, Granted(turn.id, scope, permissions=added))
 
-    def review_all(self, turn: Turn) -> None:
+    def review_all(self, turn: ActiveTurn) -> None:
         """Let the automatic reviewer see all that the turn does from now on."""
         self._give(turn, Granted(turn.id, "turn", reviews_all=True))
 
-    def recall(self, turn: Turn, given: Iterable[Granted]) -> None:
+    def recall(self, turn: ActiveTurn, given: Iterable[Granted]) -> None:
         """Let a turn that goes on have what it was given under an earlier server."""
         for grant in given:
             if grant.scope == "session" or grant.turn_id == turn.id:
                 self._take(turn, grant)
 
-    def _give(self, turn: Turn, grant: Granted) -> None:
-        self._log.note(grant)
+    def _give(self, turn: ActiveTurn, grant: Granted) -> None:
+        self._log.record(grant)
         self._take(turn, grant)
 
-    def _take(self, turn: Turn, grant: Granted) -> None:
+    def _take(self, turn: ActiveTurn, grant: Granted) -> None:
         if grant.command is not None:
             self._commands.add(grant.command)
         self._files.update(grant.files)
@@ -82,5 +85,5 @@ class Grants:
             turn.adjust(approvals_reviewer="auto_review")
             turn.reviews_all = True
 
-    def _forget(self, turn: Turn) -> None:
+    def _forget(self, turn: ActiveTurn) -> None:
         self._turns.pop(turn.id, None)

@@ -35,8 +35,8 @@ from treadle.protocol.base import JsonValue
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ class _Verdict(msgspec.Struct):
 
 
 async def review_action(
-    thread: Thread,
-    turn: Turn,
+    thread: LoadedThread,
+    turn: ActiveTurn,
     action: GuardianApprovalReviewAction,
     target_item_id: str | None,
     justification: str | None,
@@ -122,7 +122,7 @@ async def review_action(
     `details` is what belongs to the action, and clients learn elsewhere.
     """
     review_id, started = uuid7(), turn.clock()
-    turn.log.tell(
+    turn.log.publish(
         n.ITEM_AUTO_APPROVAL_REVIEW_STARTED,
         ItemGuardianApprovalReviewStartedNotification(
             action=action,
@@ -142,7 +142,7 @@ async def review_action(
         else:
             review = await _decide(thread, turn, exact, justification, deadline_s)
     finally:
-        turn.log.tell(
+        turn.log.publish(
             n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
             ItemGuardianApprovalReviewCompletedNotification(
                 action=action,
@@ -160,8 +160,8 @@ async def review_action(
 
 
 async def _decide(
-    thread: Thread,
-    turn: Turn,
+    thread: LoadedThread,
+    turn: ActiveTurn,
     exact: str,
     justification: str | None,
     deadline_s: float,
@@ -181,10 +181,10 @@ async def _decide(
         )
 
 
-async def _ask(thread: Thread, turn: Turn, question: str) -> str:
+async def _ask(thread: LoadedThread, turn: ActiveTurn, question: str) -> str:
     """Ask the model once; what it uses counts as the turn's, but fills no context."""
     settings = thread.settings_of(turn)
-    for meter in thread.accounts.meters:
+    for meter in thread.usage.meters:
         meter.admit()
     model, policy = thread.model(turn)
     request = ModelRequest(
@@ -201,14 +201,14 @@ async def _ask(thread: Thread, turn: Turn, question: str) -> str:
         user_agent=settings.user_agent,
         subagent="guardian",
     )
-    said, fill = "", thread.accounts.fill
+    said, fill = "", thread.usage.fill
     async with aclosing(stream_with_retries(model, request, policy=policy)) as events:
         async for event in events:
             if isinstance(event, ItemDone) and event.item.get("type") == "message":
                 said = text_of(event.item)
             elif isinstance(event, Completed):
                 thread.count(turn, event)
-                thread.accounts.fill = fill
+                thread.usage.fill = fill
     return said
 
 
@@ -233,11 +233,11 @@ def _question(conversation: str, exact: str, justification: str | None) -> str:
     )
 
 
-def _conversation(thread: Thread, history: Sequence[ModelItem]) -> str:
+def _conversation(thread: LoadedThread, history: Sequence[ModelItem]) -> str:
     """What was said; of an agent that works for another one, first what that one was told."""
     if thread.meta.parent_thread_id is None:
         return _transcript(history)
-    parent = thread.around.agents.parent_of(thread)
+    parent = thread.services.agents.parent_of(thread)
     above = _conversation(parent, parent.history.items) if parent is not None else ""
     task = "[task] The agent above has given the work to another agent, whose conversation follows."
     # The task is not the user's wish, but what an agent has made of it.
@@ -292,7 +292,7 @@ def _one_entry(text: str) -> str:
     return "\n    ".join(text.splitlines())
 
 
-def overrule(thread: Thread, event: JsonValue) -> None:
+def overrule(thread: LoadedThread, event: JsonValue) -> None:
     """Let the agent, and whoever reviews it next, know that the user approves what was denied.
 
     `event` is the completed review as the client was told it.

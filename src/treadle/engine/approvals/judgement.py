@@ -29,7 +29,7 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Questionable:
+class NeedsApproval:
     """Somebody has to be asked; `reason` is for them."""
 
     by: str
@@ -44,7 +44,7 @@ class Forbidden:
     reason: str
 
 
-Judgement: TypeAlias = Allowed | Questionable | Forbidden
+Judgement: TypeAlias = Allowed | NeedsApproval | Forbidden
 
 NEVER_ESCALATE: Final = (
     "the approval policy lets nobody be asked: the command cannot be run outside the sandbox; "
@@ -102,12 +102,12 @@ def judge_command(
     if is_dangerous(argv):
         asked = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
         # Where nobody can be asked, only what takes files away for good is refused.
-        if isinstance(asked, Questionable) or is_forced_removal(argv):
+        if isinstance(asked, NeedsApproval) or is_forced_removal(argv):
             return asked
     if is_known_safe(argv) and not wants_more:
         return Allowed("known to be safe")
     if policy == "untrusted":
-        return Questionable("policy untrusted")
+        return NeedsApproval("policy untrusted")
     if not wants_more:
         return Allowed(f"policy {name_of(policy)}")
     return _ask_if_allowed(policy, "sandbox_approval", "asks for more", None, NEVER_ESCALATE)
@@ -118,7 +118,7 @@ def judge_retry(policy: AskForApproval) -> Judgement:
     reason = "command failed; retry without sandbox?"
     switches = granular(policy)
     if policy in ("on-failure", "untrusted") or (switches and switches.sandbox_approval):
-        return Questionable(f"policy {name_of(policy)}", reason)
+        return NeedsApproval(f"policy {name_of(policy)}", reason)
     return Forbidden(f"policy {name_of(policy)}", "the sandbox stopped the command")
 
 
@@ -130,7 +130,7 @@ def judge_input(policy: AskForApproval, reason: str) -> Judgement:
 def judge_edit(policy: AskForApproval, sandbox: SandboxPolicy, *, is_inside: bool) -> Judgement:
     """Judge edits of files; `is_inside` says that all of them lie where the sandbox may write."""
     if policy == "untrusted":
-        return Questionable("policy untrusted")
+        return NeedsApproval("policy untrusted")
     if is_inside:
         return Allowed(f"policy {name_of(policy)}")
     refusal = READ_ONLY if isinstance(sandbox, ReadOnlySandboxPolicy) else OUTSIDE
@@ -172,4 +172,4 @@ def _ask_if_allowed(
     switches = granular(policy)
     if policy == "never" or (switches is not None and not getattr(switches, kind)):
         return Forbidden(f"policy {name_of(policy)}", refusal)
-    return Questionable(by, reason)
+    return NeedsApproval(by, reason)

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from treadle.engine.approvals.approvals import BY_USER
-from treadle.engine.approvals.permission import Declined
+from treadle.engine.approvals.permission import Denied
 from treadle.engine.commands.rules import Rules, append_network_rule
 from treadle.engine.conversation.input import message
 from treadle.engine.errors import EngineError
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     ApplyNetworkPolicyAmendment,
@@ -29,17 +29,17 @@ from treadle.protocol.server_requests import ITEM_COMMAND_EXECUTION_REQUEST_APPR
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.hosts import Address, is_local_host, meanings, normal
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
-from treadle.sandbox.network.proxy import Gate
+from treadle.sandbox.network.proxy import EgressProxy
 from treadle.sandbox.network.tunnel import Resolve
 from treadle.store.records import Decided
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.commands.rule_file import Protocol
-    from treadle.engine.terminals.run import Run
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.terminals.run import CommandRun
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 _Decision: TypeAlias = CommandExecutionApprovalDecision | None
 _Key: TypeAlias = tuple[str, Destination]
@@ -62,16 +62,16 @@ class _Question:
     task: asyncio.Task[None] | None = None
 
 
-def open_gate(thread: Thread, run: Run) -> tuple[Gate, dict[str, str]]:
+def open_gate(thread: LoadedThread, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
     """The way out for a command that is kept to chosen hosts, and what it is told of it."""
-    hosts = thread.approvals.hosts = thread.approvals.hosts or Hosts(thread)
+    hosts = thread.approvals.hosts = thread.approvals.hosts or HostApprovals(thread)
     policy = thread.settings_of(run.turn).network or NetworkPolicy()
     return hosts.gate(run, policy), environment(policy)
 
 
 def closed_gate(
-    policy: NetworkPolicy, rules: Rules, tasks: Nursery, *, resolve: Resolve | None = None
-) -> Gate:
+    policy: NetworkPolicy, rules: Rules, tasks: BackgroundTasks, *, resolve: Resolve | None = None
+) -> EgressProxy:
     """The way out for a command about which nobody is asked."""
 
     async def judge(destination: Destination) -> None:
@@ -79,7 +79,7 @@ def closed_gate(
             raise Blocked("not_allowed")
 
     check = partial(_check_address, rules)
-    return Gate(policy, tasks, judge=judge, judge_address=check, resolve=resolve)
+    return EgressProxy(policy, tasks, judge=judge, judge_address=check, resolve=resolve)
 
 
 def _check_address(rules: Rules, address: Address) -> None:
@@ -117,16 +117,16 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
     return None
 
 
-class Hosts:
+class HostApprovals:
     """What the commands of one thread may reach, and how to come by more."""
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
         # Until the thread is let go of: to the port, as the user was shown it.
         self._accepted: set[Destination] = set()
         self._questions: dict[_Key, _Question] = {}
 
-    def gate(self, run: Run, policy: NetworkPolicy) -> Gate:
+    def gate(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
         """The way out for a command that is about to start."""
         noted: set[Destination] = set()
 
@@ -149,15 +149,15 @@ class Hosts:
         def judge_address(address: Address) -> None:
             _check_address(self._thread.approvals.rules(run.turn), address)
 
-        return Gate(
+        return EgressProxy(
             policy,
-            self._thread.around.tasks,
+            self._thread.services.tasks,
             judge=judge,
             judge_address=judge_address,
             on_blocked=on_blocked,
         )
 
-    async def _judge(self, run: Run, policy: NetworkPolicy, destination: Destination) -> str:
+    async def _judge(self, run: CommandRun, policy: NetworkPolicy, destination: Destination) -> str:
         """Judge a connection, and ask about it if need be; says what allows it.
 
         Raises:
@@ -179,21 +179,23 @@ class Hosts:
             raise Blocked("not_allowed", "decider")
         return "approved"
 
-    def _refuse(self, run: Run, decision: _Decision) -> None:
+    def _refuse(self, run: CommandRun, decision: _Decision) -> None:
         """End a command that was told no; the turn's end does it where there was no answer."""
         if decision is not None and decision != "cancel":
-            run.refuse(Declined(BY_USER))
+            run.refuse(Denied(BY_USER))
 
     # -- asking
 
-    async def _ask(self, run: Run, destination: Destination) -> _Decision:
+    async def _ask(self, run: CommandRun, destination: Destination) -> _Decision:
         """Wait for the answer to the one question about a host that is open at a time."""
         turn, key = run.turn, (run.turn.id, destination)
         question = self._questions.get(key)
         if question is None:
             question = self._questions[key] = _Question()
             work = self._put(run, destination, question)
-            task = question.task = self._thread.around.tasks.spawn(work, f"ask {destination.host}")
+            task = question.task = self._thread.services.tasks.spawn(
+                work, f"ask {destination.host}"
+            )
             task.add_done_callback(lambda _task: self._on_settled(key))
             turn.at_end(lambda: _cancel(task))
         question.waiting += 1
@@ -208,7 +210,7 @@ class Hosts:
     def _on_settled(self, key: _Key) -> None:
         self._questions.pop(key).settled.set()
 
-    async def _put(self, run: Run, destination: Destination, question: _Question) -> None:
+    async def _put(self, run: CommandRun, destination: Destination, question: _Question) -> None:
         turn = run.turn
         host, port, protocol = destination
         # It is no item of the turn; the reference names it like this.
@@ -217,20 +219,20 @@ class Hosts:
             if await self._is_reviewed(turn, destination, item_id):
                 question.decision = "accept"
                 return
-        except Declined:
+        except Denied:
             question.decision = "decline"
             return
         decision = await self._decision(run, destination, item_id)
         question.decision = await self._take(turn, destination, decision)
 
-    async def _is_reviewed(self, turn: Turn, destination: Destination, item_id: str) -> bool:
+    async def _is_reviewed(self, turn: ActiveTurn, destination: Destination, item_id: str) -> bool:
         host, port, protocol = destination
         target = f"{protocol}://{host}:{port}"
         action = NetworkAccessGuardianApprovalReviewAction(host, port, protocol, target)
         return await self._thread.approvals.reviewed(turn, item_id, action, None, None)
 
     async def _decision(
-        self, run: Run, destination: Destination, item_id: str
+        self, run: CommandRun, destination: Destination, item_id: str
     ) -> CommandExecutionApprovalDecision:
         turn, thread, host = run.turn, self._thread, destination.host
         allow = NetworkPolicyAmendment(action="allow", host=host)
@@ -257,7 +259,7 @@ class Hosts:
         )
         accept = CommandExecutionRequestApprovalResponse("accept")
         try:
-            answer = await thread.asks.ask(
+            answer = await thread.server_requests.ask(
                 ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
                 params,
                 turn=turn,
@@ -268,14 +270,14 @@ class Hosts:
                 # The command ends with the server, and so does its connection.
                 resumable=False,
             )
-        except AskRefused:
+        except ServerRequestRefused:
             return "decline"
         return answer.decision
 
     # -- taking an answer
 
     async def _take(
-        self, turn: Turn, destination: Destination, decision: CommandExecutionApprovalDecision
+        self, turn: ActiveTurn, destination: Destination, decision: CommandExecutionApprovalDecision
     ) -> CommandExecutionApprovalDecision:
         """Act on what the user decided, once; gives what it comes to for the connection."""
         if decision == "acceptForSession":
@@ -292,17 +294,17 @@ class Hosts:
         return decision
 
     async def _amend(
-        self, turn: Turn, destination: Destination, amendment: NetworkPolicyAmendment
+        self, turn: ActiveTurn, destination: Destination, amendment: NetworkPolicyAmendment
     ) -> bool:
         """Store a rule, which is in force at once; false if it is about something else."""
         thread = self._thread
-        path = thread.around.home / "rules" / "default.rules"
+        path = thread.services.home / "rules" / "default.rules"
         if not _is_same(amendment.host, destination.host):
             text = f"it is about {amendment.host!r}, not {destination.host!r}"
             self._warn(turn, f"the network rule was not taken: {text}")
             return False
         try:
-            await thread.around.file_workers.run(
+            await thread.services.file_workers.run(
                 append_network_rule, path, amendment, _RULED[destination.protocol]
             )
         except OSError as error:
@@ -315,15 +317,15 @@ class Hosts:
         thread.tell_model(message("developer", text))
         return True
 
-    def _warn(self, turn: Turn, text: str) -> None:
-        self._thread.log.tell(n.WARNING, WarningNotification(text, turn.thread_id))
+    def _warn(self, turn: ActiveTurn, text: str) -> None:
+        self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
 
-    def _note(self, run: Run, destination: Destination, decision: str, by: str) -> None:
+    def _note(self, run: CommandRun, destination: Destination, decision: str, by: str) -> None:
         """Leave a line on what a command reached, or did not."""
         host, port, protocol = destination
         action = f"connect to {protocol}://{host}:{port}"
         turn = run.turn
-        self._thread.log.note(Decided(run.item.id, turn.id, action, decision, by, turn.clock()))
+        self._thread.log.record(Decided(run.item.id, turn.id, action, decision, by, turn.clock()))
 
 
 def _is_same(given: str, host: str) -> bool:

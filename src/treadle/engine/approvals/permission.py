@@ -34,7 +34,7 @@ class CommandRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class Permission:
     """A command may run, within these bounds."""
 
     confinement: Confinement
@@ -45,7 +45,7 @@ class Permit:
     searched: Mapping[str, str] | None = None
 
 
-class Declined(Exception):
+class Denied(Exception):
     """It may not be done; `reason` is for the model."""
 
     def __init__(self, reason: str) -> None:
@@ -53,7 +53,7 @@ class Declined(Exception):
         self.reason = reason
 
 
-class Failed(Exception):
+class ApprovalUnavailable(Exception):
     """Nobody gave an answer that can be used: it is not done; `reason` is for the model."""
 
     def __init__(self, reason: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from treadle.engine.commands.every import every_command
 from treadle.engine.commands.starters import name_of
-from treadle.engine.commands.unclear import TooComplex
+from treadle.engine.commands.unclear import CommandTooComplex
 
 
 def is_dangerous(argv: Sequence[str]) -> bool:
@@ -35,7 +35,7 @@ def is_forced_removal(argv: Sequence[str]) -> bool:
 def _has_any(argv: Sequence[str], check: _Check) -> bool:
     try:
         return any(check(command) for command in every_command(argv, _INTERESTING))
-    except TooComplex:
+    except CommandTooComplex:
         return True
 
 

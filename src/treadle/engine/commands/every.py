@@ -19,9 +19,9 @@ from treadle.engine.commands.starters import (
     reads_input,
     scripts_in,
 )
-from treadle.engine.commands.unclear import Glob, TooComplex, Unclear, fitting, values_of
+from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, fitting, values_of
 from treadle.shell.scripts import display, program_name
-from treadle.shell.syntax import MAX_SCRIPT, Script, Simple, parse
+from treadle.shell.syntax import MAX_SCRIPT, ParsedScript, Simple, parse
 
 
 def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list[str]]:
@@ -50,14 +50,14 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
             seen.add(script)
             characters -= len(script)
             if characters < 0 or len(script) > MAX_SCRIPT:
-                raise TooComplex
+                raise CommandTooComplex
             found = list(_of_script(script, wanted))
             words -= sum(map(len, found))
             if words < 0:
-                raise TooComplex
+                raise CommandTooComplex
             pending.extend(found)
         if words < 0:
-            raise TooComplex
+            raise CommandTooComplex
 
 
 def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
@@ -67,7 +67,7 @@ def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]
         if isinstance(each[0], Glob):
             names = fitting(each[0], wanted)
             if len(names) > _MAX_FITTING:
-                raise TooComplex
+                raise CommandTooComplex
             for name in names:
                 yield from _started([name, *each[1:_MAX_BEHIND]], wanted)
         if reads_input(each):
@@ -114,7 +114,7 @@ def _is_expanded(text: str) -> bool:
     return "$" in text or "`" in text
 
 
-def _texts(script: Script) -> Iterator[str]:
+def _texts(script: ParsedScript) -> Iterator[str]:
     for each in (each for command in script.commands for each in command.redirections):
         if each.document is not None:
             yield each.document.text

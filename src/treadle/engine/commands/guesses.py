@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from treadle.engine.commands.unclear import TooComplex, Unclear, values_of
+from treadle.engine.commands.unclear import CommandTooComplex, Unclear, values_of
 from treadle.shell.words import Word
 
 
@@ -33,7 +33,7 @@ def _named(
     found = (match.start() for match in _pattern(frozenset(wanted)).finditer(script))
     starts = list(islice(filter(_begins_word(script), found), _MAX_STARTS + 1))
     if len(starts) > _MAX_STARTS:
-        raise TooComplex
+        raise CommandTooComplex
     for start in starts:
         line = _LINE.match(script, start, start + _MAX_LINE)
         yield split(line[0].strip()) if line else []
@@ -49,7 +49,7 @@ def _unclear(script: str) -> Iterator[list[str]]:
     unclear = 0
     for count, start in enumerate(_START.finditer(script)):
         if count > _MAX_COMMANDS or unclear > _MAX_STARTS:
-            raise TooComplex
+            raise CommandTooComplex
         at = _program(script, start.end())
         word = _WORD.match(script, at, at + _MAX_LINE)
         if word is None or _UNCLEAR.isdisjoint(word[0]):

@@ -19,7 +19,7 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
-from treadle.engine.commands.unclear import Glob, TooComplex, Unclear, may_begin
+from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, may_begin
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
 from treadle.shell.scripts import commands_of, program_name, script_of
@@ -94,7 +94,7 @@ class Rules:
     def _check(self, argv: Sequence[str]) -> Verdict | None:
         try:
             restriction = self._restriction(argv) if self._restricting_rules else None
-        except TooComplex:
+        except CommandTooComplex:
             return None  # which counts as dangerous, so that no permission may be found either
         return restriction or self._permission(argv)
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Final
 
-from treadle.engine.commands.unclear import Glob, TooComplex, Unclear
+from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear
 from treadle.shell.scripts import program_name
 
 
@@ -26,7 +26,7 @@ def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list
     if unclear is not None and isinstance(command[unclear], Unclear):
         starts.append(unclear)
     if len(starts) > _MAX_TAILS:
-        raise TooComplex
+        raise CommandTooComplex
     for at in starts:
         yield list(command[at : at + _MAX_TAIL])
 
@@ -43,7 +43,7 @@ def scripts_in(command: Sequence[str]) -> Iterator[str]:
         if name == "env":
             starts = [at for at in starts if not _ASSIGNMENT.match(command[at])]
         if len(starts) > _MAX_TAILS:
-            raise TooComplex
+            raise CommandTooComplex
         for at in starts:
             text = _OPTION.sub("", command[at], count=1)
             # `env -S` takes this for a blank.

@@ -22,7 +22,7 @@ class Glob(Unclear):
     __slots__ = ()
 
 
-class TooComplex(Exception):
+class CommandTooComplex(Exception):
     """There is too much in a command to look at all of it."""
 
 
@@ -72,7 +72,7 @@ def may_begin(words: Sequence[str], pattern: Sequence[Sequence[str]]) -> bool:
 
 def _without_braces(text: str) -> list[str]:
     if len(text) > _MAX_BRACED:
-        raise TooComplex
+        raise CommandTooComplex
     for _ in range(_MAX_NESTING):
         text, count = _WHOLE_ELEMENT.subn(r"\1", text)
         if not count:
@@ -88,7 +88,7 @@ def _without_braces(text: str) -> list[str]:
             before, after = each[: match.start()], each[match.end() :]
             pending += [f"{before}{part}{after}" for part in reversed(match[1].split(","))]
         if len(done) + len(pending) > _MAX_EXPANDED:
-            raise TooComplex
+            raise CommandTooComplex
     return [each for each in done if each]
 
 

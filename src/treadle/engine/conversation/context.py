@@ -9,31 +9,31 @@ from typing import NamedTuple
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.input import message
 from treadle.engine.project.docs import ProjectDocs
-from treadle.engine.settings import Settings
-from treadle.engine.turn import Turn
+from treadle.engine.settings import RunSettings
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelItem
 from treadle.protocol.environment import ThreadEnvironment
 from treadle.protocol.input import AdditionalContextEntry
 from treadle.store.records import TurnContext
 
 
-class Told(NamedTuple):
+class LastContext(NamedTuple):
     """What the model was told last; when it changes, the model is told anew."""
 
     model: str
     surroundings: tuple[object, ...]
 
 
-def told_by(context: TurnContext) -> Told:
+def told_by(context: TurnContext) -> LastContext:
     """What a turn with this context tells the model."""
     mode = context.collaboration_mode
     in_mode = (mode.mode, mode.settings.developer_instructions) if mode else ("default", None)
     surroundings = (context.cwd, context.sandbox_policy, context.approval_policy, in_mode)
-    return Told(context.model, surroundings)
+    return LastContext(context.model, surroundings)
 
 
 def describe(
-    settings: Settings, docs: ProjectDocs, skills: str | None, now_ms: int
+    settings: RunSettings, docs: ProjectDocs, skills: str | None, now_ms: int
 ) -> list[ModelItem]:
     """Two messages: what it may do, and where, when and by whose rules it works."""
     own = (settings.developer_instructions, _about_mode(settings), skills)
@@ -48,7 +48,7 @@ def describe(
     return [message("developer", *developer), message("user", *user)]
 
 
-def _about_mode(settings: Settings) -> str | None:
+def _about_mode(settings: RunSettings) -> str | None:
     """What the model is told of the mode; nothing while nobody has ever spoken of one."""
     mode = settings.collaboration_mode
     if mode is None:
@@ -70,7 +70,7 @@ def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
     return items
 
 
-def turn_context(settings: Settings, turn: Turn | None = None) -> TurnContext:
+def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnContext:
     """What a turn runs under, or the next one would, as the store keeps it."""
     return TurnContext(
         turn_id="" if turn is None else turn.id,
@@ -94,7 +94,7 @@ def turn_context(settings: Settings, turn: Turn | None = None) -> TurnContext:
     )
 
 
-def environments(settings: Settings) -> list[ThreadEnvironment]:
+def environments(settings: RunSettings) -> list[ThreadEnvironment]:
     """Where a thread works: here, and nowhere else."""
     return [
         ThreadEnvironment(

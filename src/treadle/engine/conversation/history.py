@@ -24,7 +24,7 @@ class History:
     def add(self, *items: ModelItem) -> None:
         """Append items."""
         if items:
-            self._log.note(*self.take(*items))
+            self._log.record(*self.take(*items))
 
     def take(self, *items: ModelItem) -> list[HistoryItem]:
         """Append items whose records somebody else stores, with what belongs to them."""
@@ -33,7 +33,7 @@ class History:
 
     def replace(self, items: list[ModelItem], summary: str) -> None:
         """Go on from a shorter view."""
-        self._log.note(Compacted(summary, items))
+        self._log.record(Compacted(summary, items))
         self._items = list(items)
 
 

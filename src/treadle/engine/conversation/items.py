@@ -8,16 +8,16 @@ from typing import Final
 import msgspec
 
 from treadle.engine.conversation.plans import PlanSplitter, split
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import (
     ItemStarted,
     ModelEvent,
     ModelItem,
+    ModelTextDelta,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Restarted,
-    TextDelta,
 )
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -50,7 +50,7 @@ _PHASES: Final = frozenset({"commentary", "partial_answer", "final_answer"})
 class ItemStream:
     """Follows one answer of the model and tells its messages, thoughts and searches as items."""
 
-    def __init__(self, turn: Turn, *, finds_plans: bool = False) -> None:
+    def __init__(self, turn: ActiveTurn, *, finds_plans: bool = False) -> None:
         self._turn = turn
         self._finds_plans = finds_plans
         self._splitters: dict[str, PlanSplitter] = {}
@@ -61,7 +61,7 @@ class ItemStream:
     def take(self, event: ModelEvent) -> None:
         """Tell what the event means to a client, if anything."""
         match event:
-            case TextDelta():
+            case ModelTextDelta():
                 self._on_text(event)
             case ReasoningSummaryDelta() | ReasoningTextDelta() | ReasoningPartAdded():
                 self._on_reasoning(event)
@@ -114,7 +114,7 @@ class ItemStream:
             current = lambda: self._reasoning_so_far(shown.id)  # noqa: E731 - a bound view
         self._turn.start_item(shown, current)
 
-    def _on_text(self, event: TextDelta) -> None:
+    def _on_text(self, event: ModelTextDelta) -> None:
         turn, item_id = self._turn, event.item_id
         if item_id not in turn.open_items:
             self._on_started({"type": "message", "role": "assistant", "id": item_id})
@@ -123,7 +123,7 @@ class ItemStream:
                 self._tell_text(item_id, text, is_plan=is_plan)
             return
         self._texts.setdefault(item_id, []).append(event.delta)
-        turn.log.tell(
+        turn.log.publish(
             n.ITEM_AGENT_MESSAGE_DELTA,
             AgentMessageDeltaNotification(event.delta, item_id, turn.thread_id, turn.id),
         )
@@ -144,11 +144,11 @@ class ItemStream:
                 turn.start_item(PlanThreadItem(plan_id, ""), self._plan_so_far)
             self._texts[plan_id].append(text)
             delta = PlanDeltaNotification(text, plan_id, turn.thread_id, turn.id)
-            turn.log.tell(n.ITEM_PLAN_DELTA, delta)
+            turn.log.publish(n.ITEM_PLAN_DELTA, delta)
         else:
             self._texts.setdefault(item_id, []).append(text)
             piece = AgentMessageDeltaNotification(text, item_id, turn.thread_id, turn.id)
-            turn.log.tell(n.ITEM_AGENT_MESSAGE_DELTA, piece)
+            turn.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, piece)
 
     def _plan_so_far(self) -> PlanThreadItem:
         return PlanThreadItem(self._plan_id, "".join(self._texts.get(self._plan_id, ())))
@@ -161,13 +161,13 @@ class ItemStream:
             self._on_started({"type": "reasoning", "id": item_id})
         where = (item_id, turn.thread_id, turn.id)
         if isinstance(event, ReasoningPartAdded):
-            turn.log.tell(
+            turn.log.publish(
                 n.ITEM_REASONING_SUMMARY_PART_ADDED,
                 ReasoningSummaryPartAddedNotification(item_id, index, turn.thread_id, turn.id),
             )
         elif isinstance(event, ReasoningSummaryDelta):
             _append(self._summaries, item_id, index, event.delta)
-            turn.log.tell(
+            turn.log.publish(
                 n.ITEM_REASONING_SUMMARY_TEXT_DELTA,
                 ReasoningSummaryTextDeltaNotification(
                     event.delta, item_id, index, turn.thread_id, turn.id
@@ -175,7 +175,7 @@ class ItemStream:
             )
         else:
             _append(self._thoughts, item_id, index, event.delta)
-            turn.log.tell(
+            turn.log.publish(
                 n.ITEM_REASONING_TEXT_DELTA,
                 ReasoningTextDeltaNotification(index, event.delta, *where),
             )

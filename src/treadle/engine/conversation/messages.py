@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.engine.errors import MessageConflict, TurnNotFound
 from treadle.engine.events.log import EventLog
-from treadle.engine.turn import Message, Turn
+from treadle.engine.turn import ActiveTurn, Message
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.turn import Turn as TurnSnapshot
@@ -23,7 +23,7 @@ from treadle.store.records import ClientMessage, InputGiven
 class _Noted:
     """Input that a client waits to hear accepted."""
 
-    turn: Turn
+    turn: ActiveTurn
     input_ids: Sequence[str]
     client_id: str | None
 
@@ -71,7 +71,7 @@ class ClientMessages:
             raise MessageConflict(client_id)
         return known.turn_id
 
-    def note(self, said: Message, turn: Turn, given: Sequence[InputGiven]) -> None:
+    def note(self, said: Message, turn: ActiveTurn, given: Sequence[InputGiven]) -> None:
         """Store what a turn is given, and remember its id for as long as the thread lives.
 
         Raises:
@@ -104,7 +104,7 @@ class ClientMessages:
         turn, ids = noted.turn, noted.input_ids
         for said in [said for said in turn.waiting if said.id in ids]:
             turn.waiting.remove(said)
-            self._log.note(*said.taken)
+            self._log.record(*said.taken)
         if noted.client_id is not None:
             self._known.pop(noted.client_id, None)
 

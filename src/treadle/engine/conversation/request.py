@@ -9,12 +9,12 @@ from treadle.model.base import ModelRequest
 from treadle.model.catalog import traits_of
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.tools.registry import Toolbox
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.tools.registry import ToolRegistry
+    from treadle.engine.turn import ActiveTurn
 
 
-def request_of(thread: Thread, turn: Turn, tools: Toolbox) -> ModelRequest:
+def request_of(thread: LoadedThread, turn: ActiveTurn, tools: ToolRegistry) -> ModelRequest:
     """Everything the model needs for its next answer, as the turn's settings and it have it."""
     settings, aside = thread.settings_of(turn), turn.aside
     traits = traits_of(settings.model)

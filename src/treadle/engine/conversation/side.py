@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from treadle.engine.conversation.history import History
 from treadle.engine.conversation.items import ItemStream
-from treadle.engine.tools.registry import Toolbox
-from treadle.engine.turn import Turn
-from treadle.model.base import ItemStarted, ModelEvent, ModelItem, TextDelta
+from treadle.engine.tools.registry import ToolRegistry
+from treadle.engine.turn import ActiveTurn
+from treadle.model.base import ItemStarted, ModelEvent, ModelItem, ModelTextDelta
 from treadle.store.records import AnyRecord, HistoryItem
 
 
@@ -30,7 +30,7 @@ class UnstoredHistory(History):
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class SideConversation:
     """Whom a turn talks to instead of the thread's agent, and with what."""
 
     # How requests to the model name it.
@@ -38,21 +38,21 @@ class Aside:
     # What it is about, in a few words for people.
     about: str
     instructions: str
-    tools: Toolbox
+    tools: ToolRegistry
     history: History = field(default_factory=UnstoredHistory)
 
-    def stream(self, turn: Turn) -> ItemStream:
+    def stream(self, turn: ActiveTurn) -> ItemStream:
         """What tells clients of its answers."""
-        return QuietStream(turn)
+        return SilentItemStream(turn)
 
 
-class QuietStream(ItemStream):
+class SilentItemStream(ItemStream):
     """Tells all that happens but the messages: those are for whoever began the conversation."""
 
     def take(self, event: ModelEvent) -> None:
         """Tell what the event means to a client, if anything."""
         is_message = isinstance(event, ItemStarted) and event.item.get("type") == "message"
-        if not is_message and not isinstance(event, TextDelta):
+        if not is_message and not isinstance(event, ModelTextDelta):
             super().take(event)
 
     def finish(self, item: ModelItem, records: Sequence[AnyRecord]) -> bool:

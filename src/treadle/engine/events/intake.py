@@ -11,12 +11,12 @@ from treadle.store.journal import StorageFailed
 from treadle.store.records import SettingsGiven
 
 if TYPE_CHECKING:
-    from treadle.engine.settings import Settings
-    from treadle.engine.thread import Thread
+    from treadle.engine.settings import RunSettings
+    from treadle.engine.thread import LoadedThread
     from treadle.engine.threads import Threads
 
 
-async def thread_stored(threads: Threads, thread: Thread) -> None:
+async def thread_stored(threads: Threads, thread: LoadedThread) -> None:
     """Wait until a thread that was just begun is on the disk.
 
     Raises:
@@ -30,7 +30,7 @@ async def thread_stored(threads: Threads, thread: Thread) -> None:
         raise
 
 
-def keep_settings(thread: Thread, settings: Settings) -> None:
+def keep_settings(thread: LoadedThread, settings: RunSettings) -> None:
     """Store what the next turn runs under, so that another server lets it do no more.
 
     Raises:
@@ -39,10 +39,10 @@ def keep_settings(thread: Thread, settings: Settings) -> None:
     thread.log.store(SettingsGiven(turn_context(settings)))
 
 
-async def input_stored(thread: Thread, start: Callable[[], None] | None = None) -> None:
+async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = None) -> None:
     """Wait until the input that a thread has just accepted is on the disk.
 
-    `start` is what `Thread.begin_turn` returned. It is called here only if the caller is cancelled
+    `start` is what `LoadedThread.begin_turn` returned. It is called here only if the caller is cancelled
     or the turn holds input of other clients.
 
     Raises:

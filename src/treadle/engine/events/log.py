@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from treadle.engine.events.reader import LeftBehind, Reader
+from treadle.engine.events.reader import EventsExpired, LogReader
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.method import Notification
@@ -66,14 +66,14 @@ OnUnsynced: TypeAlias = Callable[[Event, StorageFailed], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Relayed(Event):
+class ForwardedEvent(Event):
     """An event of one thread that everybody is told, with its place in that thread."""
 
     thread_seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Event):
+class OpenedRequest(Event):
     """A question to the clients, in its place among the events; `request_id` is its number."""
 
     request_id: int
@@ -89,12 +89,12 @@ class EventLog:
         clock: NowMs,
         *,
         open_items: Callable[[], Sequence[ItemStartedNotification]] = tuple,
-        open_asks: Callable[[], Sequence[Asked]] = tuple,
+        open_asks: Callable[[], Sequence[OpenedRequest]] = tuple,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._open_items = open_items
-        self.open_asks = open_asks
+        self.open_requests = open_asks
         self._recent: list[Event] = []
         # The older half goes at once, so that it is seldom.
         self._limit = 2 * (MAX_ANNOUNCED if journal is None else MAX_RECENT)
@@ -108,7 +108,7 @@ class EventLog:
         # Called when the disk refuses what happens in the thread.
         self.on_failure: Callable[[StorageFailed], None] = lambda _failure: None
 
-    def tell(
+    def publish(
         self,
         method: Notification[P],
         params: P,
@@ -142,35 +142,35 @@ class EventLog:
             self._hold(event, on_unsynced)
         return event
 
-    def publish(self, method: Notification[P], params: P) -> None:
+    def publish_unstored(self, method: Notification[P], params: P) -> None:
         """Append one event without storing it."""
         self._add(Event(self.last_seq + 1, self._clock(), method.method, params))
 
-    def ask(
+    def open_request(
         self,
         method: str,
         params: msgspec.Struct,
         request_id: int,
         is_open: Callable[[], bool],
         records: Sequence[AnyRecord] = (),
-    ) -> Asked:
+    ) -> OpenedRequest:
         """Append a question; what is stored of it are the records.
 
         Raises:
             StorageFailed: they cannot be stored.
         """
         self.store(*records)
-        asked = Asked(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
+        asked = OpenedRequest(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
         self._add(asked)
         return asked
 
-    def note(self, *records: AnyRecord) -> None:
+    def record(self, *records: AnyRecord) -> None:
         """Store what no client is told in this form."""
         if records and self._journal is not None:
             self._keep(records)
 
     def store(self, *records: AnyRecord) -> None:
-        """Do as `note`, for what must not be taken for stored when it is not.
+        """Do as `record`, for what must not be taken for stored when it is not.
 
         Raises:
             StorageFailed: nothing of it is stored.
@@ -207,9 +207,11 @@ class EventLog:
             unwatch()
         await asyncio.sleep(0)
 
-    def relay(self, event: Event) -> None:
+    def forward(self, event: Event) -> None:
         """Append an event of another log."""
-        self._add(Relayed(self.last_seq + 1, event.at_ms, event.method, event.params, event.seq))
+        self._add(
+            ForwardedEvent(self.last_seq + 1, event.at_ms, event.method, event.params, event.seq)
+        )
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call this whenever something was appended; the result ends it."""
@@ -221,9 +223,9 @@ class EventLog:
         """How many are called when something is appended."""
         return len(self._watchers)
 
-    def reader(self, after: int | None) -> Reader:
+    def reader(self, after: int | None) -> LogReader:
         """Read what comes after a position; `None` is now, with the items that are under way."""
-        return Reader(self, after)
+        return LogReader(self, after)
 
     def recent(self, after: int) -> Sequence[Event] | None:
         """Everything after a position, deltas too; `None` if they are not kept back to there."""
@@ -239,7 +241,7 @@ class EventLog:
             LeftBehind: nothing is stored.
         """
         if self._journal is None:
-            raise LeftBehind
+            raise EventsExpired
         return self._journal.read(after, self.visible_seq)
 
     def unread_bytes(self, after: int) -> int:
@@ -252,7 +254,7 @@ class EventLog:
         The last one has the number up to which they tell everything; the others have 0, for
         whoever has not been told all of them has not got that far.
         """
-        now, items, asks = self._clock(), self._open_items(), self.open_asks()
+        now, items, asks = self._clock(), self._open_items(), self.open_requests()
         last = len(items) - 1
         told = [
             Event(self.last_seq if place == last else 0, now, n.ITEM_STARTED.method, item)

@@ -17,11 +17,11 @@ FAR_BYTES: Final = 256 * 1024
 """More of a journal than this is read beside the event loop."""
 
 
-class LeftBehind(Exception):
+class EventsExpired(Exception):
     """What a reader has not read yet is kept nowhere any more."""
 
 
-class Reader:
+class LogReader:
     """Reads a log from a position on, each event once and in order.
 
     Where deltas are no longer kept, it reads only what is stored, up to the present, and then
@@ -39,7 +39,7 @@ class Reader:
         # Up to where the journal was read: whatever is stored before it was given.
         self._checked = -1
         # A client that comes back was asked these on a connection that is gone.
-        self._old_asks = [] if after is None else [a for a in log.open_asks() if a.seq <= after]
+        self._old_asks = [] if after is None else [a for a in log.open_requests() if a.seq <= after]
 
     def read(self) -> Sequence[Event]:
         """What comes next, or a part of it; nothing if there is nothing yet.
@@ -94,7 +94,7 @@ class Reader:
                 batch = list(islice(self._stored, BATCH))
         except ValueError as error:
             # The journal is closed: nobody writes this thread here any more.
-            raise LeftBehind from error
+            raise EventsExpired from error
         return batch
 
     def _rejoin(self) -> Sequence[Event]:

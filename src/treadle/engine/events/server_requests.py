@@ -16,14 +16,14 @@ from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from treadle.engine.events.log import Asked, EventLog
-from treadle.engine.turn import Turn
+from treadle.engine.events.log import EventLog, OpenedRequest
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol import notifications as n
 from treadle.protocol.method import Request
 from treadle.protocol.status import ThreadActiveFlag
 from treadle.protocol.thread import ServerRequestResolvedNotification
 from treadle.store.journal import StorageFailed
-from treadle.store.records import AskAnswered, AskOpened
+from treadle.store.records import RequestAnswered, RequestOpened
 from treadle.support.clock import NowMs
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -36,7 +36,7 @@ Refusal: TypeAlias = Literal["error", "nonsense", "deadline"]
 """Why there is no answer: the client said so, it cannot be read, or none came in time."""
 
 
-class AskRefused(Exception):
+class ServerRequestRefused(Exception):
     """Nobody gave an answer that can be used; `reason` says why, `kind` says it to programs."""
 
     def __init__(self, reason: str, kind: Refusal = "error") -> None:
@@ -46,23 +46,23 @@ class AskRefused(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
+class ServerRequest:
     """One question from its putting to its settling."""
 
     id: str
     method: str
     # Null if it is put while none runs.
-    turn: Turn | None
+    turn: ActiveTurn | None
     call_id: str
     flag: ThreadActiveFlag | None
     is_resumable: bool
     request_id: int
     answer: asyncio.Future[msgspec.Struct]
-    event: Asked | None = None
+    event: OpenedRequest | None = None
     by: str = ""
     # Clients that have the question and may still answer it.
     holders: set[object] = field(default_factory=set)
-    refusal: AskRefused | None = None
+    refusal: ServerRequestRefused | None = None
     # Answered, though perhaps not on the disk yet.
     is_settled: bool = False
 
@@ -78,7 +78,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Asks:
+class ServerRequests:
     """The questions of one thread."""
 
     thread_id: str
@@ -90,9 +90,9 @@ class Asks:
     # How long a question stays open when nothing else is said of it; null is for ever.
     deadline_s: float | None = None
     # Questions that an earlier server left open, until the call that put them is run again.
-    left: dict[str, AskOpened] = field(default_factory=dict)
-    _open: dict[str, Ask] = field(default_factory=dict)
-    _by_number: dict[int, Ask] = field(default_factory=dict)
+    left: dict[str, RequestOpened] = field(default_factory=dict)
+    _open: dict[str, ServerRequest] = field(default_factory=dict)
+    _by_number: dict[int, ServerRequest] = field(default_factory=dict)
     _is_suspended: bool = False
 
     async def ask(
@@ -100,7 +100,7 @@ class Asks:
         method: Request[P, R],
         params: P,
         *,
-        turn: Turn | None,
+        turn: ActiveTurn | None,
         key: str,
         call_id: str | None = None,
         flag: ThreadActiveFlag | None = None,
@@ -119,7 +119,7 @@ class Asks:
             AskRefused: the answer was an error or nonsense, none came and there is no default, or
                 the disk takes neither the question nor the answer.
         """
-        ask = Ask(
+        ask = ServerRequest(
             id=key if turn is None else f"{turn.id}/{key}",
             method=method.method,
             turn=turn,
@@ -148,11 +148,11 @@ class Asks:
             raise
 
     @property
-    def open(self) -> Sequence[Ask]:
+    def open(self) -> Sequence[ServerRequest]:
         """The questions that wait for an answer, oldest first."""
         return list(self._open.values())
 
-    def open_events(self) -> Sequence[Asked]:
+    def open_events(self) -> Sequence[OpenedRequest]:
         """The open questions, for a client that has not been asked them."""
         return [ask.event for ask in self._open.values() if ask.event is not None]
 
@@ -184,7 +184,7 @@ class Asks:
         ask = self._by_number.get(request_id)
         if ask is not None and ask.is_open:
             ask.by = by
-            ask.refusal = AskRefused(reason, kind)
+            ask.refusal = ServerRequestRefused(reason, kind)
 
     def let_go(self, request_id: int, holder: object) -> None:
         """Note that a client will not answer the question any more."""
@@ -216,13 +216,13 @@ class Asks:
             for record in self.left.values()
         )
 
-    def was_left(self, turn: Turn, key: str) -> bool:
+    def was_left(self, turn: ActiveTurn, key: str) -> bool:
         """Whether an earlier server waited for an answer to this very question."""
         return f"{turn.id}/{key}" in self.left
 
     def _put(
         self,
-        ask: Ask,
+        ask: ServerRequest,
         params: msgspec.Struct,
         before: Callable[[], None] | None,
         limit: float | None,
@@ -239,7 +239,7 @@ class Asks:
             # Never more than it had: the wall clock may have been set back since.
             limit_ms = known.deadline_ms - max(now, known.opened_at_ms or 0)
             limit = max(0.0, limit_ms / 1000)
-        opened = AskOpened(
+        opened = RequestOpened(
             id=ask.id,
             kind="resumable" if ask.is_resumable else "bound",
             method=ask.method,
@@ -251,21 +251,21 @@ class Asks:
         )
         records = () if known is not None else (opened,)
         try:
-            ask.event = self.log.ask(
+            ask.event = self.log.open_request(
                 ask.method, params, ask.request_id, lambda: ask.is_open, records
             )
         except StorageFailed as failure:
             self._forget(ask)
             self.log.on_failure(failure)
             self.on_change()
-            raise AskRefused(f"the request cannot be stored: {failure}") from failure
+            raise ServerRequestRefused(f"the request cannot be stored: {failure}") from failure
         return limit
 
-    def _expire(self, ask: Ask, default: msgspec.Struct | None) -> None:
+    def _expire(self, ask: ServerRequest, default: msgspec.Struct | None) -> None:
         ask.by = "deadline"
-        self._settle(ask, default or AskRefused("no answer came in time", "deadline"))
+        self._settle(ask, default or ServerRequestRefused("no answer came in time", "deadline"))
 
-    def _abandon(self, ask: Ask) -> None:
+    def _abandon(self, ask: ServerRequest) -> None:
         """Whoever put the question waits no more: nobody needs to answer it."""
         if not ask.is_open:
             return
@@ -277,33 +277,33 @@ class Asks:
         else:
             # An MCP server took it back, or has died with it; the turn goes on.
             ask.by = "withdrawn"
-            self._settle(ask, AskRefused("the request was withdrawn"))
+            self._settle(ask, ServerRequestRefused("the request was withdrawn"))
 
-    def _void(self, ask: Ask) -> None:
+    def _void(self, ask: ServerRequest) -> None:
         """Let a question go that is still open when its turn, or the thread, ends."""
         if ask.is_open:
-            ask.answer.set_exception(AskRefused("the turn is over"))
+            ask.answer.set_exception(ServerRequestRefused("the turn is over"))
             self._end_with_turn(ask)
 
-    def _end_with_turn(self, ask: Ask) -> None:
+    def _end_with_turn(self, ask: ServerRequest) -> None:
         ask.by = "end of turn"
         ask.is_settled = True
         ask.answer.cancel()
         self._forget(ask)
-        self.log.note(AskAnswered(ask.id, ask.by, self.clock(), None))
+        self.log.record(RequestAnswered(ask.id, ask.by, self.clock(), None))
         if ask.turn is None or ask.turn.is_over:
             self._tell_resolved(ask)
         else:
             # Clients hear how the turn ended first.
             ask.turn.after_end(lambda: self._tell_resolved(ask))
 
-    def _settle(self, ask: Ask, outcome: msgspec.Struct | AskRefused) -> None:
+    def _settle(self, ask: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused) -> None:
         """Store who settled it and how; then it counts. What cannot be stored is a denial."""
         ask.is_settled = True
         self._forget(ask)
-        answer = None if isinstance(outcome, AskRefused) else msgspec.to_builtins(outcome)
+        answer = None if isinstance(outcome, ServerRequestRefused) else msgspec.to_builtins(outcome)
         try:
-            self.log.store(AskAnswered(ask.id, ask.by, self.clock(), answer))
+            self.log.store(RequestAnswered(ask.id, ask.by, self.clock(), answer))
         except StorageFailed as failure:
             self._deny(ask, failure)
             return
@@ -317,7 +317,10 @@ class Asks:
             synced.add_done_callback(partial(self._on_synced, ask, outcome))
 
     def _on_synced(
-        self, ask: Ask, outcome: msgspec.Struct | AskRefused, synced: asyncio.Future[None]
+        self,
+        ask: ServerRequest,
+        outcome: msgspec.Struct | ServerRequestRefused,
+        synced: asyncio.Future[None],
     ) -> None:
         failure = None if synced.cancelled() else synced.exception()
         if isinstance(failure, StorageFailed):
@@ -325,16 +328,16 @@ class Asks:
         else:
             self._conclude(ask, outcome)
 
-    def _deny(self, ask: Ask, failure: StorageFailed) -> None:
+    def _deny(self, ask: ServerRequest, failure: StorageFailed) -> None:
         """Let an answer that is not on the disk be none, and its turn fail."""
         self.log.on_failure(failure)
-        self.log.note(AskAnswered(ask.id, "storage failure", self.clock(), None))
-        self._conclude(ask, AskRefused(f"the answer cannot be stored: {failure}"))
+        self.log.record(RequestAnswered(ask.id, "storage failure", self.clock(), None))
+        self._conclude(ask, ServerRequestRefused(f"the answer cannot be stored: {failure}"))
 
-    def _conclude(self, ask: Ask, outcome: msgspec.Struct | AskRefused) -> None:
+    def _conclude(self, ask: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused) -> None:
         """Pass an outcome on, publish that there is one, and be active again."""
         if not ask.answer.done():
-            if isinstance(outcome, AskRefused):
+            if isinstance(outcome, ServerRequestRefused):
                 ask.answer.set_exception(outcome)
                 ask.answer.exception()  # the call that asked may have been cancelled meanwhile
             else:
@@ -342,12 +345,12 @@ class Asks:
         self._tell_resolved(ask)
         self.on_change()
 
-    def _forget(self, ask: Ask) -> None:
+    def _forget(self, ask: ServerRequest) -> None:
         # Another question may have taken the id: that one stays open.
         if self._open.get(ask.id) is ask:
             del self._open[ask.id]
         self._by_number.pop(ask.request_id, None)
 
-    def _tell_resolved(self, ask: Ask) -> None:
+    def _tell_resolved(self, ask: ServerRequest) -> None:
         params = ServerRequestResolvedNotification(ask.request_id, self.thread_id)
-        self.log.tell(n.SERVER_REQUEST_RESOLVED, params)
+        self.log.publish(n.SERVER_REQUEST_RESOLVED, params)

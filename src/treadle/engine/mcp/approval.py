@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.mcp.config import ApprovalMode
 from treadle.engine.mcp.server import McpServer, Raw
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.protocol.approval import McpToolCallGuardianApprovalReviewAction
 from treadle.protocol.base import JsonValue
 from treadle.protocol.elicitation import (
@@ -25,8 +25,8 @@ from treadle.store.records import Decided, Granted
 
 if TYPE_CHECKING:
     from treadle.engine.mcp.servers import McpServers
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 REJECTED: Final = "user rejected MCP tool call"
 CANCELLED: Final = "user cancelled MCP tool call"
@@ -47,7 +47,7 @@ class Judgement:
     by: str
 
 
-def judge(mode: ApprovalMode, hints: Raw, settings: Settings) -> Judgement:
+def judge(mode: ApprovalMode, hints: Raw, settings: RunSettings) -> Judgement:
     """What the rules say of a call: the configured mode, the tool's own hints, the policy."""
     if not _needs_approval(mode, hints):
         return Judgement("allow", f"approval_mode {mode}")
@@ -80,7 +80,7 @@ def _needs_approval(mode: ApprovalMode, hints: Raw) -> bool:
 class ToolUse:
     """A call that the model wants to make."""
 
-    turn: Turn
+    turn: ActiveTurn
     call_id: str
     server: McpServer
     tool: Raw
@@ -125,17 +125,17 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     if wish in persist:
         await servers.remember(use.server.name, use.name, always=wish == "always")
         tool = (use.server.name, use.name)
-        thread.log.note(Granted(use.turn.id, "session", tool=tool))
+        thread.log.record(Granted(use.turn.id, "session", tool=tool))
 
 
 async def _ask(
-    thread: Thread, use: ToolUse, persist: list[str]
+    thread: LoadedThread, use: ToolUse, persist: list[str]
 ) -> McpServerElicitationRequestResponse:
     server = use.server.name
     limits = thread.settings.asks
     at_deadline = limits.decision if limits is not None else "decline"
     try:
-        return await thread.asks.ask(
+        return await thread.server_requests.ask(
             MCP_SERVER_ELICITATION_REQUEST,
             FormMcpServerElicitationRequestParams(
                 server_name=server,
@@ -150,7 +150,7 @@ async def _ask(
             flag="waitingOnApproval",
             default=McpServerElicitationRequestResponse(at_deadline),
         )
-    except AskRefused as refusal:
+    except ServerRequestRefused as refusal:
         raise McpRefused(REJECTED) from refusal
 
 
@@ -169,7 +169,7 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
     return {**given, "tool_params": use.arguments, "tool_params_display": shown}
 
 
-async def _review(thread: Thread, use: ToolUse) -> None:
+async def _review(thread: LoadedThread, use: ToolUse) -> None:
     """Let a model decide in the user's stead."""
     from treadle.engine.approvals.guardian import review_action
 
@@ -183,10 +183,10 @@ async def _review(thread: Thread, use: ToolUse) -> None:
         raise McpRefused(review.rationale or f"the automatic review ended as {review.status}")
 
 
-def _note(thread: Thread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
+def _note(thread: LoadedThread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
     """Leave a line on what was decided without a question."""
     decision = "forbidden" if judged.verdict == "refuse" else "allowed"
     by = "approved for the session" if is_known else judged.by
     action = f"mcp {use.server.name}/{use.name}"
     now = use.turn.clock()
-    thread.log.note(Decided(use.call_id, use.turn.id, action, decision, by, now))
+    thread.log.record(Decided(use.call_id, use.turn.id, action, decision, by, now))

@@ -8,8 +8,8 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from treadle.engine.mcp.startup import Patience
-from treadle.engine.settings import Settings
+from treadle.engine.mcp.startup import StartupRecord
+from treadle.engine.settings import RunSettings
 from treadle.protocol.base import JsonValue, UInt16
 
 STARTUP_SECONDS: Final = 30.0
@@ -140,11 +140,11 @@ class McpSource(Protocol):
         ...
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> StartupRecord:
         """What is known of how servers start, by all threads together."""
         ...
 
-    def config(self, settings: Settings | None) -> McpConfig:
+    def config(self, settings: RunSettings | None) -> McpConfig:
         """The servers of a thread with these settings, or of no thread."""
         ...
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.mcp.server import Raw
 from treadle.protocol.elicitation import (
     FormMcpServerElicitationRequestParams,
@@ -19,12 +19,14 @@ from treadle.protocol.policy import AskForApproval, GranularAskForApproval
 from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 DECLINED: Final[Raw] = {"action": "decline"}
 
 
-async def elicit(thread: Thread, server: str, call_id: str | None, key: str, asked: Raw) -> Raw:
+async def elicit(
+    thread: LoadedThread, server: str, call_id: str | None, key: str, asked: Raw
+) -> Raw:
     """Put a question of a server to the clients; where nobody may be asked, it is declined.
 
     `call_id` names the call of the model that it is asked for, if it is for one. It cannot be
@@ -38,7 +40,7 @@ async def elicit(thread: Thread, server: str, call_id: str | None, key: str, ask
     if params is None:
         return DECLINED
     try:
-        answer = await thread.asks.ask(
+        answer = await thread.server_requests.ask(
             MCP_SERVER_ELICITATION_REQUEST,
             params,
             turn=turn,
@@ -48,7 +50,7 @@ async def elicit(thread: Thread, server: str, call_id: str | None, key: str, ask
             default=McpServerElicitationRequestResponse("decline"),
             resumable=False,
         )
-    except AskRefused:
+    except ServerRequestRefused:
         return DECLINED
     given: Raw = {"action": answer.action}
     if answer.content is not None and answer.action == "accept":

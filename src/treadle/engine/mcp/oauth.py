@@ -30,7 +30,7 @@ from pydantic import AnyUrl
 from treadle.engine.mcp.config import McpConfig, ServerConfig
 from treadle.engine.mcp.connection.requests import learns, words_of
 from treadle.engine.mcp.server import McpError
-from treadle.engine.mcp.tokens import Login, TokenFile
+from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.protocol.base import JsonValue
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.support.text.secrets import Secrets
@@ -82,7 +82,7 @@ class StoredLogin(httpx2.Auth):
             request.headers["Authorization"] = f"Bearer {login.access_token}"
             yield request
 
-    def _renewal(self, login: Login) -> httpx2.Request:
+    def _renewal(self, login: McpLogin) -> httpx2.Request:
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
         for name in ("client_id", "client_secret"):
             if login.client.get(name):
@@ -91,7 +91,7 @@ class StoredLogin(httpx2.Auth):
             form["resource"] = login.resource
         return httpx2.Request("POST", login.token_endpoint or self._url, data=form)
 
-    async def _renewed(self, login: Login, response: httpx2.Response) -> Login:
+    async def _renewed(self, login: McpLogin, response: httpx2.Response) -> McpLogin:
         """The new login; if there is none, what another thread may have got meanwhile."""
         try:
             response.raise_for_status()
@@ -198,7 +198,7 @@ class _Keeper:
         client: dict[str, JsonValue] = {}
         if self._client is not None:
             client = self._client.model_dump(mode="json", exclude_none=True)
-        login = Login(
+        login = McpLogin(
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
             expires_at=_end_of(tokens),

@@ -19,10 +19,10 @@ from treadle.protocol.mcp import (
     McpServerStartupFailureReason,
     McpServerStartupState,
 )
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from treadle.engine.mcp.connection.session import Session
+    from treadle.engine.mcp.connection.session import McpSession
     from treadle.engine.mcp.tokens import TokenFile
 
 CLOSE_SECONDS: Final = 8.0
@@ -48,7 +48,7 @@ class McpError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StatusChange:
     """A step in the life of a server, as clients are told it."""
 
     name: str
@@ -63,10 +63,10 @@ class Setting:
 
     cwd: str
     environ: Mapping[str, str]
-    tasks: Nursery
+    tasks: BackgroundTasks
     tokens: TokenFile
     elicit: Elicit
-    on_change: Callable[[Change], None]
+    on_change: Callable[[StatusChange], None]
 
 
 class McpServer:
@@ -84,9 +84,9 @@ class McpServer:
         self.is_bad = False
         self._setting = setting
         # The one that was begun last; what older ones say while they end is of no interest.
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._lives = Nursery()
+        self._lives = BackgroundTasks()
         self._settled = asyncio.Event()
         self._closing = asyncio.Event()
         try:
@@ -119,7 +119,7 @@ class McpServer:
             return
         self.status = "starting"
         self._settled.clear()
-        self._setting.on_change(Change(self.name, "starting"))
+        self._setting.on_change(StatusChange(self.name, "starting"))
         if self.is_bad:
             self._fail(self.error or "")
             return
@@ -192,7 +192,7 @@ class McpServer:
             logger.info("mcp list failed", extra={"server": self.name, "reason": str(error)})
             return []
 
-    async def _ready_session(self) -> Session:
+    async def _ready_session(self) -> McpSession:
         if self._session is None or not self._session.is_alive:
             if self.status == "connected":
                 self.status = "failed"
@@ -212,9 +212,9 @@ class McpServer:
         except ImportError as error:
             self._fail(f"MCP startup failed: {error}; to add it: pip install 'treadle[mcp]'")
             return
-        from treadle.engine.mcp.connection.session import Session
+        from treadle.engine.mcp.connection.session import McpSession
 
-        session = self._session = Session(self.name, self.config, self._setting)
+        session = self._session = McpSession(self.name, self.config, self._setting)
         life = self._lives.spawn(
             session.live(self._on_ready, self._on_failed, self._closing), f"mcp {self.name} session"
         )
@@ -228,13 +228,13 @@ class McpServer:
             await asyncio.wait([life])
             if self._session is session and self.status == "starting":
                 self.status = "cancelled"
-                self._setting.on_change(Change(self.name, "cancelled"))
+                self._setting.on_change(StatusChange(self.name, "cancelled"))
             raise
         finally:
             if self._session is session and self.status == "connected":
                 self.status = "notStarted"
 
-    def _on_ready(self, session: Session) -> None:
+    def _on_ready(self, session: McpSession) -> None:
         if self._session is not session:
             return
         self.about = session.about
@@ -243,13 +243,13 @@ class McpServer:
         self.status = "connected"
         self._settled.set()
         # Told again when its tools have changed: whoever shows them looks anew.
-        self._setting.on_change(Change(self.name, "ready"))
+        self._setting.on_change(StatusChange(self.name, "ready"))
 
-    def _on_failed(self, session: Session, reason: str) -> None:
+    def _on_failed(self, session: McpSession, reason: str) -> None:
         if self._session is session and self.status in ("starting", "connected"):
             self._fail(f"MCP startup failed: {reason}", session=session)
 
-    def _fail(self, reason: str, session: Session | None = None) -> None:
+    def _fail(self, reason: str, session: McpSession | None = None) -> None:
         needs_login = session is not None and session.notes.needs_login
         was_starting = self.status == "starting"
         self.status = "authenticationRequired" if needs_login else "failed"
@@ -260,11 +260,11 @@ class McpServer:
             why: McpServerStartupFailureReason | None = None
             if needs_login and session is not None and session.had_login:
                 why = "reauthenticationRequired"
-            self._setting.on_change(Change(self.name, "failed", text, why))
+            self._setting.on_change(StatusChange(self.name, "failed", text, why))
         else:
             logger.warning("mcp server died", extra={"server": self.name, "reason": reason})
 
-    def _startup_error(self, reason: str, session: Session | None) -> str:
+    def _startup_error(self, reason: str, session: McpSession | None) -> str:
         name = self.name
         if session is not None and session.notes.needs_login:
             return f"The {name} MCP server is not logged in. Sign in with mcpServer/oauth/login."

@@ -15,18 +15,18 @@ from treadle.engine.conversation.input import message
 from treadle.engine.mcp.config import McpConfig, McpSource
 from treadle.engine.mcp.elicitation import DECLINED, elicit
 from treadle.engine.mcp.names import is_of, model_names
-from treadle.engine.mcp.server import Change, McpError, McpServer, Raw, Setting
-from treadle.engine.mcp.startup import Patience
+from treadle.engine.mcp.server import McpError, McpServer, Raw, Setting, StatusChange
+from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.mcp.tokens import TokenFile
 from treadle.engine.tools.output import truncate
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpServerStatusUpdatedNotification
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 INSTRUCTION_TOKENS: Final = 2_000
 STARTUP_PREFIX: Final = "MCP startup failed: "
@@ -38,7 +38,7 @@ class NoMcp:
     environ: Final[dict[str, str]] = {}
 
     def __init__(self) -> None:
-        self.patience: Final = Patience()
+        self.patience: Final = StartupRecord()
 
     def config(self, settings: object) -> McpConfig:  # noqa: ARG002 - as the protocol has it
         """None."""
@@ -53,7 +53,12 @@ class McpServers:
     """The configured servers, the names of their tools, and what was approved of them."""
 
     def __init__(
-        self, source: McpSource, *, tasks: Nursery, home: Path, thread: Thread | None = None
+        self,
+        source: McpSource,
+        *,
+        tasks: BackgroundTasks,
+        home: Path,
+        thread: LoadedThread | None = None,
     ) -> None:
         self.tokens = TokenFile(home)
         # Tools that the user approved for as long as the thread is loaded.
@@ -103,7 +108,7 @@ class McpServers:
         for server in self._servers.values():
             await server.closed()
 
-    async def before_request(self, turn: Turn, calls: Collection[str]) -> str | None:
+    async def before_request(self, turn: ActiveTurn, calls: Collection[str]) -> str | None:
         """Wait for servers, once in a turn, and let the model know how they want to be used.
 
         Those that a turn cannot do without, and those whose tools are to be called now, are waited
@@ -167,7 +172,7 @@ class McpServers:
         }
         return [(name, *found[pair]) for name, pair in model_names(found).items()]
 
-    def tell_instructions(self, turn: Turn) -> None:
+    def tell_instructions(self, turn: ActiveTurn) -> None:
         """Let the model know how servers want to be used, once for each thing that they say."""
         thread = self.thread
         for server in self._servers.values():
@@ -181,7 +186,7 @@ class McpServers:
     async def remember(self, server: str, tool: str, *, always: bool) -> None:
         """Ask no more about a tool, in this thread or for good."""
         self.approved.add((server, tool))
-        workers = self.thread.around.file_workers
+        workers = self.thread.services.file_workers
         if always and await workers.run(self._source.approve_always, server, tool):
             self._is_current = False
 
@@ -196,7 +201,7 @@ class McpServers:
             calls.remove(call_id)
 
     @property
-    def thread(self) -> Thread:
+    def thread(self) -> LoadedThread:
         """The thread that uses them.
 
         Raises:
@@ -216,7 +221,7 @@ class McpServers:
                 del self._servers[name]
             elif server.status == "connected":
                 # Who has asked for a reload wants to hear that it is done.
-                self._tell(Change(name, "ready"))
+                self._tell(StatusChange(name, "ready"))
         for name in sorted(config.servers):
             if name not in self._servers:
                 table = config.servers[name]
@@ -251,13 +256,13 @@ class McpServers:
         path = environ.get("PATH")
         if thread is None or path is None:
             return environ
-        boundary = thread.around.boundary
+        boundary = thread.services.boundary
         confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
         trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
         folders = dict.fromkeys([*filter(None, trusted), *path.split(os.pathsep)])
         return {**environ, "PATH": os.pathsep.join(folders)}
 
-    def _on_change(self, table: JsonValue, change: Change) -> None:
+    def _on_change(self, table: JsonValue, change: StatusChange) -> None:
         is_in_time = asyncio.get_running_loop().time() <= self._deadlines[change.name]
         if change.status == "failed":
             self._source.patience.lose(table)
@@ -265,9 +270,9 @@ class McpServers:
             self._source.patience.keep(table)
         self._tell(change)
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: StatusChange) -> None:
         if self._thread is not None and not self._is_closed:
-            self._thread.log.tell(
+            self._thread.log.publish(
                 n.MCP_SERVER_STARTUP_STATUS_UPDATED,
                 McpServerStatusUpdatedNotification(
                     name=change.name,
@@ -300,7 +305,9 @@ def instructions(server: str, text: str) -> str:
 
 
 @asynccontextmanager
-async def visiting(source: McpSource, *, tasks: Nursery, home: Path) -> AsyncIterator[McpServers]:
+async def visiting(
+    source: McpSource, *, tasks: BackgroundTasks, home: Path
+) -> AsyncIterator[McpServers]:
     """The servers of the configuration, for as long as the block lasts."""
     servers = McpServers(source, tasks=tasks, home=home)
     servers.start()

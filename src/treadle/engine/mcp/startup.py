@@ -12,7 +12,7 @@ from treadle.protocol.base import JsonValue
 _NOT_AT_ALL: Final = -inf
 
 
-class Patience:
+class StartupRecord:
     """Remembers of each configuration whether servers of it start in time.
 
     One of which nothing is known yet may take its time once, counted from its first start. After

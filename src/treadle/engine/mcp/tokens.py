@@ -17,7 +17,7 @@ _SPARE_SECONDS: Final = 30
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class McpLogin(msgspec.Struct, frozen=True, kw_only=True):
     """What a sign-in has brought: the token, and what it takes to renew it."""
 
     access_token: str
@@ -44,11 +44,11 @@ class TokenFile:
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
 
-    def get(self, name: str, url: str) -> Login | None:
+    def get(self, name: str, url: str) -> McpLogin | None:
         """The login with a server at an address."""
         return self._read().get(_key(name, url))
 
-    def set(self, name: str, url: str, login: Login | None) -> None:
+    def set(self, name: str, url: str, login: McpLogin | None) -> None:
         """Keep a login, or forget it.
 
         Raises:
@@ -61,9 +61,11 @@ class TokenFile:
             logins[_key(name, url)] = login
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(logins)))
 
-    def _read(self) -> dict[str, Login]:
+    def _read(self) -> dict[str, McpLogin]:
         try:
-            return msgspec.json.decode(read_regular(self._path, _MAX_BYTES), type=dict[str, Login])
+            return msgspec.json.decode(
+                read_regular(self._path, _MAX_BYTES), type=dict[str, McpLogin]
+            )
         except (OSError, msgspec.MsgspecError):
             return {}
 

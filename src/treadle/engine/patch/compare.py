@@ -40,7 +40,7 @@ class _Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LineChange:
     """Lines `old_start` to `old_end` of one text stand for `new_start` to `new_end` of another."""
 
     old_start: int
@@ -107,25 +107,25 @@ def _shared_end(old: str, new: str, size: int) -> int:
 
 def changes(
     old: Sequence[str], new: Sequence[str], *, max_comparisons: int = MAX_COMPARISONS
-) -> list[Change]:
+) -> list[LineChange]:
     """What differs, in order; neighbours are one change.
 
     The work grows with the sizes alone: texts that would take longer are compared less finely.
     """
-    merged: list[Change] = []
+    merged: list[LineChange] = []
     budget = _Budget(max_comparisons)
-    for change in _compare(old, new, Change(0, len(old), 0, len(new)), budget, 0):
+    for change in _compare(old, new, LineChange(0, len(old), 0, len(new)), budget, 0):
         last = merged[-1] if merged else None
         if last and last.old_end == change.old_start and last.new_end == change.new_start:
-            merged[-1] = Change(last.old_start, change.old_end, last.new_start, change.new_end)
+            merged[-1] = LineChange(last.old_start, change.old_end, last.new_start, change.new_end)
         else:
             merged.append(change)
     return merged
 
 
 def _compare(
-    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget, depth: int
-) -> Iterator[Change]:
+    old: Sequence[str], new: Sequence[str], part: LineChange, budget: _Budget, depth: int
+) -> Iterator[LineChange]:
     part = _trimmed(old, new, part)
     if part.old_start == part.old_end and part.new_start == part.new_end:
         return
@@ -151,7 +151,7 @@ def _compare(
         yield from _compare(old, new, gap, budget, depth + 1)
 
 
-def _trimmed(old: Sequence[str], new: Sequence[str], part: Change) -> Change:
+def _trimmed(old: Sequence[str], new: Sequence[str], part: LineChange) -> LineChange:
     """A part without the lines at both of its ends that are the same."""
     first, other = part.old_start, part.new_start
     while first < part.old_end and other < part.new_end and old[first] == new[other]:
@@ -159,19 +159,19 @@ def _trimmed(old: Sequence[str], new: Sequence[str], part: Change) -> Change:
     end, other_end = part.old_end, part.new_end
     while end > first and other_end > other and old[end - 1] == new[other_end - 1]:
         end, other_end = end - 1, other_end - 1
-    return Change(first, end, other, other_end)
+    return LineChange(first, end, other, other_end)
 
 
-def _gaps(shared: Sequence[tuple[int, int]], part: Change) -> Iterator[Change]:
+def _gaps(shared: Sequence[tuple[int, int]], part: LineChange) -> Iterator[LineChange]:
     """What lies between the lines that two texts share."""
     edges = [(part.old_start - 1, part.new_start - 1), *shared, (part.old_end, part.new_end)]
     for (old, new), (next_old, next_new) in pairwise(edges):
         if next_old - old > 1 or next_new - new > 1:
-            yield Change(old + 1, next_old, new + 1, next_new)
+            yield LineChange(old + 1, next_old, new + 1, next_new)
 
 
 def _shortest(
-    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget
+    old: Sequence[str], new: Sequence[str], part: LineChange, budget: _Budget
 ) -> list[tuple[int, int]] | None:
     """The lines that both share on the shortest way from one to the other, after Myers.
 
@@ -213,7 +213,7 @@ def _walk_back(trail: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[in
 
 
 def _unique_lines(
-    old: Sequence[str], new: Sequence[str], part: Change, budget: _Budget
+    old: Sequence[str], new: Sequence[str], part: LineChange, budget: _Budget
 ) -> list[tuple[int, int]]:
     """Lines that occur once on each side, as many of them as stand in the same order."""
     budget.spend(part.old_end - part.old_start + part.new_end - part.new_start)
@@ -252,9 +252,9 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return run[::-1]
 
 
-def _grouped(found: Sequence[Change], reach: int) -> list[list[Change]]:
+def _grouped(found: Sequence[LineChange], reach: int) -> list[list[LineChange]]:
     """The changes that are near enough to be shown together."""
-    groups: list[list[Change]] = []
+    groups: list[list[LineChange]] = []
     for change in found:
         if groups and change.old_start - groups[-1][-1].old_end <= reach:
             groups[-1].append(change)
@@ -264,7 +264,7 @@ def _grouped(found: Sequence[Change], reach: int) -> list[list[Change]]:
 
 
 def _hunk(
-    group: Sequence[Change], old: Sequence[str], new: Sequence[str], context: int, line: int
+    group: Sequence[LineChange], old: Sequence[str], new: Sequence[str], context: int, line: int
 ) -> str:
     first, last = group[0], group[-1]
     lead = min(context, first.old_start)

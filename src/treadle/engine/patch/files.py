@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.engine.patch.effort import MAX_BYTES, Effort
-from treadle.engine.patch.plan import Edit, Target
+from treadle.engine.patch.plan import FileEdit, Target
 from treadle.engine.patch.syntax import PatchError
 from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
 from treadle.support.ids import uuid7
@@ -116,7 +116,7 @@ def _touched(target: Target) -> tuple[str, str | None]:
 
 
 def carry_out(
-    edits: Sequence[Edit], paths: Sequence[tuple[str, str | None]], effort: Effort
+    edits: Sequence[FileEdit], paths: Sequence[tuple[str, str | None]], effort: Effort
 ) -> list[Changed]:
     """Make all edits at these paths; gives what changed.
 
@@ -193,7 +193,7 @@ class _Work:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
 
-    def write(self, path: str, edit: Edit, *, source: str | None = None) -> None:
+    def write(self, path: str, edit: FileEdit, *, source: str | None = None) -> None:
         """Prepare new contents of a path; of a moved file the mode is kept too."""
         failure = f"Failed to write file {edit.move_path or edit.path}"
         try:
@@ -227,7 +227,7 @@ class _Work:
                 raise
             return _git_mode(found.st_mode)
 
-    def remove(self, path: str, edit: Edit, failure: str) -> None:
+    def remove(self, path: str, edit: FileEdit, failure: str) -> None:
         """Prepare that a path goes away."""
         failure = f"{failure} {edit.path}"
         try:
@@ -341,7 +341,7 @@ class _Work:
         return Blob(data, _git_mode(found.st_mode))
 
 
-def _check_planned(before: Blob | None, edit: Edit) -> None:
+def _check_planned(before: Blob | None, edit: FileEdit) -> None:
     if before is None or before.data != edit.old:
         raise Stale
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from treadle.engine.patch.effort import MAX_BYTES, MAX_LINES, MAX_UPDATE_BYTES, Effort
-from treadle.engine.patch.search import Haystack
+from treadle.engine.patch.search import LineFinder
 from treadle.engine.patch.syntax import AddFile, DeleteFile, Hunk, Operation, PatchError, UpdateFile
 from treadle.engine.patch.text import BadText, decode, encode_lines, split
 
@@ -26,7 +26,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class FileEdit:
     """What happens to one file; paths are absolute, and `name` is what the patch calls it."""
 
     kind: Literal["add", "update", "delete"]
@@ -38,7 +38,7 @@ class Edit:
     new: bytes = b""
 
 
-def plan(operations: Sequence[Operation], cwd: str, read: Read, effort: Effort) -> list[Edit]:
+def plan(operations: Sequence[Operation], cwd: str, read: Read, effort: Effort) -> list[FileEdit]:
     """Work out every operation before any is carried out.
 
     Raises:
@@ -71,24 +71,24 @@ def targets(operations: Sequence[Operation], cwd: str) -> list[Target]:
     return found
 
 
-def _edit(operation: Operation, cwd: str, read: Read, effort: Effort) -> Edit:
+def _edit(operation: Operation, cwd: str, read: Read, effort: Effort) -> FileEdit:
     effort.check()
     path = _absolute(cwd, operation.path)
     match operation:
         case AddFile():
             new = encode_lines(operation.lines)
-            return Edit(kind="add", path=path, name=operation.path, new=new)
+            return FileEdit(kind="add", path=path, name=operation.path, new=new)
         case DeleteFile():
             try:
                 old = read(path, MAX_BYTES, effort)
             except OSError as error:
                 raise PatchError(f"Failed to read {path}: {_reason(error)}") from error
-            return Edit(kind="delete", path=path, name=operation.path, old=old)
+            return FileEdit(kind="delete", path=path, name=operation.path, old=old)
         case UpdateFile():
             return _updated(operation, path, cwd, read, effort)
 
 
-def _updated(operation: UpdateFile, path: str, cwd: str, read: Read, effort: Effort) -> Edit:
+def _updated(operation: UpdateFile, path: str, cwd: str, read: Read, effort: Effort) -> FileEdit:
     try:
         old = read(path, MAX_UPDATE_BYTES, effort)
         text = decode(old)
@@ -97,7 +97,7 @@ def _updated(operation: UpdateFile, path: str, cwd: str, read: Read, effort: Eff
     except BadText as error:
         raise PatchError(f"Failed to read file to update {path}: {error}") from error
     move_path = None if operation.move_to is None else _absolute(cwd, operation.move_to)
-    return Edit(
+    return FileEdit(
         kind="update",
         path=path,
         name=operation.move_to or operation.path,
@@ -129,7 +129,7 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> byt
     bare = [line.removesuffix("\r") for line in lines] if "\r" in text else lines
     if not text.endswith("\n") and lines:
         lines[-1] += end[:-1]
-    haystack = Haystack(bare, effort)
+    haystack = LineFinder(bare, effort)
     made: list[str] = []
     done = place = 0
     for hunk in hunks:
@@ -147,7 +147,7 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> byt
 
 
 def _locate(
-    haystack: Haystack, hunk: Hunk, start: int, path: str
+    haystack: LineFinder, hunk: Hunk, start: int, path: str
 ) -> tuple[int, list[tuple[str, str]]]:
     """Where a hunk belongs, and its lines without an empty last one that only the patch has."""
     for context in hunk.contexts:

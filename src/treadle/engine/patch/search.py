@@ -48,7 +48,7 @@ class _View:
         return None if -1 in numbers else numbers
 
 
-class Haystack:
+class LineFinder:
     """The lines of a file, without their ends, and their looser views as they are needed."""
 
     def __init__(self, lines: list[str], effort: Effort | None = None) -> None:

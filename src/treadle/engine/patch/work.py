@@ -12,7 +12,7 @@ import msgspec
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.effort import MAX_LINES, MAX_OPERATIONS, MAX_PATCH_BYTES, Effort
 from treadle.engine.patch.files import EditFailed, Stale, carry_out, read_file, touched
-from treadle.engine.patch.plan import Edit, plan, targets
+from treadle.engine.patch.plan import FileEdit, plan, targets
 from treadle.engine.patch.syntax import Operation, PatchError, parse
 from treadle.engine.patch.text import BadText, decode
 from treadle.engine.project.diffs import MAX_SHOWN, MAX_TOTAL_SHOWN, TurnDiff
@@ -37,7 +37,7 @@ class Draft:
 
     operations: list[Operation]
     cwd: str
-    edits: list[Edit]
+    edits: list[FileEdit]
     # Without links: where each edit really goes, and where it moves the file to.
     paths: list[tuple[str, str | None]]
     # As clients see it.
@@ -62,7 +62,7 @@ class Draft:
 class Applied:
     """A patch that was carried out, and the diff of the turn if that has changed."""
 
-    edits: list[Edit]
+    edits: list[FileEdit]
     changes: list[FileUpdateChange]
     diff: str | None
 
@@ -152,7 +152,7 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
     raise EditFailed("another program changes these files at the same time; nothing was changed")
 
 
-def _changes(edits: Sequence[Edit]) -> list[FileUpdateChange]:
+def _changes(edits: Sequence[FileEdit]) -> list[FileUpdateChange]:
     """The edits as clients see them, as far as there is room in one message."""
     changes: list[FileUpdateChange] = []
     left = MAX_TOTAL_SHOWN
@@ -167,7 +167,7 @@ def _changes(edits: Sequence[Edit]) -> list[FileUpdateChange]:
     return changes
 
 
-def _change(edit: Edit) -> FileUpdateChange:
+def _change(edit: FileEdit) -> FileUpdateChange:
     """One edit as clients see it: a diff of an update, else what is added or lost."""
     match edit.kind:
         case "add":

@@ -16,7 +16,7 @@ from treadle.sandbox.backends.selection import SandboxUnavailable
 
 if TYPE_CHECKING:
     from treadle.sandbox.boundary import Boundary
-    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.policy import Confinement
 
 GIT_SECONDS: Final = 10.0
@@ -41,7 +41,7 @@ class GitUnavailable(Exception):
 class ConfinedGit:
     """Git in one folder, in the read-only sandbox without network."""
 
-    def __init__(self, boundary: Boundary, cwd: str, limits: Limits | None = None) -> None:
+    def __init__(self, boundary: Boundary, cwd: str, limits: CommandLimits | None = None) -> None:
         self.cwd: Final = cwd
         self._boundary = boundary
         self._limits = limits

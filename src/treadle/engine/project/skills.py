@@ -40,7 +40,7 @@ class Skills(NamedTuple):
     errors: list[SkillErrorInfo]
 
 
-class Root(NamedTuple):
+class SkillRoot(NamedTuple):
     """A folder to search, and whose skills lie in it."""
 
     folder: Path
@@ -49,21 +49,21 @@ class Root(NamedTuple):
 
 def skill_roots(
     cwd: Path, *, home: Path, user_home: Path | None = None, extra: Sequence[Path] = ()
-) -> list[Root]:
+) -> list[SkillRoot]:
     """Where skills lie: in the repository from its root down to the folder, and at home."""
     top = repository_root(cwd) or cwd
     above = takewhile(lambda folder: folder.is_relative_to(top), cwd.parents)
     folders = [cwd, *above][::-1]
     hidden = (".agents", ".codex")
-    roots = [Root(folder / name / "skills", "repo") for folder in folders for name in hidden]
-    roots.append(Root(home / "skills", "user"))
+    roots = [SkillRoot(folder / name / "skills", "repo") for folder in folders for name in hidden]
+    roots.append(SkillRoot(home / "skills", "user"))
     if user_home is not None:
-        roots.append(Root(user_home / ".agents" / "skills", "user"))
-    roots += [Root(folder, "user") for folder in extra]
-    return [*roots, Root(home / "skills" / ".system", "system"), Root(_ADMIN, "admin")]
+        roots.append(SkillRoot(user_home / ".agents" / "skills", "user"))
+    roots += [SkillRoot(folder, "user") for folder in extra]
+    return [*roots, SkillRoot(home / "skills" / ".system", "system"), SkillRoot(_ADMIN, "admin")]
 
 
-def find_skills(roots: Sequence[Root], disabled: Disabled) -> Skills:
+def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     """Read every skill below these folders, in the order in which people are shown them."""
     found: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}

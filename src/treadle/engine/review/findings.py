@@ -13,7 +13,7 @@ NO_ANSWER: Final = "The reviewer gave no answer."
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReviewFinding:
     """One thing that the reviewer would change, and where."""
 
     title: str
@@ -26,7 +26,7 @@ class ReviewOutput:
     """All that a reviewer says."""
 
     explanation: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReviewFinding, ...] = ()
 
     def text(self) -> str:
         """The review as people read it."""
@@ -68,8 +68,8 @@ def _document(text: str) -> dict[str, JsonValue] | None:
     return None
 
 
-def _finding(entry: dict[str, JsonValue]) -> Finding:
-    return Finding(
+def _finding(entry: dict[str, JsonValue]) -> ReviewFinding:
+    return ReviewFinding(
         _text(entry.get("title")), _text(entry.get("body")), _location(entry.get("code_location"))
     )
 
@@ -85,7 +85,7 @@ def _location(place: JsonValue) -> str | None:
     return f"{path}:{start}-{end if isinstance(end, int) else start}"
 
 
-def _entry(finding: Finding) -> str:
+def _entry(finding: ReviewFinding) -> str:
     title = finding.title or "(no title)"
     head = f"- {title} — {finding.location}" if finding.location else f"- {title}"
     return "\n".join([head, *(f"  {line}".rstrip() for line in finding.body.splitlines())])

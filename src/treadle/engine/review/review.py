@@ -11,10 +11,10 @@ import msgspec
 from treadle.engine.accounting.budget import BudgetExceeded
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import text_of
-from treadle.engine.conversation.side import Aside
+from treadle.engine.conversation.side import SideConversation
 from treadle.engine.review.findings import read_review
 from treadle.engine.review.target import ReviewTask
-from treadle.engine.turn import Message, Turn
+from treadle.engine.turn import ActiveTurn, Message
 from treadle.model.base import ModelError, ModelItem
 from treadle.protocol.input import TextUserInput
 from treadle.protocol.item import (
@@ -27,7 +27,7 @@ from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 TOOLS: Final = frozenset(
     {"exec_command", "write_stdin", "shell", "shell_command", "view_image", "update_plan"}
@@ -75,7 +75,7 @@ Your last message is this JSON object, with nothing before or after it and no co
 
 
 def begin_review(
-    thread: Thread, task: ReviewTask, *, model: str | None = None
+    thread: LoadedThread, task: ReviewTask, *, model: str | None = None
 ) -> tuple[TurnSnapshot, Callable[[], None]]:
     """Accept a review; gives its turn, and what starts it once the client has had its answer.
 
@@ -83,7 +83,7 @@ def begin_review(
         InvalidInput: a turn is running.
     """
     turn, start = thread.begin_other("review")
-    turn.aside = Aside("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
+    turn.aside = SideConversation("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
     turn.waiting = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
     # Nobody follows a reviewer step by step: what the sandbox refuses stays refused. Where every
     # command needs approval, those of a reviewer do as well.
@@ -93,7 +93,9 @@ def begin_review(
     return msgspec.structs.replace(turn.snapshot(), items=[label]), start
 
 
-async def conduct(thread: Thread, turn: Turn, ask: Callable[[], Awaitable[bool]]) -> None:
+async def conduct(
+    thread: LoadedThread, turn: ActiveTurn, ask: Callable[[], Awaitable[bool]]
+) -> None:
     """Let the reviewer work; however it ends, clients hear that it is over.
 
     `ask` asks the model once, and says whether it has to be asked again.
@@ -105,7 +107,7 @@ async def conduct(thread: Thread, turn: Turn, ask: Callable[[], Awaitable[bool]]
     for said in turn.waiting:
         thread.hear(turn, said)
     turn.waiting = []
-    fill = thread.accounts.fill
+    fill = thread.usage.fill
     failed: str | None = "The review failed."
     try:
         while await ask():
@@ -121,12 +123,12 @@ async def conduct(thread: Thread, turn: Turn, ask: Callable[[], Awaitable[bool]]
         raise
     finally:
         # What the reviewer read takes no room in the thread's own context.
-        thread.accounts.fill = fill
+        thread.usage.fill = fill
         if failed is not None:
             turn.complete_item(ExitedReviewModeThreadItem(uuid7(), failed))
 
 
-def _conclude(thread: Thread, turn: Turn, about: str, text: str) -> None:
+def _conclude(thread: LoadedThread, turn: ActiveTurn, about: str, text: str) -> None:
     """Tell what came of it; the thread's model learns of it as of a message of its own."""
     turn.complete_item(ExitedReviewModeThreadItem(uuid7(), text))
     note = message(
@@ -141,7 +143,7 @@ def _conclude(thread: Thread, turn: Turn, about: str, text: str) -> None:
     turn.complete_item(AgentMessageThreadItem(id=uuid7(), text=text), records)
 
 
-def _last_words(thread: Thread, turn: Turn) -> str:
+def _last_words(thread: LoadedThread, turn: ActiveTurn) -> str:
     items = reversed(thread.history_of(turn).items)
     messages = (item for item in items if item.get("role") == "assistant")
     return text_of(next(messages, {}))

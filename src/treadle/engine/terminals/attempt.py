@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.approvals.permission import CommandRequest, Declined, Failed, Permit
+from treadle.engine.approvals.permission import (
+    ApprovalUnavailable,
+    CommandRequest,
+    Denied,
+    Permission,
+)
 from treadle.engine.commands.actions import actions_of
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.terminals.output_file import folder_of
-from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import environment, without_startup_files
 from treadle.engine.terminals.terminals import wait
 from treadle.protocol.item import CommandExecutionThreadItem
@@ -21,9 +26,9 @@ from treadle.sandbox.policy import Confinement
 from treadle.shell.scripts import display
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
-    from treadle.sandbox.network.proxy import Gate
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
+    from treadle.sandbox.network.proxy import EgressProxy
 
 RAN_BEFORE: Final = (
     "the sandbox had stopped the command before the server was restarted, and its output is lost"
@@ -52,11 +57,16 @@ class NotRun(Exception):
         self.was_started = was_started
 
 
-class Attempt:
+class CommandAttempt:
     """One command of the model: what it wants, and what becomes of it."""
 
     def __init__(
-        self, thread: Thread, turn: Turn, request: CommandRequest, *, is_terminal: bool = False
+        self,
+        thread: LoadedThread,
+        turn: ActiveTurn,
+        request: CommandRequest,
+        *,
+        is_terminal: bool = False,
     ) -> None:
         self._thread = thread
         self._request = request
@@ -73,8 +83,8 @@ class Attempt:
             id=request.call_id,
             status="inProgress",
         )
-        folder = folder_of(thread.around.home, thread.id)
-        self.run = Run(turn, item, request.argv[-1], folder)
+        folder = folder_of(thread.services.home, thread.id)
+        self.run = CommandRun(turn, item, request.argv[-1], folder)
 
     async def start(self) -> None:
         """Ask whoever must be asked, and start the process.
@@ -86,10 +96,10 @@ class Attempt:
         run = self.run
         try:
             permit = await self._permit()
-        except Declined as refusal:
+        except Denied as refusal:
             run.decline()
             raise NotRun(refusal.reason) from refusal
-        except Failed as refusal:
+        except ApprovalUnavailable as refusal:
             run.decline("failed")
             raise NotRun(refusal.reason) from refusal
         except TurnCancelled:
@@ -101,14 +111,14 @@ class Attempt:
             raise
         await self._launch(permit)
 
-    async def _permit(self) -> Permit:
+    async def _permit(self) -> Permission:
         approvals, run, request = self._thread.approvals, self.run, self._request
         if not approvals.was_to_retry(run.turn, request):
             return await approvals.command(run.turn, request, before=run.tell_started)
         # It ran in the sandbox under an earlier server, and may have done a part of its work.
         try:
             return await approvals.retry(run.turn, request, before=run.tell_started)
-        except (Declined, Failed) as refusal:
+        except (Denied, ApprovalUnavailable) as refusal:
             raise type(refusal)(f"{refusal.reason}; {RAN_BEFORE}") from refusal
 
     async def wait(self, seconds: float, *, exit_code: int | None = None) -> bool:
@@ -138,7 +148,7 @@ class Attempt:
             run.release()
         return has_ended
 
-    async def _launch(self, permit: Permit) -> None:
+    async def _launch(self, permit: Permission) -> None:
         run, request, confinement = self.run, self._request, permit.confinement
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
@@ -172,7 +182,7 @@ class Attempt:
             run.item = msgspec.structs.replace(run.item, process_id=str(self.session))
         run.tell_started()
 
-    def _surroundings(self, confinement: Confinement) -> tuple[dict[str, str], Gate | None]:
+    def _surroundings(self, confinement: Confinement) -> tuple[dict[str, str], EgressProxy | None]:
         """What the command sees, and its way out if it is kept to chosen hosts."""
         run = self.run
         env = environment(
@@ -206,7 +216,7 @@ class Attempt:
         run = self.run
         try:
             permit = await self._thread.approvals.retry(run.turn, self._request)
-        except (Declined, Failed):
+        except (Denied, ApprovalUnavailable):
             return False
         # The model reads of the second attempt only; clients have seen both.
         run.take_unread()

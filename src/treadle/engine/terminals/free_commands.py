@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from treadle.engine.approvals.permission import CommandRequest, Permit
+from treadle.engine.approvals.permission import CommandRequest, Permission
 from treadle.engine.terminals.shell import allowed, reads_startup_files
 from treadle.sandbox.paths import find_program
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
@@ -15,8 +15,8 @@ from treadle.shell.safe import is_known_safe
 from treadle.shell.scripts import commands_of, script_of
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 _MOVING: Final = frozenset(". builtin cd command eval popd pushd source".split())
 """Commands of a shell that can change the folder which later commands run in."""
@@ -31,7 +31,9 @@ _NOWHERE: Final = os.devnull
 """A `PATH` in which nothing is found; an empty one would mean the folder that a command runs in."""
 
 
-def free_permit(thread: Thread, turn: Turn, request: CommandRequest, usual: Confinement) -> Permit:
+def free_permit(
+    thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
+) -> Permission:
     """Let a command that a rule allows run outside the sandbox, if it runs what the rule means.
 
     A rule names programs and trusts these. A program that commands can write or replace, whether
@@ -40,7 +42,7 @@ def free_permit(thread: Thread, turn: Turn, request: CommandRequest, usual: Conf
     they add to `PATH`, may be the work of an earlier command.
     """
     if usual.is_unrestricted:
-        return Permit(UNRESTRICTED, was_asked=False)
+        return Permission(UNRESTRICTED, was_asked=False)
     environ = _environ(thread, turn)
     commands = [command for command in commands_of(request.argv) if command]
     names = [command[0] for command in commands]
@@ -48,23 +50,23 @@ def free_permit(thread: Thread, turn: Turn, request: CommandRequest, usual: Conf
         names.append(request.argv[0])
         # Only the start-up files of the outermost shell can be left out.
         if commands != [[*request.argv]] and any(map(reads_startup_files, commands)):
-            return Permit(usual, was_asked=False)
+            return Permission(usual, was_asked=False)
     # A relative path leads elsewhere after one of these.
     cwd = None if _MOVING.intersection(names) else request.cwd
     path, home = environ.get("PATH", os.defpath), environ.get("HOME")
     # Settings of programs are in the home folder too.
     is_led = home is not None and usual.may_write(str(Path(home, ".profile")))
-    trusts = thread.around.boundary.is_trusted_program
+    trusts = thread.services.boundary.is_trusted_program
     if is_led or not all(
         _is_found(name, path) and trusts(name, path, usual, cwd=cwd) for name in names
     ):
-        return Permit(usual, was_asked=False)
-    return Permit(UNRESTRICTED, was_asked=False, searched=_searched(thread, environ, usual))
+        return Permission(usual, was_asked=False)
+    return Permission(UNRESTRICTED, was_asked=False, searched=_searched(thread, environ, usual))
 
 
 def approved_permit(
-    thread: Thread, turn: Turn, request: CommandRequest, usual: Confinement
-) -> Permit:
+    thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
+) -> Permission:
     """Let a command run outside the sandbox because it was approved.
 
     A command that only reads may have been approved for its words alone, perhaps by a program. Its
@@ -73,10 +75,10 @@ def approved_permit(
     searched = None
     if not usual.is_unrestricted and is_known_safe(request.argv):
         searched = _searched(thread, _environ(thread, turn), usual)
-    return Permit(UNRESTRICTED, was_asked=True, searched=searched)
+    return Permission(UNRESTRICTED, was_asked=True, searched=searched)
 
 
-def _environ(thread: Thread, turn: Turn) -> dict[str, str]:
+def _environ(thread: LoadedThread, turn: ActiveTurn) -> dict[str, str]:
     return allowed(thread.settings_of(turn).shell.environment, os.environ)
 
 
@@ -87,9 +89,11 @@ def _is_found(name: str, path: str) -> bool:
     return find_program(name, cwd="/", path=path) is not None
 
 
-def _searched(thread: Thread, environ: Mapping[str, str], usual: Confinement) -> Mapping[str, str]:
+def _searched(
+    thread: LoadedThread, environ: Mapping[str, str], usual: Confinement
+) -> Mapping[str, str]:
     """The variables of `_SEARCHED` without folders into which commands can have put something."""
     values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCHED if key in environ}}
-    boundary = thread.around.boundary
+    boundary = thread.services.boundary
     found = {name: boundary.trusted_path(value, usual) for name, value in values.items()}
     return {**found, "PATH": found["PATH"] or _NOWHERE}

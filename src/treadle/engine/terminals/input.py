@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.engine.approvals.approvals import BY_ERROR, BY_USER
 from treadle.engine.approvals.judgement import Forbidden, judge_input
-from treadle.engine.approvals.permission import Declined
+from treadle.engine.approvals.permission import Denied
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.events.server_requests import AskRefused
-from treadle.engine.terminals.run import Run
+from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.terminals.run import CommandRun
 from treadle.protocol.approval import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -21,8 +21,8 @@ from treadle.protocol.item import UnknownCommandAction
 from treadle.protocol.server_requests import ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 _FREE: Final = (
     "Send input to a running command. It runs outside the sandbox; its folder and its state may "
@@ -38,7 +38,7 @@ _OTHER: Final = (
 class InputRequest:
     """What the model wants to type, and by which call."""
 
-    run: Run
+    run: CommandRun
     call_id: str
     session: int
     chars: str
@@ -49,7 +49,7 @@ class InputRequest:
         return shlex.join(["write_stdin", "--session-id", str(self.session), self.chars])
 
 
-async def approve_input(thread: Thread, turn: Turn, request: InputRequest) -> None:
+async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRequest) -> None:
     """Ask about input for a command that may do more than one that is started now.
 
     Raises:
@@ -66,12 +66,12 @@ async def approve_input(thread: Thread, turn: Turn, request: InputRequest) -> No
     )
     judged = judge_input(settings.approval_policy, reason)
     if isinstance(judged, Forbidden) and not turn.reviews_all:
-        raise Declined(judged.reason)
+        raise Denied(judged.reason)
     if not await thread.approvals.reviewed(turn, item.id, action, reason, None):
         await _ask(thread, turn, request, reason)
 
 
-async def _ask(thread: Thread, turn: Turn, request: InputRequest, reason: str) -> None:
+async def _ask(thread: LoadedThread, turn: ActiveTurn, request: InputRequest, reason: str) -> None:
     item = request.run.item
     params = CommandExecutionRequestApprovalParams(
         item_id=item.id,
@@ -89,7 +89,7 @@ async def _ask(thread: Thread, turn: Turn, request: InputRequest, reason: str) -
     )
     accept = CommandExecutionRequestApprovalResponse("accept")
     try:
-        answer = await thread.asks.ask(
+        answer = await thread.server_requests.ask(
             ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
             params,
             turn=turn,
@@ -99,10 +99,10 @@ async def _ask(thread: Thread, turn: Turn, request: InputRequest, reason: str) -
             # The command ends with the server, and there is nothing to type into then.
             resumable=False,
         )
-    except AskRefused as refusal:
-        raise Declined(BY_ERROR) from refusal
+    except ServerRequestRefused as refusal:
+        raise Denied(BY_ERROR) from refusal
     if answer.decision == "decline":
-        raise Declined(BY_USER)
+        raise Denied(BY_USER)
     if answer.decision == "cancel":
         thread.terminals.abort(turn)
         raise TurnCancelled

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.limits import CommandLimits
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def folder_of(home: Path, thread_id: str) -> Path:
 class OutputFile:
     """Takes output without blocking; a thread of the executor writes it."""
 
-    def __init__(self, folder: Path, name: str, limits: Limits) -> None:
+    def __init__(self, folder: Path, name: str, limits: CommandLimits) -> None:
         self.path: Final = folder / f"{_safe(name)}-{os.urandom(3).hex()}.log"
         self._room = limits.output_file
         self._reserve = limits.disk_reserve

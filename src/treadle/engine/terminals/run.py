@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from treadle.engine.approvals.permission import Declined
+from treadle.engine.approvals.permission import Denied
 from treadle.engine.terminals.output_deltas import OutputDeltas
 from treadle.engine.terminals.output_file import OutputFile
-from treadle.engine.terminals.timeouts import Patience
+from treadle.engine.terminals.timeouts import PausableTimeout
 from treadle.engine.tools.output import MAX_KEPT_BYTES, OutputBuffer
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol import notifications as n
 from treadle.protocol.delta import CommandExecutionOutputDeltaNotification
 from treadle.protocol.item import CommandExecutionStatus, CommandExecutionThreadItem
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
 if TYPE_CHECKING:
-    from treadle.sandbox.limits import Limits
-    from treadle.sandbox.network.proxy import Gate
+    from treadle.sandbox.limits import CommandLimits
+    from treadle.sandbox.network.proxy import EgressProxy
     from treadle.sandbox.process import Process
 
 _STORE_SECONDS: Final = 5.0
@@ -32,11 +32,11 @@ ABORTED: Final = -1
 """The exit code of a command that was stopped before it could give one."""
 
 
-class Run:
+class CommandRun:
     """A command from its item's start to its item's end; it ends once."""
 
     def __init__(
-        self, turn: Turn, item: CommandExecutionThreadItem, script: str, outputs: Path
+        self, turn: ActiveTurn, item: CommandExecutionThreadItem, script: str, outputs: Path
     ) -> None:
         self.turn = turn
         self.item = item
@@ -57,8 +57,8 @@ class Run:
         self.started_at_ms = 0
         self.on_end: Callable[[], None] | None = None
         # Why it was ended while it ran, if it was for what it tried to do.
-        self.refusal: Declined | None = None
-        self.patience = Patience()
+        self.refusal: Denied | None = None
+        self.patience = PausableTimeout()
         self._notes: list[str] = []
         self._is_told = False
         self._is_over = False
@@ -66,7 +66,7 @@ class Run:
         self._pending: list[str] = []
         # Where a file with the whole output goes, if it is more than is kept.
         self._outputs = outputs
-        self._limits: Limits | None = None
+        self._limits: CommandLimits | None = None
         self._file: OutputFile | None = None
         self._deltas = OutputDeltas(lambda: self._file.name if self._file else None)
 
@@ -98,8 +98,8 @@ class Run:
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
-        gate: Gate | None = None,
-        limits: Limits | None = None,
+        gate: EgressProxy | None = None,
+        limits: CommandLimits | None = None,
     ) -> Process:
         """Start the process, or another one after it has ended.
 
@@ -194,7 +194,7 @@ class Run:
         if text not in self._notes:
             self._notes.append(text)
 
-    def refuse(self, refusal: Declined) -> None:
+    def refuse(self, refusal: Denied) -> None:
         """End the command for what it tried to do."""
         if not self._is_over:
             self.refusal = refusal
@@ -286,4 +286,4 @@ class Run:
             params = CommandExecutionOutputDeltaNotification(
                 delta, self.item.id, turn.thread_id, turn.id
             )
-            turn.log.tell(n.ITEM_COMMAND_EXECUTION_OUTPUT_DELTA, params)
+            turn.log.publish(n.ITEM_COMMAND_EXECUTION_OUTPUT_DELTA, params)

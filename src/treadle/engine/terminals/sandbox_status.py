@@ -34,5 +34,5 @@ async def make_ready(threads: Threads) -> None:
     await prepare()
     warning = sandbox_warning()
     if warning is not None:
-        threads.announce(n.CONFIG_WARNING, warning)
+        threads.broadcast(n.CONFIG_WARNING, warning)
     await asyncio.to_thread(make_room, threads.home / FOLDER)

@@ -16,7 +16,7 @@ from treadle.shell.scripts import program_name, script_of
 from treadle.support.files.programs import find_on_path
 
 if TYPE_CHECKING:
-    from treadle.sandbox.limits import Limits
+    from treadle.sandbox.limits import CommandLimits
 
 SHELLS: Final = ("bash", "zsh", "sh")
 # A program of this name elsewhere is somebody's file, and what it does with a script is unknown.
@@ -56,9 +56,9 @@ class ShellSettings:
     # Caps what the model asks for, and replaces what it gets without asking.
     max_output_tokens: int | None = None
     # What one command may use; `None` for the defaults.
-    limits: Limits | None = None
+    limits: CommandLimits | None = None
 
-    def command_limits(self) -> Limits:
+    def command_limits(self) -> CommandLimits:
         """Return the limits of a command that is started now."""
         if self.limits is not None:
             return self.limits

@@ -13,16 +13,16 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from treadle.engine.terminals.run import Run
-from treadle.engine.turn import Turn
+from treadle.engine.terminals.run import CommandRun
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol.command import ThreadBackgroundTerminal
 from treadle.protocol.item import ItemStartedNotification
 from treadle.sandbox.policy import Confinement
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from treadle.sandbox.limits import Limits
-    from treadle.sandbox.network.proxy import Gate
+    from treadle.sandbox.limits import CommandLimits
+    from treadle.sandbox.network.proxy import EgressProxy
     from treadle.sandbox.process import Process
 
 MAX_SESSIONS: Final = 64
@@ -37,28 +37,28 @@ _MAX_FREE: Final = 64
 class Terminals:
     """Looks after the commands of one thread."""
 
-    def __init__(self, tasks: Nursery) -> None:
+    def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
-        self._running: dict[Run, None] = {}
+        self._running: dict[CommandRun, None] = {}
         # What the model can come back to: it runs, or it ended unseen.
-        self._sessions: dict[int, Run] = {}
-        self._users: dict[asyncio.Task[None], Turn] = {}
+        self._sessions: dict[int, CommandRun] = {}
+        self._users: dict[asyncio.Task[None], ActiveTurn] = {}
         # What ran outside the sandbox may have left something running that only it can end.
-        self._free: deque[tuple[Turn, Process]] = deque(maxlen=_MAX_FREE)
+        self._free: deque[tuple[ActiveTurn, Process]] = deque(maxlen=_MAX_FREE)
 
     # -- life
 
     async def launch(
         self,
-        run: Run,
+        run: CommandRun,
         argv: Sequence[str],
         *,
         cwd: str,
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
-        gate: Gate | None = None,
-        limits: Limits | None = None,
+        gate: EgressProxy | None = None,
+        limits: CommandLimits | None = None,
     ) -> None:
         """Start the process of a run, and look after it until its end.
 
@@ -89,7 +89,7 @@ class Terminals:
             run.abort()
             raise
 
-    async def _watch(self, run: Run) -> None:
+    async def _watch(self, run: CommandRun) -> None:
         process = run.process
         if process is None:
             return
@@ -107,18 +107,18 @@ class Terminals:
                 self._running.pop(run, None)
         run.on_exit(code)
 
-    def _on_turn_end(self, run: Run) -> None:
+    def _on_turn_end(self, run: CommandRun) -> None:
         if _is_interrupted(run.turn):
             run.abort()
             self._end_leftovers(run.turn)
 
-    def _end_leftovers(self, of: Turn | None = None) -> None:
+    def _end_leftovers(self, of: ActiveTurn | None = None) -> None:
         """End what commands outside the sandbox left running: those of a turn, or all."""
         for turn, process in self._free:
             if of is None or turn is of:
                 process.kill()
 
-    def abort(self, turn: Turn) -> None:
+    def abort(self, turn: ActiveTurn) -> None:
         """Stop what runs for a turn."""
         for run in [run for run in self._running if run.turn is turn]:
             run.abort()
@@ -137,7 +137,7 @@ class Terminals:
 
     # -- sessions of the model
 
-    def reserve(self, run: Run) -> int:
+    def reserve(self, run: CommandRun) -> int:
         """Give a run a number by which the model can come back to it."""
         while (number := _random_id()) in self._sessions:
             pass
@@ -146,7 +146,7 @@ class Terminals:
         self.touch(run)
         return number
 
-    def session(self, number: int) -> Run | None:
+    def session(self, number: int) -> CommandRun | None:
         """The run that has this number."""
         return self._sessions.get(number)
 
@@ -154,7 +154,7 @@ class Terminals:
         """Forget a number: the model knows how it ended."""
         self._sessions.pop(number, None)
 
-    def touch(self, run: Run) -> None:
+    def touch(self, run: CommandRun) -> None:
         """Note that the model has just used a run."""
         run.last_used = asyncio.get_running_loop().time()
 
@@ -198,7 +198,7 @@ class Terminals:
         for terminal in self.background():
             self.terminate(terminal.process_id)
 
-    def open_items(self, turn: Turn | None) -> list[ItemStartedNotification]:
+    def open_items(self, turn: ActiveTurn | None) -> list[ItemStartedNotification]:
         """The items under way of turns that are over, as they stand."""
         return [
             ItemStartedNotification(
@@ -213,7 +213,7 @@ class Terminals:
 
     # -- commands of the user
 
-    def spawn(self, work: Coroutine[None, None, None], turn: Turn) -> None:
+    def spawn(self, work: Coroutine[None, None, None], turn: ActiveTurn) -> None:
         """Carry out a command of the user; its turn lasts as long as that, if it has nothing else.
 
         Raises:
@@ -224,17 +224,17 @@ class Terminals:
         task.add_done_callback(self._users.pop)
         turn.at_end(lambda: self._cancel_interrupted(task, turn))
 
-    def _cancel_interrupted(self, task: asyncio.Task[None], turn: Turn) -> None:
+    def _cancel_interrupted(self, task: asyncio.Task[None], turn: ActiveTurn) -> None:
         if _is_interrupted(turn):
             task.cancel()
 
-    async def settled(self, turn: Turn) -> None:
+    async def settled(self, turn: ActiveTurn) -> None:
         """Wait until no command of the user runs in a turn."""
         while tasks := [task for task, of in self._users.items() if of is turn]:
             await asyncio.wait(tasks)
 
 
-async def wait(run: Run, seconds: float | None) -> bool:
+async def wait(run: CommandRun, seconds: float | None) -> bool:
     """Wait for a process to end, for so long; true if it has."""
     with suppress(TimeoutError):
         async with run.patience.limit(seconds):
@@ -247,5 +247,5 @@ def _random_id() -> int:
     return _FIRST_ID + int.from_bytes(os.urandom(4), "big") % (_LAST_ID - _FIRST_ID)
 
 
-def _is_interrupted(turn: Turn) -> bool:
+def _is_interrupted(turn: ActiveTurn) -> bool:
     return turn.task is not None and turn.task.cancelling() > 0

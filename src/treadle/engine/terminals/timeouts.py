@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 
-class Patience:
+class PausableTimeout:
     """The clocks of those who wait for one command; all of them can be made to stand still."""
 
     def __init__(self) -> None:

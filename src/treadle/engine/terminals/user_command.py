@@ -11,23 +11,23 @@ from treadle.engine.commands.actions import actions_of
 from treadle.engine.conversation.input import message
 from treadle.engine.errors import InvalidInput
 from treadle.engine.terminals.output_file import folder_of
-from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import environment, shell_argv
 from treadle.engine.terminals.terminals import wait
-from treadle.engine.turn import Message, Turn
+from treadle.engine.turn import ActiveTurn, Message
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.shell.scripts import display
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 DEFAULT_TIMEOUT_MS: Final = 60 * 60 * 1000
 TIMED_OUT: Final = 124
 
 
-def begin(thread: Thread, script: str, timeout_ms: int | None) -> Callable[[], None]:
+def begin(thread: LoadedThread, script: str, timeout_ms: int | None) -> Callable[[], None]:
     """Accept a command, for the turn that runs or for one of its own; gives what starts it.
 
     Raises:
@@ -51,7 +51,7 @@ def begin(thread: Thread, script: str, timeout_ms: int | None) -> Callable[[], N
     return run
 
 
-async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
+async def _run(thread: LoadedThread, turn: ActiveTurn, script: str, seconds: float) -> None:
     argv = shell_argv(script, is_login=thread.settings.shell.allows_login)
     cwd = thread.settings_of(turn).cwd
     item = CommandExecutionThreadItem(
@@ -62,7 +62,7 @@ async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
         status="inProgress",
         source="userShell",
     )
-    run = Run(turn, item, script, folder_of(thread.around.home, thread.id))
+    run = CommandRun(turn, item, script, folder_of(thread.services.home, thread.id))
     run.on_end = lambda: _remember(thread, run)
     run.tell_started()
     env = environment(thread.settings.shell.environment, thread.id)
@@ -87,7 +87,7 @@ async def _run(thread: Thread, turn: Turn, script: str, seconds: float) -> None:
         raise
 
 
-def _remember(thread: Thread, run: Run) -> None:
+def _remember(thread: LoadedThread, run: CommandRun) -> None:
     """Let the model know what the user did: at once, or when it has finished speaking."""
     item = message("user", _words(run, thread.settings.shell.budget()))
     turn = thread.turn
@@ -100,7 +100,7 @@ def _remember(thread: Thread, run: Run) -> None:
         thread.remember(run.turn, item)
 
 
-def _words(run: Run, max_tokens: int) -> str:
+def _words(run: CommandRun, max_tokens: int) -> str:
     output = run.output.for_model(max_tokens) if run.process is not None else ""
     seconds = (run.item.duration_ms or 0) / 1000
     return (

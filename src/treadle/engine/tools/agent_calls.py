@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.engine.tools.registry import ToolCall, ToolRefused
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.protocol.input import (
     ImageUserInput,
     LocalImageUserInput,
@@ -29,7 +29,7 @@ from treadle.protocol.item import (
 WAIT: Final = "wait_agent"
 
 
-class Part(Struct):
+class TaskPart(Struct):
     """One part of what is asked of an agent."""
 
     type: str = "text"
@@ -55,11 +55,11 @@ class Part(Struct):
                 raise ToolRefused(f"an item of type {self.type!r} lacks what it needs")
 
 
-class Given(Struct):
+class TaskArguments(Struct):
     """What is asked of an agent: words, or parts."""
 
     message: str | None = None
-    items: list[Part] | None = None
+    items: list[TaskPart] | None = None
 
     def inputs(self) -> list[UserInput]:
         """It as input of a turn."""
@@ -70,7 +70,7 @@ class Given(Struct):
         return [part.to_input() for part in self.items or ()]
 
 
-class SpawnArguments(Given):
+class SpawnArguments(TaskArguments):
     """The arguments of spawn_agent."""
 
     agent_type: str | None = None
@@ -79,7 +79,7 @@ class SpawnArguments(Given):
     reasoning_effort: str | None = None
 
 
-class SendArguments(Given, kw_only=True):
+class SendArguments(TaskArguments, kw_only=True):
     """The arguments of send_input."""
 
     target: str
@@ -105,14 +105,14 @@ class CloseArguments(Struct):
     target: str
 
 
-class Deed:
+class AgentActivity:
     """One call on its way: told when it begins, and told once how it ended."""
 
     def __init__(
         self,
         tool: CollabAgentTool,
         call: ToolCall,
-        turn: Turn,
+        turn: ActiveTurn,
         receivers: Sequence[str] = (),
         *,
         prompt: str | None = None,

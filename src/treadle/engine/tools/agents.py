@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
 
-from treadle.engine.agents.agents import AgentRefused, Agents, Child
+from treadle.engine.agents.agents import AgentRefused, Agents, SubAgent
 from treadle.engine.agents.roles import ROLES
 from treadle.engine.agents.setup import depth_of
 from treadle.engine.agents.states import NOT_FOUND, PENDING, word_for
@@ -15,8 +15,8 @@ from treadle.engine.conversation.input import FileUserInput, InputFiles, read_fi
 from treadle.engine.errors import EngineError, InvalidInput
 from treadle.engine.tools.agent_calls import (
     WAIT,
+    AgentActivity,
     CloseArguments,
-    Deed,
     ResumeArguments,
     SendArguments,
     SpawnArguments,
@@ -25,19 +25,19 @@ from treadle.engine.tools.agent_calls import (
 )
 from treadle.engine.tools.registry import (
     Output,
-    Tool,
     ToolCall,
+    ToolHandler,
     ToolRefused,
     function_tool,
     read_arguments,
 )
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
 from treadle.protocol.input import UserInput
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 R = TypeVar("R")
 
@@ -62,7 +62,7 @@ _ROLES: Final = "\n".join(f"- {name}: {role.description}" for name, role in ROLE
 _TARGET: Final[JsonValue] = {"type": "string", "description": "The id that spawn_agent gave."}
 
 
-def agent_tools(thread: Thread) -> list[Tool]:
+def agent_tools(thread: LoadedThread) -> list[ToolHandler]:
     """The tools for agents, if the thread may have any."""
     is_on = thread.settings.features.get("multi_agent", True)
     if not is_on or depth_of(thread.meta) >= thread.settings.agents.max_depth:
@@ -77,7 +77,7 @@ class _AgentTool:
     properties: ClassVar[dict[str, JsonValue]]
     required: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -86,9 +86,9 @@ class _AgentTool:
 
     @property
     def _agents(self) -> Agents:
-        return self._thread.around.agents
+        return self._thread.services.agents
 
-    async def _read_files(self, turn: Turn, given: Sequence[UserInput]) -> InputFiles:
+    async def _read_files(self, turn: ActiveTurn, given: Sequence[UserInput]) -> InputFiles:
         """Read the files that the input names, as far as commands of the turn may read them.
 
         Raises:
@@ -99,11 +99,11 @@ class _AgentTool:
             if isinstance(part, FileUserInput) and not confinement.may_read(part.path):
                 raise ToolRefused(f"the sandbox does not let you read `{part.path}`")
         try:
-            return await read_files(given, self._thread.around.file_workers)
+            return await read_files(given, self._thread.services.file_workers)
         except InvalidInput as error:
             raise ToolRefused(str(error)) from error
 
-    async def _find(self, deed: Deed, child_id: str) -> Child:
+    async def _find(self, deed: AgentActivity, child_id: str) -> SubAgent:
         child = await self._agents.find(self._thread, child_id)
         if child is None:
             deed.end({child_id: NOT_FOUND}, "failed")
@@ -132,12 +132,12 @@ class SpawnAgent(_AgentTool):
         "reasoning_effort": {"type": "string", "description": "Another effort than yours."},
     }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Begin an agent and give it its task."""
         asked = read_arguments(call, SpawnArguments)
         given, settings = asked.inputs(), self._thread.settings_of(turn)
         effort = asked.reasoning_effort or settings.effort
-        with Deed(
+        with AgentActivity(
             "spawnAgent",
             call,
             turn,
@@ -177,11 +177,11 @@ class SendInput(_AgentTool):
     }
     required: ClassVar[tuple[str, ...]] = ("target",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Pass the words on."""
         asked = read_arguments(call, SendArguments)
         given = asked.inputs()
-        with Deed("sendInput", call, turn, [asked.target], prompt=words_of(given)) as deed:
+        with AgentActivity("sendInput", call, turn, [asked.target], prompt=words_of(given)) as deed:
             child = await self._find(deed, asked.target)
             if asked.interrupt:
                 await self._agents.interrupt(child)
@@ -212,13 +212,13 @@ class WaitAgent(_AgentTool):
     }
     required: ClassVar[tuple[str, ...]] = ("targets",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Wait, and say who has finished."""
         asked = read_arguments(call, WaitArguments)
         if not asked.targets:
             raise ToolRefused("targets must not be empty")
         limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, asked.timeout_ms or DEFAULT_WAIT_MS))
-        with Deed("wait", call, turn, asked.targets) as deed:
+        with AgentActivity("wait", call, turn, asked.targets) as deed:
             found = {
                 target: await self._agents.find(self._thread, target) for target in asked.targets
             }
@@ -247,10 +247,10 @@ class ResumeAgent(_AgentTool):
     properties: ClassVar[dict[str, JsonValue]] = {"id": _TARGET}
     required: ClassVar[tuple[str, ...]] = ("id",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Load it."""
         asked = read_arguments(call, ResumeArguments)
-        with Deed("resumeAgent", call, turn, [asked.id]) as deed:
+        with AgentActivity("resumeAgent", call, turn, [asked.id]) as deed:
             try:
                 child = await self._agents.resume(self._thread, asked.id)
             except AgentRefused as refusal:
@@ -271,10 +271,10 @@ class CloseAgent(_AgentTool):
     properties: ClassVar[dict[str, JsonValue]] = {"target": _TARGET}
     required: ClassVar[tuple[str, ...]] = ("target",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Stop it and let go of it."""
         asked = read_arguments(call, CloseArguments)
-        with Deed("closeAgent", call, turn, [asked.target]) as deed:
+        with AgentActivity("closeAgent", call, turn, [asked.target]) as deed:
             child = await self._find(deed, asked.target)
             before = await self._agents.close(child)
             deed.end({child.id: before})

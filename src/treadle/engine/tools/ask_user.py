@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
@@ -19,8 +19,8 @@ from treadle.protocol.tool import (
 )
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 IN_DEFAULT_MODE: Final = "default_mode_request_user_input"
 """The feature that lets the model ask outside plan mode too."""
@@ -75,7 +75,7 @@ class RequestUserInput:
 
     name = "request_user_input"
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -95,7 +95,7 @@ class RequestUserInput:
             "parameters": _object({"questions": questions}),
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Ask, and give the answers as JSON; no answers if nobody gave any."""
         settings = self._thread.settings_of(turn)
         mode = settings.mode().mode
@@ -118,7 +118,7 @@ class RequestUserInput:
             auto_resolution_ms=limit,
         )
         try:
-            answer = await self._thread.asks.ask(
+            answer = await self._thread.server_requests.ask(
                 ITEM_TOOL_REQUEST_USER_INPUT,
                 params,
                 turn=turn,
@@ -127,7 +127,7 @@ class RequestUserInput:
                 default=_NOBODY,
                 deadline_s=None if limit is None else limit / 1000,
             )
-        except AskRefused:
+        except ServerRequestRefused:
             answer = _NOBODY
         return msgspec.json.encode(answer).decode()
 

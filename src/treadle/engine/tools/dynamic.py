@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.errors import InvalidInput
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.tools.image import IMAGE_OMITTED, IMAGE_UNREADABLE, is_image_url
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens, truncate
 from treadle.engine.tools.registry import Output, ToolCall, decode_arguments
@@ -38,8 +38,8 @@ from treadle.protocol.tool import (
 from treadle.store.records import ToolsGiven
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 FAILED: Final = "dynamic tool request failed"
 INVALID: Final = "dynamic tool response was invalid"
@@ -64,7 +64,7 @@ class DynamicTool:
 
     def __init__(
         self,
-        thread: Thread,
+        thread: LoadedThread,
         tool: FunctionDynamicToolSpec | DynamicToolNamespaceTool,
         space: NamespaceDynamicToolSpec | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class DynamicTool:
             "parameters": _parameters(self._tool.input_schema),
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Put the call to the clients and wait for the first answer."""
         item = DynamicToolCallThreadItem(
             arguments=decode_arguments(call.input, object),
@@ -96,7 +96,7 @@ class DynamicTool:
         )
         try:
             answer = _checked(await self._ask(turn, item))
-        except AskRefused as refusal:
+        except ServerRequestRefused as refusal:
             answer = _failure(_REFUSALS.get(refusal.kind) or refusal.reason)
         except asyncio.CancelledError:
             _complete(turn, item, DynamicToolCallResponse([], success=False))
@@ -105,13 +105,15 @@ class DynamicTool:
         settings = self._thread.settings_of(turn)
         takes_images = traits_of(settings.model).takes_images
         # Off the loop: pictures are decoded to see whether they are some.
-        workers = self._thread.around.file_workers
+        workers = self._thread.services.file_workers
         parts = await workers.run(_parts, answer.content_items, takes_images=takes_images)
         return _output(parts, settings.shell.max_output_tokens or DEFAULT_TOKENS)
 
-    async def _ask(self, turn: Turn, item: DynamicToolCallThreadItem) -> DynamicToolCallResponse:
+    async def _ask(
+        self, turn: ActiveTurn, item: DynamicToolCallThreadItem
+    ) -> DynamicToolCallResponse:
         limit = self._tool.deadline_ms
-        return await self._thread.asks.ask(
+        return await self._thread.server_requests.ask(
             ITEM_TOOL_CALL,
             DynamicToolCallParams(
                 arguments=item.arguments,
@@ -131,7 +133,7 @@ class DynamicTool:
 _REFUSALS: Final = {"error": FAILED, "nonsense": INVALID}
 
 
-def dynamic_tools(thread: Thread) -> Iterator[DynamicTool]:
+def dynamic_tools(thread: LoadedThread) -> Iterator[DynamicTool]:
     """The tools that the clients of a thread brought, in their order."""
     for spec in thread.settings.dynamic_tools:
         if isinstance(spec, NamespaceDynamicToolSpec):
@@ -141,10 +143,10 @@ def dynamic_tools(thread: Thread) -> Iterator[DynamicTool]:
             yield DynamicTool(thread, spec)
 
 
-def give_tools(thread: Thread, tools: Sequence[DynamicToolSpec]) -> None:
+def give_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
     """Let a thread have these tools of its clients from now on, instead of those it had."""
     if list(tools) != (thread.meta.dynamic_tools or []):
-        thread.log.note(ToolsGiven(list(tools)))
+        thread.log.record(ToolsGiven(list(tools)))
         thread.meta = msgspec.structs.replace(thread.meta, dynamic_tools=list(tools))
     thread.settings = replace(thread.settings, dynamic_tools=tuple(tools))
 
@@ -171,7 +173,9 @@ def _checked(answer: DynamicToolCallResponse) -> DynamicToolCallResponse:
     return answer
 
 
-def _complete(turn: Turn, item: DynamicToolCallThreadItem, answer: DynamicToolCallResponse) -> None:
+def _complete(
+    turn: ActiveTurn, item: DynamicToolCallThreadItem, answer: DynamicToolCallResponse
+) -> None:
     done = msgspec.structs.replace(
         item,
         status="completed" if answer.success else "failed",

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from treadle.engine.approvals.permission import CommandRequest, Declined
-from treadle.engine.terminals.attempt import Attempt, NotRun
+from treadle.engine.approvals.permission import CommandRequest, Denied
+from treadle.engine.terminals.attempt import CommandAttempt, NotRun
 from treadle.engine.terminals.input import InputRequest, approve_input
-from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import shell_argv
 from treadle.engine.terminals.terminals import wait
-from treadle.engine.tools.options import Wishes, wishes_schema
+from treadle.engine.tools.options import EscalationOptions, wishes_schema
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens
 from treadle.engine.tools.registry import (
     Output,
@@ -36,8 +36,8 @@ from treadle.protocol.delta import TerminalInteractionNotification
 from treadle.shell.syntax import MAX_SCRIPT
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 _MIN_WAIT_MS: Final = 250
 _MAX_WAIT_MS: Final = 30_000
@@ -50,7 +50,7 @@ _NOT_READ: Final = "write_stdin failed: the command does not read; a part of the
 _INTERRUPT: Final = "\x03"
 
 
-class _Execute(Wishes, kw_only=True):
+class _Execute(EscalationOptions, kw_only=True):
     cmd: str
     shell: str | None = None
     login: bool = True
@@ -91,7 +91,7 @@ class ExecCommand:
         "max_output_tokens": _BUDGET,
     }
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -103,7 +103,7 @@ class ExecCommand:
             ["cmd"],
         )
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run it, for as long as the model waits."""
         wanted = read_arguments(call, _Execute)
         thread = self._thread
@@ -116,7 +116,7 @@ class ExecCommand:
         if patched is not None:
             return f"Wall time: {time.monotonic() - began:.4f} seconds\nOutput:\n{patched}"
         require_short(self.name, argv)
-        attempt = Attempt(thread, turn, request, is_terminal=wanted.tty)
+        attempt = CommandAttempt(thread, turn, request, is_terminal=wanted.tty)
         attempt.fault = "Failed to create unified exec process"
         attempt.session = thread.terminals.reserve(attempt.run)
         run = attempt.run
@@ -149,7 +149,7 @@ class WriteStdin:
         "max_output_tokens": _BUDGET,
     }
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -161,7 +161,7 @@ class WriteStdin:
             ["session_id"],
         )
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Type, wait, and give what is new."""
         wanted = read_arguments(call, _Write)
         terminals, number = self._thread.terminals, wanted.session_id
@@ -180,16 +180,18 @@ class WriteStdin:
         budget = self._thread.settings.shell.budget(wanted.max_output_tokens)
         return _report(run, number, time.monotonic() - began, budget)
 
-    async def _approve(self, call: ToolCall, turn: Turn, run: Run, wanted: _Write) -> None:
+    async def _approve(
+        self, call: ToolCall, turn: ActiveTurn, run: CommandRun, wanted: _Write
+    ) -> None:
         if not wanted.chars or not run.is_terminal or run.exited.is_set():
             return
         request = InputRequest(run, call.id, wanted.session_id, wanted.chars)
         try:
             await approve_input(self._thread, turn, request)
-        except Declined as refusal:
+        except Denied as refusal:
             raise ToolRefused(f"write_stdin rejected: {refusal.reason}") from refusal
 
-    async def _type(self, run: Run, wanted: _Write) -> None:
+    async def _type(self, run: CommandRun, wanted: _Write) -> None:
         chars = wanted.chars
         if not chars or run.process is None or run.exited.is_set():
             return
@@ -216,8 +218,8 @@ class WriteStdin:
         longest = max(_MIN_POLL_MS, self._thread.settings.shell.max_poll_ms)
         return _clamp(wanted.yield_time_ms, _MIN_POLL_MS, _MIN_POLL_MS, longest)
 
-    def _tell(self, run: Run, turn: Turn, wanted: _Write) -> None:
-        turn.log.tell(
+    def _tell(self, run: CommandRun, turn: ActiveTurn, wanted: _Write) -> None:
+        turn.log.publish(
             n.ITEM_COMMAND_EXECUTION_TERMINAL_INTERACTION,
             TerminalInteractionNotification(
                 item_id=run.item.id,
@@ -229,7 +231,9 @@ class WriteStdin:
         )
 
 
-async def hand_over_patch(thread: Thread, turn: Turn, request: CommandRequest) -> Output | None:
+async def hand_over_patch(
+    thread: LoadedThread, turn: ActiveTurn, request: CommandRequest
+) -> Output | None:
     """Apply the patch that a command consists of; `None` if it is another command."""
     # Not the parser at once: nearly every command is another one.
     if not any("patch" in word or "Patch" in word for word in request.argv):
@@ -273,7 +277,7 @@ def _ended(reason: str) -> str:
     return f"exec_command failed: ProcessFailed {{ message: {json.dumps(reason)} }}"
 
 
-def _report(run: Run, number: int, seconds: float, max_tokens: int) -> str:
+def _report(run: CommandRun, number: int, seconds: float, max_tokens: int) -> str:
     """What has come since the model last looked, and how things stand."""
     unread = run.take_unread()
     if run.exited.is_set():

@@ -17,8 +17,8 @@ from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 
 class _Nothing(msgspec.Struct):
@@ -40,7 +40,7 @@ class _GoalTool:
     properties: ClassVar[dict[str, JsonValue]]
     required: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -59,7 +59,7 @@ class GetGoal(_GoalTool):
     description = "Read the thread's standing goal, its status and what it has cost so far."
     properties: ClassVar[dict[str, JsonValue]] = {}
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
         """Give the goal as JSON."""
         read_arguments(call, _Nothing)
         return self._show()
@@ -76,7 +76,7 @@ class CreateGoal(_GoalTool):
     }
     required: ClassVar[tuple[str, ...]] = ("objective",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Set it, unless there is one."""
         arguments = read_arguments(call, _Create)
         goals = self._thread.goals
@@ -99,7 +99,7 @@ class UpdateGoal(_GoalTool):
     }
     required: ClassVar[tuple[str, ...]] = ("status",)
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Change its status."""
         arguments = read_arguments(call, _Update)
         if self._thread.goals.current is None:
@@ -108,6 +108,6 @@ class UpdateGoal(_GoalTool):
         return self._show()
 
 
-def goal_tools(thread: Thread) -> list[GetGoal | CreateGoal | UpdateGoal]:
+def goal_tools(thread: LoadedThread) -> list[GetGoal | CreateGoal | UpdateGoal]:
     """All of them, for one thread."""
     return [GetGoal(thread), CreateGoal(thread), UpdateGoal(thread)]

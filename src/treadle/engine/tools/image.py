@@ -18,8 +18,8 @@ from treadle.support.files.reading import NotRegularFile, open_regular, read_up_
 from treadle.support.text.base64_chunks import decode_base64_strictly, encode_base64
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
     from treadle.sandbox.policy import Confinement
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
@@ -42,7 +42,7 @@ class ViewImage:
 
     name = "view_image"
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -69,7 +69,7 @@ class ViewImage:
             },
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Give the picture to the model, and tell the clients of it."""
         settings = self._thread.settings_of(turn)
         if not traits_of(settings.model).takes_images:
@@ -82,7 +82,7 @@ class ViewImage:
             )
         path = _absolute(settings.cwd, arguments.path)
         confinement = self._thread.approvals.confinement(turn)
-        url = await self._thread.around.file_workers.run(_load, Path(path), confinement)
+        url = await self._thread.services.file_workers.run(_load, Path(path), confinement)
         turn.complete_item(ImageViewThreadItem(id=call.id, path=path))
         return [{"type": "input_image", "image_url": url, "detail": arguments.detail or "high"}]
 

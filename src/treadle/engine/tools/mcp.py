@@ -32,9 +32,9 @@ from treadle.protocol.mcp import (
 )
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.tools.registry import Tool
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.tools.registry import ToolHandler
+    from treadle.engine.turn import ActiveTurn
 
 INTERRUPTED: Final = "MCP tool call was interrupted"
 # Whose document a list of all documents is, in the words of the reference.
@@ -75,7 +75,7 @@ class McpTool:
             "parameters": parameters,
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Ask if need be, call the tool, and tell what came of it."""
         arguments = _arguments(call)
         item = McpToolCallThreadItem(
@@ -102,10 +102,10 @@ class McpTool:
             told.complete(result_of(raw), is_error=raw.get("isError") is True)
         return output_of(raw, perf_counter() - began)
 
-    async def _call(self, turn: Turn, call_id: str, arguments: Raw) -> Raw:
+    async def _call(self, turn: ActiveTurn, call_id: str, arguments: Raw) -> Raw:
         def told(message: str) -> None:
             params = McpToolCallProgressNotification(call_id, message, turn.thread_id, turn.id)
-            turn.log.tell(n.ITEM_MCP_TOOL_CALL_PROGRESS, params)
+            turn.log.publish(n.ITEM_MCP_TOOL_CALL_PROGRESS, params)
 
         meta: Raw = {"callId": call_id, "threadId": turn.thread_id, "turnId": turn.id}
         with self._servers.calling(self._server, call_id):
@@ -120,7 +120,7 @@ class McpTool:
 class _Told:
     """The item of a call: told when it begins, and once how it ended, whatever happens."""
 
-    def __init__(self, turn: Turn, item: McpToolCallThreadItem) -> None:
+    def __init__(self, turn: ActiveTurn, item: McpToolCallThreadItem) -> None:
         self.error = ""
         self._turn = turn
         self._item = item
@@ -185,7 +185,7 @@ class _DocumentTool:
     async def _tell(
         self,
         call: ToolCall,
-        turn: Turn,
+        turn: ActiveTurn,
         server: str | None,
         method: str,
         ask: Callable[[], Awaitable[JsonValue]],
@@ -213,7 +213,7 @@ class _List(_DocumentTool):
     method: ClassVar[str]
     key: ClassVar[Documents]
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """List what one server has, page by page, or what all of them have."""
         asked = read_arguments(call, _Listing)
         if asked.cursor and not asked.server:
@@ -279,7 +279,7 @@ class ReadResource(_DocumentTool):
     }
     required: ClassVar[tuple[str, ...]] = ("server", "uri")
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Give the document with its address."""
         asked = read_arguments(call, _Reading)
         for name in self.required:
@@ -295,12 +295,12 @@ class ReadResource(_DocumentTool):
         return {"server": asked.server, "uri": asked.uri, **raw, "contents": contents}
 
 
-def mcp_tools(thread: Thread) -> list[Tool]:
+def mcp_tools(thread: LoadedThread) -> list[ToolHandler]:
     """All of them, for one thread; none if it has no MCP server."""
     servers = thread.mcp
     if not servers.has_any:
         return []
-    own: list[Tool] = [McpTool(servers, *tool) for tool in servers.tools()]
+    own: list[ToolHandler] = [McpTool(servers, *tool) for tool in servers.tools()]
     documents = (ListResources, ListResourceTemplates, ReadResource)
     return [*(kind(servers) for kind in documents), *own]
 

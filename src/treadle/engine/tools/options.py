@@ -22,8 +22,8 @@ from treadle.protocol.permission import (
 )
 
 if TYPE_CHECKING:
-    from treadle.engine.settings import Settings
-    from treadle.engine.thread import Thread
+    from treadle.engine.settings import RunSettings
+    from treadle.engine.thread import LoadedThread
 
 FEATURE: Final = "exec_permission_approvals"
 """The switch that lets the model ask for permissions of one command."""
@@ -48,7 +48,7 @@ class _Files(msgspec.Struct, forbid_unknown_fields=True):
         return absolute([*(named or ()), *entries], cwd)
 
 
-class NetworkWish(msgspec.Struct, forbid_unknown_fields=True):
+class NetworkOption(msgspec.Struct, forbid_unknown_fields=True):
     """Whether the network is wanted."""
 
     enabled: bool | None = None
@@ -57,7 +57,7 @@ class NetworkWish(msgspec.Struct, forbid_unknown_fields=True):
 class Permissions(msgspec.Struct, forbid_unknown_fields=True):
     """Permissions in the model's spelling."""
 
-    network: NetworkWish | None = None
+    network: NetworkOption | None = None
     file_system: _Files | None = None
 
 
@@ -122,7 +122,7 @@ def _object(words: str, properties: dict[str, JsonValue]) -> dict[str, JsonValue
     return {**about, "additionalProperties": False}
 
 
-class Wishes(msgspec.Struct, kw_only=True):
+class EscalationOptions(msgspec.Struct, kw_only=True):
     """What the model may say about any command that it wants to run."""
 
     workdir: str | None = None
@@ -133,7 +133,7 @@ class Wishes(msgspec.Struct, kw_only=True):
     prefix_rule: list[str] | None = None
     additional_permissions: Permissions | None = None
 
-    def request(self, call: ToolCall, argv: Sequence[str], settings: Settings) -> CommandRequest:
+    def request(self, call: ToolCall, argv: Sequence[str], settings: RunSettings) -> CommandRequest:
         """The command as it is judged.
 
         Raises:
@@ -178,7 +178,7 @@ class Wishes(msgspec.Struct, kw_only=True):
         return AdditionalPermissionProfile(files, network)
 
 
-def wishes_schema(thread: Thread) -> dict[str, JsonValue]:
+def wishes_schema(thread: LoadedThread) -> dict[str, JsonValue]:
     """How the model is told of them."""
     is_on = thread.settings.features.get(FEATURE, False)
     return _MORE if is_on else _USUAL

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.approvals.approvals import BY_USER
-from treadle.engine.approvals.permission import Declined, Failed
+from treadle.engine.approvals.permission import ApprovalUnavailable, Denied
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.patch.plan import Edit
+from treadle.engine.patch.plan import FileEdit
 from treadle.engine.patch.syntax import PatchError
 from treadle.engine.patch.work import Applied, Draft, apply, draft
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
@@ -23,8 +23,8 @@ from treadle.protocol.turn import TurnDiffUpdatedNotification
 from treadle.support.clock import Stopwatch
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 _FREEFORM: Final = "Edit files with a patch. The input is the patch itself, not JSON around it."
 _FUNCTION: Final = """\
@@ -77,7 +77,7 @@ class ApplyPatch:
     # The next call may be about the same files.
     is_exclusive = True
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -105,7 +105,7 @@ class ApplyPatch:
             },
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Apply the patch."""
         text = call.input if call.is_custom else read_arguments(call, _Arguments).input
         cwd = self._thread.settings_of(turn).cwd
@@ -113,7 +113,7 @@ class ApplyPatch:
 
 
 async def apply_patch(
-    thread: Thread, turn: Turn, call_id: str, patch_text: str, cwd: str
+    thread: LoadedThread, turn: ActiveTurn, call_id: str, patch_text: str, cwd: str
 ) -> Output:
     """Apply a patch whose paths are relative to a folder; gives what the model is told.
 
@@ -122,7 +122,7 @@ async def apply_patch(
         TurnCancelled: the user wants the turn to stop.
     """
     stopwatch = Stopwatch()
-    shared = thread.around.patches
+    shared = thread.services.patches
     try:
         patch = await draft(shared.workers, patch_text, cwd)
     except PatchError as error:
@@ -148,17 +148,17 @@ async def apply_patch(
     return _report(stopwatch, 1, f"{outcome}\n")
 
 
-def _publish(turn: Turn, call_id: str, patch: Draft, outcome: Applied | Exception) -> None:
+def _publish(turn: ActiveTurn, call_id: str, patch: Draft, outcome: Applied | Exception) -> None:
     if not isinstance(outcome, Applied):
         turn.complete_item(_item(call_id, patch.changes, "failed"))
         return
     turn.complete_item(_item(call_id, outcome.changes, "completed"))
     if outcome.diff is not None:
         params = TurnDiffUpdatedNotification(outcome.diff, turn.thread_id, turn.id)
-        turn.log.tell(n.TURN_DIFF_UPDATED, params)
+        turn.log.publish(n.TURN_DIFF_UPDATED, params)
 
 
-async def _approve(thread: Thread, turn: Turn, call_id: str, patch: Draft) -> None:
+async def _approve(thread: LoadedThread, turn: ActiveTurn, call_id: str, patch: Draft) -> None:
     """Have the edits judged by where they really go."""
     cwd = thread.settings_of(turn).cwd
 
@@ -167,17 +167,17 @@ async def _approve(thread: Thread, turn: Turn, call_id: str, patch: Draft) -> No
 
     try:
         await thread.approvals.file_change(turn, call_id, patch.judged(), cwd, before=show)
-    except (Declined, Failed, TurnCancelled, CancelledError) as refusal:
+    except (Denied, ApprovalUnavailable, TurnCancelled, CancelledError) as refusal:
         if call_id in turn.open_items:
             turn.complete_item(_item(call_id, patch.changes, "declined"))
-        if isinstance(refusal, Declined | Failed):
+        if isinstance(refusal, Denied | ApprovalUnavailable):
             raise ToolRefused(_told(refusal)) from refusal
         raise
 
 
-def _told(refusal: Declined | Failed) -> str:
+def _told(refusal: Denied | ApprovalUnavailable) -> str:
     """Why it may not be done, in a sentence about the patch."""
-    if isinstance(refusal, Failed):
+    if isinstance(refusal, ApprovalUnavailable):
         return refusal.reason
     return f"patch {BY_USER}" if refusal.reason == BY_USER else f"patch rejected: {refusal.reason}"
 
@@ -188,7 +188,7 @@ def _item(
     return FileChangeThreadItem(changes=changes, id=call_id, status=status)
 
 
-def _summary(edits: Sequence[Edit]) -> str:
+def _summary(edits: Sequence[FileEdit]) -> str:
     letters = {"add": "A", "update": "M", "delete": "D"}
     lines = [
         f"{letter} {edit.name}\n"

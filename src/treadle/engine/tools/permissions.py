@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.approvals.judgement import granular
-from treadle.engine.events.server_requests import AskRefused
+from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.tools.options import (
-    NetworkWish,
+    NetworkOption,
     Permissions,
     absolute,
     files_of,
@@ -40,8 +40,8 @@ from treadle.protocol.policy import AskForApproval
 from treadle.protocol.server_requests import ITEM_PERMISSIONS_REQUEST_APPROVAL
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 FEATURE: Final = "request_permissions_tool"
 """The switch that offers the tool to the model."""
@@ -62,7 +62,7 @@ class _FilesGiven(msgspec.Struct, omit_defaults=True):
 
 
 class _Given(msgspec.Struct):
-    network: NetworkWish | None = None
+    network: NetworkOption | None = None
     file_system: _FilesGiven | None = None
 
 
@@ -89,7 +89,7 @@ class RequestPermissions:
 
     name = "request_permissions"
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -104,7 +104,7 @@ class RequestPermissions:
             "parameters": _PARAMETERS,
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Ask, take over what was granted, and tell the model what it was."""
         arguments = read_arguments(call, _Arguments)
         if arguments.environment_id not in (None, ENVIRONMENT):
@@ -127,12 +127,12 @@ class RequestPermissions:
         if is_strict:
             self._thread.approvals.grants.review_all(turn)
             params = StrictReviewRequiredNotification(turn.clock(), turn.thread_id, turn.id)
-            turn.log.tell(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
+            turn.log.publish(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
         said = _Answer(given, answer.scope, strict_auto_review=is_strict)
         return msgspec.json.encode(said).decode()
 
     async def _ask(
-        self, call: ToolCall, turn: Turn, wanted: RequestPermissionProfile, reason: str | None
+        self, call: ToolCall, turn: ActiveTurn, wanted: RequestPermissionProfile, reason: str | None
     ) -> PermissionsRequestApprovalResponse:
         params = PermissionsRequestApprovalParams(
             cwd=self._thread.settings_of(turn).cwd,
@@ -145,7 +145,7 @@ class RequestPermissions:
             reason=reason,
         )
         try:
-            return await self._thread.asks.ask(
+            return await self._thread.server_requests.ask(
                 ITEM_PERMISSIONS_REQUEST_APPROVAL,
                 params,
                 turn=turn,
@@ -153,11 +153,11 @@ class RequestPermissions:
                 flag="waitingOnApproval",
                 default=_NOTHING,
             )
-        except AskRefused:
+        except ServerRequestRefused:
             return _NOTHING
 
     async def _review(
-        self, call: ToolCall, turn: Turn, wanted: RequestPermissionProfile, reason: str | None
+        self, call: ToolCall, turn: ActiveTurn, wanted: RequestPermissionProfile, reason: str | None
     ) -> PermissionsRequestApprovalResponse:
         """Let a model decide in the user's stead: all of it for the turn, or nothing."""
         from treadle.engine.approvals.guardian import review_action
@@ -169,7 +169,7 @@ class RequestPermissions:
         granted = GrantedPermissionProfile(wanted.file_system, wanted.network)
         return PermissionsRequestApprovalResponse(granted)
 
-    def _grant(self, turn: Turn, given: _Given, scope: PermissionGrantScope) -> None:
+    def _grant(self, turn: ActiveTurn, given: _Given, scope: PermissionGrantScope) -> None:
         files = given.file_system
         if files is None and given.network is None:
             return
@@ -192,7 +192,7 @@ def _common(
     asked, opened = wanted.network, granted.network
     has_network = bool(asked and asked.enabled and opened and opened.enabled)
     return _Given(
-        network=NetworkWish(enabled=True) if has_network else None,
+        network=NetworkOption(enabled=True) if has_network else None,
         file_system=_common_files(wanted.file_system, granted.file_system, cwd),
     )
 

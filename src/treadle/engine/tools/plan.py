@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_arguments
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.turn import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
@@ -66,7 +66,7 @@ class UpdatePlan:
             },
         }
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Tell the clients the plan."""
         arguments = read_arguments(call, _Arguments)
         if len(arguments.plan) > MAX_STEPS:
@@ -74,7 +74,7 @@ class UpdatePlan:
                 f"the plan has {len(arguments.plan)} steps: expected at most {MAX_STEPS}"
             )
         plan = [TurnPlanStep(_STATUS[step.status], step.step) for step in arguments.plan]
-        turn.log.tell(
+        turn.log.publish(
             n.TURN_PLAN_UPDATED,
             TurnPlanUpdatedNotification(
                 plan=plan,

@@ -14,10 +14,10 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from treadle.engine.errors import TurnCancelled
-from treadle.engine.turn import Turn
+from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
-from treadle.support.concurrency.shared_lock import Gate
+from treadle.support.concurrency.shared_lock import SharedLock
 from treadle.support.files.descriptors import is_shortage
 from treadle.support.text.json_text import MAX_NESTING, is_nested_deeper
 
@@ -52,7 +52,7 @@ class ToolRefused(Exception):
     """The call cannot be carried out; the text is for the model."""
 
 
-class Tool(Protocol):
+class ToolHandler(Protocol):
     """Something the model can call.
 
     A tool may also have `is_exclusive` (it runs alone among the calls of one answer), `namespace`
@@ -69,7 +69,7 @@ class Tool(Protocol):
         """How the model is offered it."""
         ...
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Carry out a call.
 
         Raises:
@@ -85,12 +85,12 @@ class Finder(Protocol):
         """The tools that the model has found and has to be offered from now on."""
         ...
 
-    def tool(self, deferred: Sequence[Tool]) -> Tool:
+    def tool(self, deferred: Sequence[ToolHandler]) -> ToolHandler:
         """The tool by which it looks for them."""
         ...
 
 
-class Toolbox:
+class ToolRegistry:
     """The tools that one thread has.
 
     `changing` gives those that come and go; they cannot take the name of one that stays, unless
@@ -99,9 +99,9 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[ToolHandler] = (),
         *,
-        changing: Callable[[], Iterable[Tool]] = tuple,
+        changing: Callable[[], Iterable[ToolHandler]] = tuple,
         arriving: Callable[[str], Awaitable[None]] | None = None,
         finder: Finder | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class Toolbox:
         self._changing = changing
         self._arriving = arriving
         self._finder = finder
-        self._gate = Gate()
+        self._gate = SharedLock()
 
     def specs(self) -> Sequence[ModelTool]:
         """How the model is offered them."""
@@ -119,7 +119,7 @@ class Toolbox:
         found = self._finder.found() if deferred and self._finder is not None else ()
         return _offer(tool for name, tool in known.items() if name not in deferred or name in found)
 
-    def _known(self) -> dict[ToolName, Tool]:
+    def _known(self) -> dict[ToolName, ToolHandler]:
         known = dict(self._tools)
         for tool in self._changing():
             name = name_of(tool)
@@ -131,17 +131,17 @@ class Toolbox:
             known.setdefault(name_of(search), search)
         return known
 
-    def only(self, names: Container[str]) -> Toolbox:
+    def only(self, names: Container[str]) -> ToolRegistry:
         """A box with the tools of these names, as far as there are any that stay."""
-        return Toolbox(tool for tool in self._tools.values() if tool.name in names)
+        return ToolRegistry(tool for tool in self._tools.values() if tool.name in names)
 
-    def find(self, call: ToolCall) -> Tool | None:
+    def find(self, call: ToolCall) -> ToolHandler | None:
         """The tool that a call is for, if there is one."""
         known = self._known()
         # In a history that Codex has written, tools of MCP servers are called in a namespace.
         return known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Carry out a call, whatever comes of it."""
         tool = self.find(call)
         if tool is None and self._arriving is not None:
@@ -166,22 +166,22 @@ class Toolbox:
             return f"the tool {call.name} failed"
 
 
-def name_of(tool: Tool) -> ToolName:
+def name_of(tool: ToolHandler) -> ToolName:
     """What a tool is known by."""
     return getattr(tool, "namespace", None), tool.name
 
 
-def is_deferred(tool: Tool) -> bool:
+def is_deferred(tool: ToolHandler) -> bool:
     """Whether the model has to look for it before it is offered."""
     return bool(getattr(tool, "is_deferred", False))
 
 
-def is_hidden(tool: Tool) -> bool:
+def is_hidden(tool: ToolHandler) -> bool:
     """Whether it is carried out but not offered."""
     return bool(getattr(tool, "is_hidden", False))
 
 
-def _offer(tools: Iterable[Tool]) -> list[ModelTool]:
+def _offer(tools: Iterable[ToolHandler]) -> list[ModelTool]:
     """How the model is offered tools: those of one namespace together, where its first one is."""
     specs: list[ModelTool] = []
     spaces: dict[str, list[ModelTool]] = {}
@@ -197,7 +197,7 @@ def _offer(tools: Iterable[Tool]) -> list[ModelTool]:
     return specs
 
 
-def in_namespace(tool: Tool, specs: list[ModelTool]) -> ModelTool:
+def in_namespace(tool: ToolHandler, specs: list[ModelTool]) -> ModelTool:
     """The namespace of a tool, with these of its tools."""
     space, _ = name_of(tool)
     description = getattr(tool, "namespace_description", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
@@ -13,8 +13,8 @@ from treadle.protocol.config import WebSearchLocation, WebSearchMode
 from treadle.protocol.policy import DangerFullAccessSandboxPolicy
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 
 class WebSearch:
@@ -22,7 +22,7 @@ class WebSearch:
 
     name = "web_search"
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
@@ -43,12 +43,12 @@ class WebSearch:
             spec["search_content_types"] = ["text", "image"]
         return spec
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
         """Refuse: a provider that has this tool never asks us for it."""
         raise ToolRefused(f"unsupported call: {call.name}")
 
 
-def mode_of(settings: Settings) -> WebSearchMode:
+def mode_of(settings: RunSettings) -> WebSearchMode:
     """How the web is searched: without the network unless it is set or nothing is confined."""
     if settings.web_search is not None:
         return settings.web_search

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from treadle.engine.terminals.attempt import Attempt, NotRun
-from treadle.engine.terminals.run import Run
+from treadle.engine.terminals.attempt import CommandAttempt, NotRun
+from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import shell_argv
 from treadle.engine.tools.exec import (
     ExecCommand,
@@ -15,7 +15,7 @@ from treadle.engine.tools.exec import (
     hand_over_patch,
     require_short,
 )
-from treadle.engine.tools.options import Wishes, wishes_schema
+from treadle.engine.tools.options import EscalationOptions, wishes_schema
 from treadle.engine.tools.output import truncate
 from treadle.engine.tools.registry import (
     Output,
@@ -29,8 +29,8 @@ from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 TIMED_OUT: Final = 124
 _DEFAULT_TIMEOUT_MS: Final = 10_000
@@ -42,12 +42,12 @@ _TIMEOUT: Final = {
 }
 
 
-class _Argv(Wishes, kw_only=True):
+class _Argv(EscalationOptions, kw_only=True):
     command: list[str]
     timeout_ms: float | None = None
 
 
-class _Script(Wishes, kw_only=True):
+class _Script(EscalationOptions, kw_only=True):
     command: str
     login: bool = True
     timeout_ms: float | None = None
@@ -66,7 +66,7 @@ class Shell:
         "timeout_ms": _TIMEOUT,
     }
 
-    def __init__(self, thread: Thread, *, is_hidden: bool = False) -> None:
+    def __init__(self, thread: LoadedThread, *, is_hidden: bool = False) -> None:
         self._thread = thread
         self.is_hidden = is_hidden
 
@@ -75,7 +75,7 @@ class Shell:
         properties = {**self.properties, **wishes_schema(self._thread)}
         return function_tool(self.name, "Run a command.", properties, ["command"])
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run it to its end."""
         wanted = read_arguments(call, _Argv)
         if not wanted.command:
@@ -94,7 +94,7 @@ class ShellCommand:
         "timeout_ms": _TIMEOUT,
     }
 
-    def __init__(self, thread: Thread, *, is_hidden: bool = False) -> None:
+    def __init__(self, thread: LoadedThread, *, is_hidden: bool = False) -> None:
         self._thread = thread
         self.is_hidden = is_hidden
 
@@ -103,7 +103,7 @@ class ShellCommand:
         properties = {**self.properties, **wishes_schema(self._thread)}
         return function_tool(self.name, "Run a shell command.", properties, ["command"])
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run it to its end."""
         wanted = read_arguments(call, _Script)
         is_login = wanted.login and self._thread.settings.shell.allows_login
@@ -115,7 +115,7 @@ class ShellCommand:
 class _Ended:
     """How a command ended, in the two forms in which models are told it."""
 
-    def __init__(self, run: Run, max_tokens: int, *, has_timed_out: bool) -> None:
+    def __init__(self, run: CommandRun, max_tokens: int, *, has_timed_out: bool) -> None:
         self._seconds = run.seconds
         self._exit_code = TIMED_OUT if has_timed_out else run.exit_code
         text = run.output.text()
@@ -143,14 +143,18 @@ class _Ended:
 
 
 async def _run(
-    thread: Thread, turn: Turn, call: ToolCall, wanted: _Argv | _Script, argv: Sequence[str]
+    thread: LoadedThread,
+    turn: ActiveTurn,
+    call: ToolCall,
+    wanted: _Argv | _Script,
+    argv: Sequence[str],
 ) -> _Ended | Output:
     request = wanted.request(call, argv, thread.settings_of(turn))
     patched = await hand_over_patch(thread, turn, request)
     if patched is not None:
         return patched
     require_short(call.name, argv)
-    attempt = Attempt(thread, turn, request)
+    attempt = CommandAttempt(thread, turn, request)
     given = wanted.timeout_ms
     limit = _DEFAULT_TIMEOUT_MS if given is None else max(0.0, given)
     try:
@@ -163,7 +167,7 @@ async def _run(
     return _Ended(attempt.run, thread.settings.shell.budget(), has_timed_out=not has_ended)
 
 
-def command_tools(thread: Thread) -> list[ExecCommand | WriteStdin | Shell | ShellCommand]:
+def command_tools(thread: LoadedThread) -> list[ExecCommand | WriteStdin | Shell | ShellCommand]:
     """The tools by which the model of a thread runs commands.
 
     The older ones are always understood: a model does again what it did before in its history.

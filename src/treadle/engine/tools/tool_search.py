@@ -16,8 +16,8 @@ import msgspec
 
 from treadle.engine.tools.registry import (
     Output,
-    Tool,
     ToolCall,
+    ToolHandler,
     ToolName,
     ToolRefused,
     in_namespace,
@@ -30,8 +30,8 @@ from treadle.protocol.base import JsonValue
 from treadle.support.concurrency.workers import Workers
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
-    from treadle.engine.turn import Turn
+    from treadle.engine.thread import LoadedThread
+    from treadle.engine.turn import ActiveTurn
 
 NAME: Final = "tool_search"
 DEFAULT_LIMIT: Final = 8
@@ -65,7 +65,7 @@ class _Arguments(msgspec.Struct):
 class ToolFinder:
     """Lets the model of one thread look for deferred tools."""
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def found(self) -> set[ToolName]:
@@ -77,9 +77,9 @@ class ToolFinder:
         found = set(_found_by_function(items))
         return found if self.is_native else found | set(_found_natively(items))
 
-    def tool(self, deferred: Sequence[Tool]) -> Tool:
+    def tool(self, deferred: Sequence[ToolHandler]) -> ToolHandler:
         """The tool by which it looks for them."""
-        return ToolSearch(deferred, self._thread.around.text_workers, is_native=self.is_native)
+        return ToolSearch(deferred, self._thread.services.text_workers, is_native=self.is_native)
 
     @property
     def is_native(self) -> bool:
@@ -92,7 +92,9 @@ class ToolSearch:
 
     name = NAME
 
-    def __init__(self, deferred: Sequence[Tool], workers: Workers, *, is_native: bool) -> None:
+    def __init__(
+        self, deferred: Sequence[ToolHandler], workers: Workers, *, is_native: bool
+    ) -> None:
         self._deferred = deferred
         self._workers = workers
         self._is_native = is_native
@@ -122,7 +124,7 @@ class ToolSearch:
             return {"type": NAME, "execution": "client", **spec}
         return {"type": "function", "name": NAME, "strict": False, **spec}
 
-    async def run(self, call: ToolCall, turn: Turn) -> Output:  # noqa: ARG002 - a tool's signature
+    async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
         """Give the tools that fit best, the best first."""
         arguments = read_arguments(call, _Arguments)
         if not arguments.query.strip():
@@ -152,7 +154,7 @@ class Deferred:
 
     is_deferred = True
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: ToolHandler) -> None:
         self._tool = tool
         self.namespace, self.name = name_of(tool)
         self.namespace_description = getattr(tool, "namespace_description", "")
@@ -161,7 +163,7 @@ class Deferred:
         self.run = tool.run
 
 
-def defer_crowds(thread: Thread, tools: Sequence[Tool]) -> list[Tool]:
+def defer_crowds(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
     """Tools of MCP servers as the model is offered them: if there are very many, by search only."""
     of_servers = sum(tool.name.startswith(MCP_PREFIX) for tool in tools)
     if of_servers <= MAX_SHOWN and not thread.settings.features.get(ALWAYS_DEFER):
@@ -169,7 +171,7 @@ def defer_crowds(thread: Thread, tools: Sequence[Tool]) -> list[Tool]:
     return [Deferred(tool) if tool.name.startswith(MCP_PREFIX) else tool for tool in tools]
 
 
-def rank(query: str, tools: Sequence[Tool]) -> list[Tool]:
+def rank(query: str, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
     """The tools that have words of the query, by how well they fit (BM25)."""
     documents = [Counter(_words(_text(tool))) for tool in tools]
     lengths = [document.total() for document in documents]
@@ -186,7 +188,7 @@ def rank(query: str, tools: Sequence[Tool]) -> list[Tool]:
     return [tools[place] for place in order if scores[place] > 0]
 
 
-def _text(tool: Tool) -> str:
+def _text(tool: ToolHandler) -> str:
     """What a tool is for, up to a limit: a server may describe its tools at any length."""
     space, name = name_of(tool)
     about = tool.spec()
@@ -210,7 +212,7 @@ def _stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def _as_specs(tools: Iterable[Tool]) -> list[JsonValue]:
+def _as_specs(tools: Iterable[ToolHandler]) -> list[JsonValue]:
     """The tools as the model's own search gives them, those of one namespace together."""
     specs: list[JsonValue] = []
     spaces: dict[str, list[ModelTool]] = {}

@@ -14,16 +14,16 @@ from treadle.engine.tools.patch import ApplyPatch
 from treadle.engine.tools.permissions import FEATURE as REQUEST_PERMISSIONS
 from treadle.engine.tools.permissions import RequestPermissions
 from treadle.engine.tools.plan import UpdatePlan
-from treadle.engine.tools.registry import Tool, Toolbox
+from treadle.engine.tools.registry import ToolHandler, ToolRegistry
 from treadle.engine.tools.search import WebSearch, mode_of
 from treadle.engine.tools.shell import command_tools
 from treadle.engine.tools.tool_search import ToolFinder, defer_crowds
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import Thread
+    from treadle.engine.thread import LoadedThread
 
 
-def tools_of(thread: Thread) -> list[Tool]:
+def tools_of(thread: LoadedThread) -> list[ToolHandler]:
     """The tools of a thread, in the order in which the model is offered them."""
     return [
         *command_tools(thread),
@@ -36,9 +36,9 @@ def tools_of(thread: Thread) -> list[Tool]:
     ]
 
 
-def changing_tools_of(thread: Thread) -> list[Tool]:
+def changing_tools_of(thread: LoadedThread) -> list[ToolHandler]:
     """The tools that a thread has or has not as its settings and its clients will have it."""
-    tools: list[Tool] = []
+    tools: list[ToolHandler] = []
     if thread.settings.features.get(REQUEST_PERMISSIONS):
         tools.append(RequestPermissions(thread))
     tools += dynamic_tools(thread)
@@ -48,9 +48,9 @@ def changing_tools_of(thread: Thread) -> list[Tool]:
     return tools
 
 
-def toolbox_of(thread: Thread) -> Toolbox:
+def toolbox_of(thread: LoadedThread) -> ToolRegistry:
     """The tools of a thread, and the way to look for those that are not offered at once."""
-    return Toolbox(
+    return ToolRegistry(
         tools_of(thread),
         changing=lambda: changing_tools_of(thread),
         arriving=thread.mcp.arriving,

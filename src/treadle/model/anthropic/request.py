@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.model.anthropic.stream import REDACTED_SEAL, THINKING_SEAL, AnthropicReading
+from treadle.model.anthropic.stream import REDACTED_SEAL, THINKING_SEAL, AnthropicStream
 from treadle.model.base import ModelEvent, ModelItem, ModelRequest
 from treadle.model.catalog import traits_of
 from treadle.model.conversation import (
@@ -19,7 +19,7 @@ from treadle.model.conversation import (
     leading_system_texts,
     text_of,
 )
-from treadle.model.http.client import Endpoint
+from treadle.model.http.client import ProviderEndpoint
 from treadle.model.listing import listed
 from treadle.model.structured.schema import BOUNDS, to_strict
 from treadle.model.tools import Functions, arguments_of
@@ -39,7 +39,7 @@ _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 class AnthropicModel:
     """A provider that speaks the Messages API."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
         base_url = (endpoint.config.base_url or "").rstrip("/")
@@ -53,7 +53,7 @@ class AnthropicModel:
             "anthropic-version": API_VERSION,
             "user-agent": request.user_agent or request.originator,
         }
-        reading = AnthropicReading(functions, now=self._endpoint.now)
+        reading = AnthropicStream(functions, now=self._endpoint.now)
         body = body_of(request, functions)
         return self._endpoint.events(f"{self._prefix}messages", body, headers, reading)
 

@@ -22,12 +22,12 @@ from treadle.model.base import (
     ModelError,
     ModelEvent,
     ModelItem,
+    ModelTextDelta,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
+    ResponseUsage,
     ServerModel,
-    TextDelta,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.sse import decode_json
@@ -47,7 +47,7 @@ class _Block(Struct):
     seal: list[str]
 
 
-class AnthropicReading:
+class AnthropicStream:
     """One message on its way in."""
 
     def __init__(self, functions: Functions, *, now: Now = time.time) -> None:
@@ -139,7 +139,7 @@ class AnthropicReading:
         id_ = str(block.item["id"])
         match block.item["type"]:
             case "message":
-                return (TextDelta(id_, text),)
+                return (ModelTextDelta(id_, text),)
             case "reasoning":
                 delta = ReasoningSummaryDelta(id_, 0, text)
                 return (ReasoningPartAdded(id_, 0), delta) if is_first else (delta,)
@@ -190,7 +190,7 @@ class AnthropicReading:
         raise in_stream(read_fault(event), now=self._now)
 
 
-def _usage_of(usage: dict[str, JsonValue]) -> Usage | None:
+def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage | None:
     if not usage:
         return None
     cached = _count(usage, "cache_read_input_tokens")
@@ -198,7 +198,7 @@ def _usage_of(usage: dict[str, JsonValue]) -> Usage | None:
     # Here, unlike everywhere else, cached tokens are not among the input tokens.
     input_tokens = _count(usage, "input_tokens") + cached + written
     output_tokens = _count(usage, "output_tokens")
-    return Usage(
+    return ResponseUsage(
         input_tokens=input_tokens,
         cached_input_tokens=cached,
         cache_write_input_tokens=written,

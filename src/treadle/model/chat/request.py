@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from treadle.model.base import ModelEvent, ModelItem, ModelRequest
-from treadle.model.chat.stream import CHAT_SEAL, ChatReading
+from treadle.model.chat.stream import CHAT_SEAL, ChatStream
 from treadle.model.conversation import (
     Called,
     Said,
@@ -15,7 +15,7 @@ from treadle.model.conversation import (
     raw_reasoning_of,
     text_of,
 )
-from treadle.model.http.client import Endpoint
+from treadle.model.http.client import ProviderEndpoint
 from treadle.model.listing import listed
 from treadle.model.responses.request import OUTPUT_SCHEMA_NAME
 from treadle.model.structured.schema import to_strict
@@ -26,7 +26,7 @@ from treadle.protocol.base import JsonValue
 class ChatModel:
     """A provider that speaks Chat Completions."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
 
@@ -34,7 +34,7 @@ class ChatModel:
         """Ask once."""
         functions = Functions(request.tools)
         headers = {"user-agent": request.user_agent or request.originator}
-        reading = ChatReading(functions, now=self._endpoint.now)
+        reading = ChatStream(functions, now=self._endpoint.now)
         body = body_of(request, functions)
         return self._endpoint.events("chat/completions", body, headers, reading)
 

@@ -23,10 +23,10 @@ from treadle.model.base import (
     ModelError,
     ModelEvent,
     ModelItem,
+    ModelTextDelta,
     ReasoningTextDelta,
-    TextDelta,
+    ResponseUsage,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.open_items import Index, index_of, require_room
@@ -95,7 +95,7 @@ class _Call(Struct):
         return True
 
 
-class ChatReading:
+class ChatStream:
     """One completion on its way in."""
 
     def __init__(self, functions: Functions, *, now: Now = time.time) -> None:
@@ -107,7 +107,7 @@ class ChatReading:
         self._reasoning: _Text | None = None
         self._calls: list[_Call] = []
         self._newest_at: dict[Index, _Call] = {}
-        self._usage: Usage | None = None
+        self._usage: ResponseUsage | None = None
         self._is_finished = False
         self._has_answer = False
         self._failure: ModelError | None = None
@@ -182,7 +182,7 @@ class ChatReading:
             message = self._message = _Text(item, [])
             events.append(ItemStarted({**item, "status": "in_progress", "content": []}))
         message.pieces.append(text)
-        events.append(TextDelta(message.item["id"], text))
+        events.append(ModelTextDelta(message.item["id"], text))
 
     def _take_call(self, call: JsonValue, events: list[ModelEvent]) -> None:
         function = call.get("function") if isinstance(call, dict) else None
@@ -286,11 +286,11 @@ def _text_in(content: JsonValue) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _usage_of(usage: dict[str, JsonValue]) -> Usage:
+def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage:
     read = usage.get("prompt_tokens_details")
     made = usage.get("completion_tokens_details")
     input_tokens, output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return Usage(
+    return ResponseUsage(
         input_tokens=input_tokens,
         cached_input_tokens=_count(read, "cached_tokens")
         or _count(usage, "prompt_cache_hit_tokens"),

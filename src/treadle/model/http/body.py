@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.model.base import PREAMBLE, ModelError, ModelEvent
 from treadle.model.errors import disconnected, words_of
-from treadle.model.http.idle_timeout import Silence
+from treadle.model.http.idle_timeout import StreamTimeout
 from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
 from treadle.model.provider import ProviderConfig
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 
 
-class Answer:
+class ResponseBody:
     """A stream under way, watched for silence."""
 
     def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
@@ -29,7 +29,7 @@ class Answer:
         self._is_document = kind.startswith("application/json")
         self._parser = SseParser()
         self._loop = asyncio.get_running_loop()
-        self._silence = Silence(
+        self._silence = StreamTimeout(
             config.stream_idle_timeout_ms / 1000, config.stream_keep_alive_timeout_ms / 1000
         )
         total_ms = config.total_timeout_ms

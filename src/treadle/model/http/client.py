@@ -30,11 +30,11 @@ from treadle.model.errors import (
     refused_redirect,
     shorten,
 )
-from treadle.model.http.body import Answer, lower_headers
-from treadle.model.http.pacing import STEPS_PER_TURN, Pause, Reading, TextMeter, read_payloads
+from treadle.model.http.body import ResponseBody, lower_headers
+from treadle.model.http.pacing import STEPS_PER_TURN, Pause, StreamReading, TextMeter, read_payloads
 from treadle.model.http.sse import decode_json, encode_json
 from treadle.model.http.tls import tls_context
-from treadle.model.provider import Credentials, ProviderConfig, nobody
+from treadle.model.provider import CredentialSource, ProviderConfig, nobody
 from treadle.protocol.base import JsonValue
 from treadle.support.files.descriptors import is_shortage
 from treadle.support.text.secrets import (
@@ -58,7 +58,7 @@ _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class Endpoint:
+class ProviderEndpoint:
     """One provider: where it is, how to be let in, and how long to wait for it."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Endpoint:
         config: ProviderConfig,
         *,
         environ: Mapping[str, str],
-        credentials: Credentials = nobody,
+        credentials: CredentialSource = nobody,
         now: Now = time.time,
     ) -> None:
         self.provider_id = provider_id
@@ -76,12 +76,12 @@ class Endpoint:
         self._environ = environ
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
-        self._lingering: set[Answer] = set()
+        self._lingering: set[ResponseBody] = set()
         # What the last requests carried and no error may repeat.
         self._secrets = Secrets(secrets_of_url(config.base_url or ""))
 
     async def events(
-        self, path: str, body: JsonValue, headers: Mapping[str, str], reading: Reading
+        self, path: str, body: JsonValue, headers: Mapping[str, str], reading: StreamReading
     ) -> AsyncGenerator[ModelEvent, None]:
         """Post, and read the stream that comes back; closing the generator drops the line.
 
@@ -166,15 +166,15 @@ class Endpoint:
             await self._session.close()
             self._session = None
 
-    def _let_go(self, answer: Answer) -> None:
+    def _let_go(self, answer: ResponseBody) -> None:
         """All was said: the connection can be kept once the end of the body is here too."""
         answer.linger()
         self._lingering = {known for known in (*self._lingering, answer) if not known.is_closed}
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> ResponseBody:
         sent = {"accept": "text/event-stream", "content-type": "application/json", **headers}
         response = await self._request("POST", path, body, sent)
-        return Answer(response, self.config)
+        return ResponseBody(response, self.config)
 
     async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

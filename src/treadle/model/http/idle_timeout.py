@@ -11,7 +11,7 @@ from treadle.model.errors import disconnected
 MIN_BYTES: Final = 1024
 
 
-class Silence:
+class StreamTimeout:
     """Measures how long a reader has waited for a line, and how long for a part of the answer.
 
     Only the time in which somebody reads counts: a slow consumer is not the provider's silence.

@@ -11,9 +11,9 @@ from treadle.model.base import (
     ItemDone,
     ModelError,
     ModelEvent,
+    ModelTextDelta,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
-    TextDelta,
 )
 from treadle.protocol.base import JsonValue
 
@@ -46,7 +46,7 @@ class TextMeter:
         Raises:
             ModelError: the answer has too much text.
         """
-        if isinstance(event, TextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
+        if isinstance(event, ModelTextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
             self._streamed += len(event.delta)
         elif isinstance(event, ItemDone):
             self._finished += sum(_text_length(event.item.get(name)) for name in _PARTS)
@@ -72,7 +72,7 @@ class Pause:
 _PAUSE: Final = Pause()
 
 
-class Reading(Protocol):
+class StreamReading(Protocol):
     """How one API's stream becomes events."""
 
     def begin(self, headers: Mapping[str, str], /) -> Sequence[ModelEvent]:
@@ -86,7 +86,7 @@ class Reading(Protocol):
 
 
 def read_payloads(
-    reading: Reading, payloads: Sequence[bytes]
+    reading: StreamReading, payloads: Sequence[bytes]
 ) -> Iterator[ModelEvent | Pause | None]:
     """Read payloads one by one; None stands for a payload that has no event."""
     for payload in payloads:
@@ -102,7 +102,7 @@ def read_payloads(
 
 def _parts(event: ModelEvent) -> Iterator[ModelEvent]:
     """Split the text of a long delta: it is published and sent to every client."""
-    if not isinstance(event, TextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
+    if not isinstance(event, ModelTextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
         yield event
         return
     text = event.delta

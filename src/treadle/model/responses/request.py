@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from treadle.model.base import FOREIGN_SEAL, ModelEvent, ModelItem, ModelRequest
-from treadle.model.http.client import Endpoint
+from treadle.model.http.client import ProviderEndpoint
 from treadle.model.listing import listed
-from treadle.model.responses.stream import ResponsesReading
+from treadle.model.responses.stream import ResponsesStream
 from treadle.model.structured.schema import to_strict
 from treadle.protocol.base import JsonValue
 
@@ -31,13 +31,13 @@ OUTPUT_SCHEMA_NAME: Final = "codex_output_schema"
 class ResponsesModel:
     """A provider that speaks the Responses API."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask once."""
-        reading = ResponsesReading(request.model, now=self._endpoint.now)
+        reading = ResponsesStream(request.model, now=self._endpoint.now)
         return self._endpoint.events("responses", body_of(request), headers_of(request), reading)
 
     async def list_models(self) -> Sequence[str] | None:

@@ -23,19 +23,19 @@ from treadle.model.base import (
     ItemStarted,
     ModelEvent,
     ModelItem,
+    ModelTextDelta,
     RateLimits,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Rerouted,
+    ResponseUsage,
     ServerModel,
-    TextDelta,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.sse import decode_json
-from treadle.model.open_items import OpenItem, OpenItems, index_of
+from treadle.model.open_items import UnfinishedItem, UnfinishedItems, index_of
 from treadle.model.rate_limits import limits_of_event, limits_of_headers
 from treadle.protocol.base import JsonValue
 from treadle.support.text.json_text import repair_json
@@ -71,13 +71,13 @@ class _Event(Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
-class ResponsesReading:
+class ResponsesStream:
     """One response on its way in."""
 
     def __init__(self, model: str, *, now: Now = time.time) -> None:
         self._model = model
         self._now = now
-        self._open = OpenItems()
+        self._open = UnfinishedItems()
         # Nearly every delta takes this path: one lookup less is measurable.
         self._by_id = self._open.by_id
         self._done = 0
@@ -104,7 +104,7 @@ class ResponsesReading:
         if event.type == "response.output_text.delta":
             item = self._by_id.get(event.item_id)
             if item is not None and isinstance(event.delta, str):
-                return (TextDelta(item.id, event.delta),)
+                return (ModelTextDelta(item.id, event.delta),)
         return self._take(event, payload)
 
     def finish(self) -> Sequence[ModelEvent]:
@@ -148,7 +148,7 @@ class ResponsesReading:
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
                 item, started = self._find_or_start(event, "message")
-                return [*started, TextDelta(item.id, delta)]
+                return [*started, ModelTextDelta(item.id, delta)]
             case "response.reasoning_summary_text.delta":
                 item, started = self._find_or_start(event, "reasoning")
                 index = _index(event.summary_index)
@@ -202,7 +202,9 @@ class ResponsesReading:
         events.append(Completed(_response_id(event), usage, end_turn if is_said else None))
         return events
 
-    def _find_or_start(self, event: _Event, kind: str) -> tuple[OpenItem, Sequence[ModelEvent]]:
+    def _find_or_start(
+        self, event: _Event, kind: str
+    ) -> tuple[UnfinishedItem, Sequence[ModelEvent]]:
         found = self._open.find(event.item_id, event.output_index, (kind,))
         if found is not None:
             return found, ()
@@ -211,21 +213,23 @@ class ResponsesReading:
         item |= {"role": "assistant", "content": []} if kind == "message" else {"summary": []}
         return opened, (ItemStarted(item),)
 
-    def _open_item(self, kind: str, server_id: str | None, output_index: JsonValue) -> OpenItem:
+    def _open_item(
+        self, kind: str, server_id: str | None, output_index: JsonValue
+    ) -> UnfinishedItem:
         id_ = server_id or _new_id(kind)
-        opened = OpenItem(id_, kind, server_id, index_of(output_index))
+        opened = UnfinishedItem(id_, kind, server_id, index_of(output_index))
         self._open.add(opened)
         return opened
 
 
-def usage_of(usage: JsonValue) -> Usage | None:
+def usage_of(usage: JsonValue) -> ResponseUsage | None:
     """The tokens that a response reports; details may be missing or null."""
     if not isinstance(usage, dict):
         return None
     cached = usage.get("input_tokens_details") or {}
     made = usage.get("output_tokens_details") or {}
     input_tokens, output_tokens = _count(usage, "input_tokens"), _count(usage, "output_tokens")
-    return Usage(
+    return ResponseUsage(
         input_tokens=input_tokens,
         cached_input_tokens=_count(cached, "cached_tokens"),
         cache_write_input_tokens=_count(cached, "cache_write_tokens"),

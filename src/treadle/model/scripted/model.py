@@ -23,14 +23,14 @@ from treadle.model.base import (
     ModelEvent,
     ModelItem,
     ModelRequest,
+    ModelTextDelta,
     RateLimits,
     ReasoningPartAdded,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
     Rerouted,
-    TextDelta,
+    ResponseUsage,
     ToolInputDelta,
-    Usage,
 )
 from treadle.model.scripted.demonstration import demonstrate
 from treadle.model.scripted.script import (
@@ -41,7 +41,7 @@ from treadle.model.scripted.script import (
     Ends,
     Fails,
     Gives,
-    Limits,
+    ReportsLimits,
     Reroutes,
     Response,
     Says,
@@ -162,7 +162,7 @@ class _Play:
         self._sleep = sleep
         self._made = 0
         self._emitted = False
-        self._usage: Usage | None = None
+        self._usage: ResponseUsage | None = None
         self._end_turn: bool | None = None
 
     async def events(self, steps: Sequence[AnyStep]) -> AsyncGenerator[ModelEvent, None]:
@@ -195,7 +195,7 @@ class _Play:
                 return iter(())
             case Reroutes():
                 return iter((Rerouted(step.to_model, step.reason),))
-            case Limits():
+            case ReportsLimits():
                 return iter((RateLimits(step.snapshot),))
             case Fails():
                 raise self._failure(step)
@@ -226,7 +226,7 @@ class _Play:
             item["phase"] = step.phase
         yield ItemStarted({**item, "status": "in_progress", "content": []})
         for delta in step.deltas or ():
-            yield TextDelta(id_, delta)
+            yield ModelTextDelta(id_, delta)
         content = [{"type": "output_text", "text": step.text, "annotations": []}]
         yield ItemDone({**item, "status": "completed", "content": content})
 

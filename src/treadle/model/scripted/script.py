@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from treadle.model.base import ModelItem, ModelRequest, Usage
+from treadle.model.base import ModelItem, ModelRequest, ResponseUsage
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo
 
@@ -80,7 +80,7 @@ class Gives(Step, tag="gives", frozen=True):
 class Spends(Step, tag="usage", frozen=True):
     """The usage that the response reports at its end."""
 
-    usage: Usage
+    usage: ResponseUsage
 
 
 class Reroutes(Step, tag="reroutes", frozen=True):
@@ -90,7 +90,7 @@ class Reroutes(Step, tag="reroutes", frozen=True):
     reason: str = "highRiskCyberActivity"
 
 
-class Limits(Step, tag="limits", frozen=True):
+class ReportsLimits(Step, tag="limits", frozen=True):
     """News about the account's rate limits."""
 
     snapshot: JsonValue
@@ -139,7 +139,7 @@ PlainStep: TypeAlias = (
     | Gives
     | Spends
     | Reroutes
-    | Limits
+    | ReportsLimits
     | Fails
     | Drops
     | Waits
@@ -249,7 +249,7 @@ def usage(
 ) -> Spends:
     """Report tokens at the end of the response."""
     return Spends(
-        usage=Usage(
+        usage=ResponseUsage(
             input_tokens=input_tokens,
             cached_input_tokens=cached,
             cache_write_input_tokens=cache_write,
@@ -265,9 +265,9 @@ def reroutes(to_model: str, reason: str = "highRiskCyberActivity") -> Reroutes:
     return Reroutes(to_model=to_model, reason=reason)
 
 
-def limits(snapshot: JsonValue) -> Limits:
+def limits(snapshot: JsonValue) -> ReportsLimits:
     """Report rate limits."""
-    return Limits(snapshot=snapshot)
+    return ReportsLimits(snapshot=snapshot)
 
 
 def fails(

@@ -8,7 +8,7 @@ MAX_STEPS: Final = 2_000_000
 """About half a second: a step is about as long as a state of a pattern takes for a character."""
 
 
-class TooComplex(Exception):
+class SchemaTooComplex(Exception):
     """The work takes more steps than it may."""
 
 
@@ -26,4 +26,4 @@ class Effort:
         """
         self._left -= steps
         if self._left < 0:
-            raise TooComplex
+            raise SchemaTooComplex

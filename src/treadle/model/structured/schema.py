@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from treadle.model.structured.effort import TooComplex
-from treadle.model.structured.validation import STEPS_PER_CHECK, Root, check, validate
+from treadle.model.structured.effort import SchemaTooComplex
+from treadle.model.structured.validation import STEPS_PER_CHECK, SchemaRoot, check, validate
 from treadle.protocol.base import JsonValue
 
 __all__ = ["BOUNDS", "Strict", "example", "to_strict", "validate"]
@@ -59,7 +59,7 @@ def to_strict(schema: JsonValue, *, without: frozenset[str] = frozenset()) -> St
 
 class _Strictness:
     def __init__(self, root: JsonValue, without: frozenset[str]) -> None:
-        self._root = Root(root, _MAX_STEPS)
+        self._root = SchemaRoot(root, _MAX_STEPS)
         self._unknown = _UNKNOWN | without
         self.lossy: list[str] = []
         self.is_faithful = True
@@ -156,12 +156,12 @@ def _is_object(schema: dict[str, JsonValue]) -> bool:
 def example(schema: JsonValue) -> JsonValue:
     """A small value that fits, as far as the common keywords tell."""
     try:
-        return _example(schema, Root(schema, _MAX_STEPS), 0)
-    except TooComplex:
+        return _example(schema, SchemaRoot(schema, _MAX_STEPS), 0)
+    except SchemaTooComplex:
         return None
 
 
-def _example(schema: JsonValue, root: Root, depth: int) -> JsonValue:
+def _example(schema: JsonValue, root: SchemaRoot, depth: int) -> JsonValue:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
     root.spend()
@@ -182,7 +182,7 @@ def _example(schema: JsonValue, root: Root, depth: int) -> JsonValue:
     return _typed_example(schema, root, depth)
 
 
-def _merged_example(schema: dict[str, JsonValue], root: Root, depth: int) -> JsonValue:
+def _merged_example(schema: dict[str, JsonValue], root: SchemaRoot, depth: int) -> JsonValue:
     parts = [_example(part, root, depth + 1) for part in schema["allOf"]]
     tables = [part for part in parts if isinstance(part, dict)]
     own = _typed_example(schema, root, depth) if "properties" in schema else {}
@@ -190,7 +190,7 @@ def _merged_example(schema: dict[str, JsonValue], root: Root, depth: int) -> Jso
     return merged if tables or own else next(iter(parts), None)
 
 
-def _typed_example(schema: dict[str, JsonValue], root: Root, depth: int) -> JsonValue:
+def _typed_example(schema: dict[str, JsonValue], root: SchemaRoot, depth: int) -> JsonValue:
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next(iter(kind), "null")

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from treadle.model.structured.effort import MAX_STEPS, Effort, TooComplex
+from treadle.model.structured.effort import MAX_STEPS, Effort, SchemaTooComplex
 from treadle.model.structured.pattern import Patterns, Undecided
 from treadle.protocol.base import JsonValue
 
@@ -38,7 +38,7 @@ def validate(text: str, schema: JsonValue) -> list[str]:
     return check(value, schema)
 
 
-class Root:
+class SchemaRoot:
     """Where references are looked up, and how much work is left for all checks against it."""
 
     def __init__(self, schema: JsonValue, steps: int = MAX_STEPS) -> None:
@@ -78,15 +78,15 @@ class Root:
             return True
 
 
-def check(value: JsonValue, schema: JsonValue, *, root: Root | None = None) -> list[str]:
+def check(value: JsonValue, schema: JsonValue, *, root: SchemaRoot | None = None) -> list[str]:
     """What is wrong with a value: a path and a reason each, the first few of them.
 
     References are looked up in `root`, which is the schema itself unless given. What cannot be
     checked in a bounded number of steps is not wrong.
     """
     found: list[str] = []
-    with suppress(TooComplex):
-        for problem in _problems(value, schema, "$", root or Root(schema), 0):
+    with suppress(SchemaTooComplex):
+        for problem in _problems(value, schema, "$", root or SchemaRoot(schema), 0):
             found.append(problem)
             if len(found) == MAX_PROBLEMS:
                 break
@@ -114,7 +114,7 @@ def _is_index(key: str, items: list[JsonValue]) -> bool:
 
 
 def _problems(
-    value: JsonValue, schema: JsonValue, path: str, root: Root, depth: int
+    value: JsonValue, schema: JsonValue, path: str, root: SchemaRoot, depth: int
 ) -> Iterator[str]:
     root.spend(characters=len(path))
     if schema is False:
@@ -138,7 +138,9 @@ def _problems(
         yield from _number(value, schema, path)
 
 
-def _listed(value: JsonValue, schema: dict[str, JsonValue], path: str, root: Root) -> Iterator[str]:
+def _listed(
+    value: JsonValue, schema: dict[str, JsonValue], path: str, root: SchemaRoot
+) -> Iterator[str]:
     if "const" in schema and not _same(value, schema["const"], root):
         yield f"{path}: expected {_quote(schema['const'], root)}"
     listed = schema.get("enum")
@@ -147,7 +149,7 @@ def _listed(value: JsonValue, schema: dict[str, JsonValue], path: str, root: Roo
 
 
 def _combined(
-    value: JsonValue, schema: dict[str, JsonValue], path: str, root: Root, depth: int
+    value: JsonValue, schema: dict[str, JsonValue], path: str, root: SchemaRoot, depth: int
 ) -> Iterator[str]:
     def fits(part: JsonValue) -> bool:
         return next(_problems(value, part, path, root, depth + 1), None) is None
@@ -173,7 +175,7 @@ def _object(
     value: dict[str, JsonValue],
     schema: dict[str, JsonValue],
     path: str,
-    root: Root,
+    root: SchemaRoot,
     depth: int,
 ) -> Iterator[str]:
     root.spend(len(_parts(schema, "required")))
@@ -201,7 +203,7 @@ def _object(
 
 
 def _array(
-    value: list[JsonValue], schema: dict[str, JsonValue], path: str, root: Root, depth: int
+    value: list[JsonValue], schema: dict[str, JsonValue], path: str, root: SchemaRoot, depth: int
 ) -> Iterator[str]:
     yield from _bounds(len(value), schema, path, "Items", "items")
     first = _parts(schema, "prefixItems")
@@ -221,7 +223,7 @@ def _array(
         yield f"{path}: no item is of the kind that it must contain"
 
 
-def _string(value: str, schema: dict[str, JsonValue], path: str, root: Root) -> Iterator[str]:
+def _string(value: str, schema: dict[str, JsonValue], path: str, root: SchemaRoot) -> Iterator[str]:
     yield from _bounds(len(value), schema, path, "Length", "characters")
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not root.matches(pattern, value):
@@ -263,7 +265,7 @@ def _bounds(
         yield f"{path}: expected at most {most} {words}, got {size}"
 
 
-def _has_type(value: JsonValue, kind: JsonValue, root: Root) -> bool:
+def _has_type(value: JsonValue, kind: JsonValue, root: SchemaRoot) -> bool:
     root.spend(_PER_COMPARISON)
     if isinstance(kind, list):
         return any(_has_type(value, one, root) for one in kind)
@@ -292,7 +294,7 @@ def _type_of(value: JsonValue) -> str:
             return "object"
 
 
-def _same(one: JsonValue, other: JsonValue, root: Root) -> bool:
+def _same(one: JsonValue, other: JsonValue, root: SchemaRoot) -> bool:
     """Equal as JSON, where true is not 1."""
     root.spend(_PER_COMPARISON)
     if isinstance(one, list) and isinstance(other, list):
@@ -315,13 +317,13 @@ def _parts(schema: dict[str, JsonValue], name: str) -> Sequence[JsonValue]:
     return parts if isinstance(parts, list) else ()
 
 
-def _words(kind: JsonValue, root: Root) -> str:
+def _words(kind: JsonValue, root: SchemaRoot) -> str:
     text = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
     root.spend(0, characters=4 * len(text))
     return text
 
 
-def _quote(value: JsonValue, root: Root) -> str:
+def _quote(value: JsonValue, root: SchemaRoot) -> str:
     text = msgspec.json.encode(value).decode()
     root.spend(0, characters=len(text))
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -10,7 +10,7 @@ from typing import Final
 from treadle.sandbox.backends import bubblewrap, landlock, seatbelt
 from treadle.sandbox.backends.selection import BackendName, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Child, Descriptors
+from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined
 from treadle.sandbox.supervisor.launch import launch_direct, launch_kept
 from treadle.support.files.descriptors import inherited_limit
@@ -22,7 +22,7 @@ _FIX_GATE: Final = "install bubblewrap, or switch the managed network off"
 _FIX_DESCRIPTORS: Final = "name fewer writable roots, or raise the limit (ulimit -n)"
 # What the keeper and a guard have open besides.
 _SPARE: Final = 32
-_ALL: Final = bubblewrap.Flavour()
+_ALL: Final = bubblewrap.NamespaceSupport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Bubblewrap:
     """Namespaces around each command, made by the program of this name."""
 
     program: str
-    flavour: bubblewrap.Flavour = _ALL
+    flavour: bubblewrap.NamespaceSupport = _ALL
     name: BackendName = "bubblewrap"
 
     @property
@@ -46,7 +46,7 @@ class Bubblewrap:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
-    ) -> Child:
+    ) -> RunningCommand:
         """Start a command in namespaces of its own."""
         try:
             wrapped = bubblewrap.wrap(
@@ -121,7 +121,7 @@ class Landlock:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
-    ) -> Child:
+    ) -> RunningCommand:
         """Start a command that puts the rules on before it runs."""
         if confinement.has_gate:
             raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
@@ -148,7 +148,7 @@ class Seatbelt:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
-    ) -> Child:
+    ) -> RunningCommand:
         """Start a command under a profile made for it."""
         if confinement.has_gate:
             raise SandboxUnavailable(_NO_GATE, _FIX_GATE)

@@ -79,7 +79,7 @@ def _may_be_planted(program: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class NamespaceSupport:
     """Which of its namespaces bubblewrap can make on this machine."""
 
     has_proc: bool = True
@@ -88,7 +88,7 @@ class Flavour:
     has_bind_fd: bool = True
 
 
-def gaps(flavour: Flavour) -> tuple[str, ...]:
+def gaps(flavour: NamespaceSupport) -> tuple[str, ...]:
     """What a command could still do with these namespaces, in words for people."""
     found = () if flavour.has_proc else (_SEES_PROCESSES,)
     return found if flavour.has_bind_fd else (*found, _CAN_SWAP)
@@ -115,7 +115,7 @@ def wrap(
     argv: Sequence[str],
     *,
     program_path: str,
-    flavour: Flavour,
+    flavour: NamespaceSupport,
     cwd: str,
     env: Mapping[str, str],
     confinement: Confinement,
@@ -177,7 +177,7 @@ def outer_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not name.startswith(_LOADER)}
 
 
-def _namespaces(flavour: Flavour, *, network: bool) -> Iterator[str]:
+def _namespaces(flavour: NamespaceSupport, *, network: bool) -> Iterator[str]:
     yield from ("--new-session", "--die-with-parent", "--unshare-pid", "--unshare-ipc")
     if flavour.has_user:
         yield "--unshare-user"
@@ -186,7 +186,7 @@ def _namespaces(flavour: Flavour, *, network: bool) -> Iterator[str]:
     yield from ("--cap-drop", "ALL")
 
 
-def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
+def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str]:
     if confinement.readable is None:
         whole = any(root.path == "/" for root in confinement.writable)
         yield from ("--bind" if whole else "--ro-bind", "/", "/")
@@ -211,7 +211,7 @@ def _system(confinement: Confinement, flavour: Flavour) -> Iterator[str]:
 class _Mounts:
     """What is opened and closed for one command, each path after those that it is in."""
 
-    def __init__(self, confinement: Confinement, flavour: Flavour) -> None:
+    def __init__(self, confinement: Confinement, flavour: NamespaceSupport) -> None:
         self.placeholders: list[Placeholder] = []
         self.descriptors: list[int] = []
         self._confinement = confinement

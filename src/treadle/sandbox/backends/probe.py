@@ -18,7 +18,7 @@ from typing import Final
 
 from treadle.sandbox.backends import landlock
 from treadle.sandbox.backends.base import Bubblewrap, Landlock, Seatbelt
-from treadle.sandbox.backends.bubblewrap import Flavour, find_bubblewrap
+from treadle.sandbox.backends.bubblewrap import NamespaceSupport, find_bubblewrap
 from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.backends.seccomp import UnknownMachine
 from treadle.sandbox.backends.selection import Backend, BackendName, SandboxUnavailable
@@ -56,7 +56,7 @@ _SHOULD_FAIL: Final = ("make .codex", "signal")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """What was found out about one backend."""
 
     name: BackendName
@@ -68,7 +68,7 @@ class Finding:
     fix: str = ""
 
 
-async def findings(*, landlock_protects: bool = False) -> AsyncIterator[Finding]:
+async def findings(*, landlock_protects: bool = False) -> AsyncIterator[ProbeResult]:
     """Look at one backend after the other, the best first."""
     if sys.platform == "darwin":
         yield await _try(Seatbelt())
@@ -77,12 +77,12 @@ async def findings(*, landlock_protects: bool = False) -> AsyncIterator[Finding]
         yield await _landlock(protects=landlock_protects)
 
 
-async def _bubblewrap() -> Finding:
+async def _bubblewrap() -> ProbeResult:
     program = find_bubblewrap()
     if program is None:
         reason, fix = explain_bubblewrap("")
-        return Finding("bubblewrap", reason=reason, fix=fix)
-    found = Finding("bubblewrap")
+        return ProbeResult("bubblewrap", reason=reason, fix=fix)
+    found = ProbeResult("bubblewrap")
     has_bind_fd = True
     for flavour in _flavours():
         found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
@@ -92,46 +92,48 @@ async def _bubblewrap() -> Finding:
         if found.backend is not None:
             return found
     reason, fix = explain_bubblewrap(found.reason)
-    return Finding("bubblewrap", refused=found.refused, reason=reason, fix=fix)
+    return ProbeResult("bubblewrap", refused=found.refused, reason=reason, fix=fix)
 
 
-def _flavours() -> Iterator[Flavour]:
-    yield Flavour()
+def _flavours() -> Iterator[NamespaceSupport]:
+    yield NamespaceSupport()
     # Containers often hide parts of /proc, and then the kernel lets nobody mount another one.
-    yield Flavour(has_proc=False)
+    yield NamespaceSupport(has_proc=False)
     if os.geteuid() == 0:
-        yield Flavour(has_user=False)
+        yield NamespaceSupport(has_user=False)
 
 
-async def _landlock(*, protects: bool) -> Finding:
+async def _landlock(*, protects: bool) -> ProbeResult:
     try:
         landlock.version()
     except landlock.LandlockMissing as error:
         reason, fix = explain_landlock(str(error))
-        return Finding("landlock", reason=reason, fix=fix)
+        return ProbeResult("landlock", reason=reason, fix=fix)
     found = await _try(Landlock(protects))
     if found.backend is None:
         reason, fix = explain_landlock(found.reason)
-        return Finding("landlock", refused=found.refused, reason=reason, fix=fix)
+        return ProbeResult("landlock", refused=found.refused, reason=reason, fix=fix)
     return found
 
 
-async def _try(backend: Backend) -> Finding:
+async def _try(backend: Backend) -> ProbeResult:
     try:
         worked, complaint = await _attempt(backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
         if is_shortage(error):
             raise  # it says nothing about this backend, and the next one may be weaker
-        return Finding(backend.name, reason=str(error) or type(error).__name__)
+        return ProbeResult(backend.name, reason=str(error) or type(error).__name__)
     refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
     # Landlock lists these among its gaps.
     forbidden = _MUST_FAIL if backend.name == "landlock" else (*_MUST_FAIL, *_SHOULD_FAIL)
     leaks = [word for word in forbidden if word in worked]
     if _MUST_WORK not in worked:
-        return Finding(backend.name, refused=refused, reason=complaint or "nothing ran in it")
+        return ProbeResult(backend.name, refused=refused, reason=complaint or "nothing ran in it")
     if leaks:
-        return Finding(backend.name, refused=refused, reason=f"it let through: {', '.join(leaks)}")
-    return Finding(backend.name, backend, refused, backend.gaps)
+        return ProbeResult(
+            backend.name, refused=refused, reason=f"it let through: {', '.join(leaks)}"
+        )
+    return ProbeResult(backend.name, backend, refused, backend.gaps)
 
 
 async def _attempt(backend: Backend) -> tuple[set[str], str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Literal, Protocol
 
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Child, Descriptors
+from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 
 BackendName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
@@ -42,7 +42,7 @@ class Backend(Protocol):
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
-    ) -> Child:
+    ) -> RunningCommand:
         """Start a command, confined.
 
         Raises:

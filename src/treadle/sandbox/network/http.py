@@ -25,7 +25,7 @@ _HOP: Final = frozenset({"connection", "host", "keep-alive", "upgrade", "http2-s
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProxyRequest:
     """A request to the proxy."""
 
     method: str
@@ -35,7 +35,7 @@ class Request:
     has_body: bool = False
 
 
-def read_request(head: bytes) -> Request:
+def read_request(head: bytes) -> ProxyRequest:
     """Read the head of a request.
 
     Raises:
@@ -51,7 +51,7 @@ def read_request(head: bytes) -> Request:
         raise ValueError(f"no version {version!r}")
     if method == "CONNECT":
         host, _, port = target.rpartition(":")
-        return Request(method, Destination(normal(host), _port(port), "https"))
+        return ProxyRequest(method, Destination(normal(host), _port(port), "https"))
     url = urlsplit(target)
     if url.scheme != "http" or not url.hostname:
         raise ValueError("a request to a proxy names its host, as in http://host/path")
@@ -67,7 +67,7 @@ def read_request(head: bytes) -> Request:
     sent += [f"{name}: {value}" for name, value in kept]
     sent += ["Connection: close", "", ""]
     content = "\r\n".join(sent).encode(errors="surrogateescape")
-    return Request(method, destination, content, _has_body(fields))
+    return ProxyRequest(method, destination, content, _has_body(fields))
 
 
 def refusal(destination: Destination, blocked: Blocked) -> bytes:

@@ -18,7 +18,7 @@ from treadle.sandbox.network import http, socks
 from treadle.sandbox.network.hosts import Address
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
 from treadle.sandbox.network.tunnel import Resolve, Resolver, Streams, connect, splice
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 PORT: Final = 3128
 """Where the gate is in a command's own network, in which every port is free."""
@@ -32,13 +32,13 @@ _PAUSE_SECONDS: Final = 0.5
 logger = logging.getLogger(__name__)
 
 
-class Gate:
+class EgressProxy:
     """What one command reaches, for as long as it runs."""
 
     def __init__(
         self,
         policy: NetworkPolicy,
-        tasks: Nursery,
+        tasks: BackgroundTasks,
         *,
         judge: Callable[[Destination], Awaitable[None]],
         judge_address: Callable[[Address], None] = lambda _address: None,
@@ -176,7 +176,7 @@ class Gate:
             async with asyncio.timeout(_HEAD_SECONDS):
                 destination = await socks.read_destination(*ours)
             theirs = await self._connect(destination)
-        except socks.NotUnderstood as error:
+        except socks.UnsupportedSocksRequest as error:
             writer.write(error.answer)
         except (Blocked, ValueError):
             writer.write(socks.refusal(is_blocked=True))

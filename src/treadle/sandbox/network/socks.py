@@ -16,7 +16,7 @@ _NO_AUTHENTICATION: Final = 0
 _IPV4, _NAME, _IPV6 = 1, 3, 4
 
 
-class NotUnderstood(Exception):
+class UnsupportedSocksRequest(Exception):
     """The program wants what is not done here; `answer` tells it so."""
 
     def __init__(self, answer: bytes) -> None:
@@ -41,7 +41,7 @@ async def read_destination(
     """
     methods = await reader.readexactly((await reader.readexactly(1))[0])
     if _NO_AUTHENTICATION not in methods:
-        raise NotUnderstood(b"\x05\xff")
+        raise UnsupportedSocksRequest(b"\x05\xff")
     writer.write(b"\x05\x00")
     _version, command, _, kind = await reader.readexactly(4)
     if kind == _NAME:
@@ -50,8 +50,8 @@ async def read_destination(
     elif kind in (_IPV4, _IPV6):
         host = str(ip_address(await reader.readexactly(4 if kind == _IPV4 else 16)))
     else:
-        raise NotUnderstood(b"\x05\x08" + CONNECTED[2:])
+        raise UnsupportedSocksRequest(b"\x05\x08" + CONNECTED[2:])
     port = int.from_bytes(await reader.readexactly(2), "big")
     if command != _CONNECT:
-        raise NotUnderstood(b"\x05\x07" + CONNECTED[2:])
+        raise UnsupportedSocksRequest(b"\x05\x07" + CONNECTED[2:])
     return Destination(normal(host), port, "socks5Tcp")

@@ -31,7 +31,7 @@ from treadle.support.concurrency.workers import Workers
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
 
-    from treadle.sandbox.peers.socket_owner import Endpoint
+    from treadle.sandbox.peers.socket_owner import TcpEndpoint
 
 REFUSED: Final = "a sandboxed command cannot connect to the server that runs it\n"
 GONE: Final = "the process that opened this connection has ended\n"
@@ -273,9 +273,9 @@ def _is_below(status: dict[str, str], keepers: list[int]) -> bool:
     return True
 
 
-def _endpoint(name: tuple[object, ...]) -> Endpoint:
-    from treadle.sandbox.peers.socket_owner import Endpoint
+def _endpoint(name: tuple[object, ...]) -> TcpEndpoint:
+    from treadle.sandbox.peers.socket_owner import TcpEndpoint
 
     address = ip_address(str(name[0]).partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return Endpoint(mapped or address, int(str(name[1])))
+    return TcpEndpoint(mapped or address, int(str(name[1])))

@@ -30,7 +30,7 @@ _ANSWER_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class TcpEndpoint:
     """One end of a TCP connection."""
 
     address: Address
@@ -45,7 +45,7 @@ class RemoteSocket:
     inode: int
 
 
-def find_socket(theirs: Endpoint, ours: Endpoint) -> RemoteSocket | None:
+def find_socket(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
     """Return the socket in our network that is connected to ours, `None` if there is none.
 
     Raises:
@@ -58,7 +58,7 @@ def find_socket(theirs: Endpoint, ours: Endpoint) -> RemoteSocket | None:
         return read_tables(theirs, ours)
 
 
-def ask_kernel(theirs: Endpoint, ours: Endpoint) -> RemoteSocket | None:
+def ask_kernel(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
     """Find a socket by the kernel's diagnostics, however many there are.
 
     Raises:
@@ -84,7 +84,7 @@ def ask_kernel(theirs: Endpoint, ours: Endpoint) -> RemoteSocket | None:
     return RemoteSocket(user=rest[-2], inode=rest[-1]) if is_connected else None
 
 
-def read_tables(theirs: Endpoint, ours: Endpoint) -> RemoteSocket | None:
+def read_tables(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
     """Find a socket in the tables of all sockets."""
     wanted = {
         (f"{here}:{theirs.port:04X}", f"{there}:{ours.port:04X}")

@@ -25,7 +25,7 @@ class Descriptors:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class RunningCommand:
     """A running command: how it ends, and how to end it."""
 
     pid: int

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.limits import Bounds
-from treadle.sandbox.supervisor.child import Child, Descriptors
+from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.support.code_guard import CodeChanged, read_code
 from treadle.support.files.descriptors import inherited_limit
 
@@ -40,11 +40,11 @@ class Confined:
     program: bytes
 
 
-class KeeperGone(ConnectionError):
+class SupervisorGone(ConnectionError):
     """The keeper ended before it had started the command."""
 
 
-class Keeper:
+class Supervisor:
     """A keeper process; it ends with this one."""
 
     def __init__(self, cgroup: Path | None = None) -> None:
@@ -92,7 +92,7 @@ class Keeper:
         inherited: Sequence[int] = (),
         placeholders: Sequence[Placeholder] = (),
         ends: bool = False,
-    ) -> Child:
+    ) -> RunningCommand:
         """Start a command under a guard; what it inherits is numbered from 3 on.
 
         The guard releases the placeholders at its end, also if this process is gone by then.
@@ -124,7 +124,7 @@ class Keeper:
         except BaseException:
             line.hang_up()
             raise
-        return Child(pid, line.exited, line.hang_up, line.limit_hit)
+        return RunningCommand(pid, line.exited, line.hang_up, line.limit_hit)
 
     async def _send_when_possible(
         self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
@@ -155,7 +155,7 @@ class Keeper:
                     await self._pass_all(_signs(bounds), sent)
         except BrokenPipeError as error:
             line.close()
-            raise KeeperGone(str(error)) from error
+            raise SupervisorGone(str(error)) from error
         except BaseException:
             line.close()
             raise
@@ -258,7 +258,7 @@ class _Line:
         if not chunk:
             self.close()
             if not self.started.done():
-                self.started.set_exception(KeeperGone("the keeper of commands is gone"))
+                self.started.set_exception(SupervisorGone("the keeper of commands is gone"))
             if not self.exited.done():
                 self.exited.set_result(_LOST)
 

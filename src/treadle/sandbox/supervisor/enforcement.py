@@ -90,7 +90,7 @@ def _machine() -> list[int]:
     return found
 
 
-class Limits:
+class LimitEnforcer:
     """The limits of one command, on the guard's side."""
 
     def __init__(self, words: str, folders: list[bytes]) -> None:

@@ -17,14 +17,14 @@ from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.paths import find_program
 from treadle.sandbox.peers.identity import NETWORKED
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Child, Descriptors
-from treadle.sandbox.supervisor.client import Confined, Keeper, KeeperGone
+from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
+from treadle.sandbox.supervisor.client import Confined, Supervisor, SupervisorGone
 from treadle.sandbox.supervisor.delegation import delegated_group
 
 HAS_KEEPER: Final = os.uname().sysname == "Linux"
 """Whether this system can tell a process about all that it started."""
 
-_keepers: list[Keeper] = []
+_keepers: list[Supervisor] = []
 
 
 async def launch(
@@ -34,7 +34,7 @@ async def launch(
     env: Mapping[str, str],
     confinement: Confinement,
     fds: Descriptors,
-) -> Child:
+) -> RunningCommand:
     """Start a command as its confinement asks for.
 
     Raises:
@@ -74,11 +74,11 @@ def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), program)
 
 
-def start_keeper() -> Keeper:
+def start_keeper() -> Supervisor:
     """The keeper of this process, started if it is the first command's."""
     if not _keepers:
         # First: the keeper is where this process is.
-        _keepers.append(Keeper(delegated_group()))
+        _keepers.append(Supervisor(delegated_group()))
         NETWORKED.keepers.append(_keepers[0].pid)
     return _keepers[0]
 
@@ -93,11 +93,11 @@ async def launch_kept(
     inherited: Sequence[int] = (),
     placeholders: Sequence[Placeholder] = (),
     ends: bool = False,
-) -> Child:
+) -> RunningCommand:
     """Start a command under the keeper of this process, or under a new one if that was killed."""
     keeper = start_keeper()
     start = partial(
-        Keeper.launch,
+        Supervisor.launch,
         argv=argv,
         cwd=cwd,
         env=env,
@@ -109,7 +109,7 @@ async def launch_kept(
     )
     try:
         return await start(keeper)
-    except KeeperGone:
+    except SupervisorGone:
         # Others may have noticed first, and have started a new one.
         if keeper in _keepers:
             _keepers.remove(keeper)
@@ -123,7 +123,7 @@ def launch_direct(
     cwd: str,
     env: Mapping[str, str],
     fds: Descriptors,
-) -> Child:
+) -> RunningCommand:
     """Start a command as a child that leads a group of its own, which is what `kill` ends."""
     process = subprocess.Popen(
         argv,
@@ -141,7 +141,7 @@ def launch_direct(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    return Child(process.pid, exited, kill)
+    return RunningCommand(process.pid, exited, kill)
 
 
 def _watch(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:

@@ -166,7 +166,7 @@ class _Guard:
         self._argv, fields = fields[7 : 7 + words], [*fields[:4], *fields[7 + words :]]
         taken, watched = fields[4 : 4 + names], fields[4 + names : 4 + names + folders]
         self._env = fields[4 + names + folders :]
-        self._limits = enforcement.Limits(fields[3].decode(), watched)
+        self._limits = enforcement.LimitEnforcer(fields[3].decode(), watched)
         values = self._limits.values
         self._group = command_cgroup.Group(cgroup if values else None, values)
         self._limits.leave_out(self._group.enforced)

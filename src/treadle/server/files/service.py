@@ -36,7 +36,7 @@ class FileRefused(Exception):
     """The request is not one for this kind of file."""
 
 
-class FileTooLarge(FileRefused):
+class FileTooLargeToSend(FileRefused):
     """The file does not fit into an answer."""
 
     def __init__(self, limit: int) -> None:
@@ -63,7 +63,7 @@ def read(path: Path, limit: int) -> bytes:
     except NotRegularFile as error:
         raise FileRefused(f"path `{path}` is not a file") from error
     except TooLarge as error:
-        raise FileTooLarge(limit) from error
+        raise FileTooLargeToSend(limit) from error
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -40,7 +40,7 @@ _TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EN
 logger = logging.getLogger(__name__)
 
 
-class Watch(Protocol):
+class PathWatch(Protocol):
     """One path that is watched; every change from its making on is noticed."""
 
     async def changes(self) -> set[str]:
@@ -52,7 +52,7 @@ class Watch(Protocol):
         ...
 
 
-async def follow(watch: Watch, tell: Tell) -> None:
+async def follow(watch: PathWatch, tell: Tell) -> None:
     """Tell of changes, until cancelled."""
     while True:
         if changed := await watch.changes():
@@ -69,7 +69,7 @@ class Watcher:
         self._inotify: Inotify | None = None
         self._listeners: dict[int, set[NotifiedWatch]] = {}
 
-    async def watch(self, path: str) -> Watch:
+    async def watch(self, path: str) -> PathWatch:
         """Begin to watch a path.
 
         Raises:
@@ -132,7 +132,7 @@ class Watcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PathState:
     """Where a path leads now, and the folders whose changes concern it."""
 
     # The file or folder that is there, if any.
@@ -143,7 +143,7 @@ class Sight:
     inside: str | None
 
 
-def look(path: Path) -> Sight:
+def look(path: Path) -> PathState:
     """See where a path leads."""
     names: list[tuple[str, str, bool]] = []
     there, is_folder = _found(path)
@@ -156,7 +156,7 @@ def look(path: Path) -> Sight:
     target = Path(os.path.realpath(path))
     if not is_folder and target != path and target.parent.is_dir():
         names.append((str(target.parent), target.name, True))
-    return Sight(there, tuple(names), str(path) if is_folder else None)
+    return PathState(there, tuple(names), str(path) if is_folder else None)
 
 
 def _found(path: Path) -> tuple[tuple[int, int] | None, bool]:
@@ -239,7 +239,7 @@ class NotifiedWatch:
         self._changed.add(self.path)
         self._news.set()
 
-    def _listen(self, sight: Sight) -> None:
+    def _listen(self, sight: PathState) -> None:
         """Listen to what matters now, and to nothing else."""
         names: dict[int, dict[str, bool]] = {}
         inside: int | None = None

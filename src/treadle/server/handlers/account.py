@@ -165,13 +165,13 @@ def _requires_openai_auth(ctx: Context[ClientSession]) -> bool:
 
 def _announce_login(server: Server) -> None:
     completed = AccountLoginCompletedNotification(success=True)
-    server.threads.announce(ACCOUNT_LOGIN_COMPLETED, completed)
+    server.threads.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
     _announce_account(server)
 
 
 def _announce_account(server: Server) -> None:
     updated = AccountUpdatedNotification(auth_mode=server.credentials.auth_mode)
-    server.threads.announce(ACCOUNT_UPDATED, updated)
+    server.threads.broadcast(ACCOUNT_UPDATED, updated)
 
 
 def _refuse_without_plan(ctx: Context[ClientSession], what: str) -> NoReturn:

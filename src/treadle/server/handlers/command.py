@@ -51,7 +51,7 @@ from treadle.server.thread_settings import check_turn, working_folder
 if TYPE_CHECKING:
     from treadle.config.effective import EffectiveConfig
     from treadle.sandbox.network.policy import NetworkPolicy
-    from treadle.sandbox.network.proxy import Gate
+    from treadle.sandbox.network.proxy import EgressProxy
     from treadle.sandbox.process import Process
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -265,7 +265,7 @@ async def _start(
 
     cwd = working_folder(params.cwd)
     size = params.size or _DEFAULT_SIZE
-    session.server.threads.expect_commands()
+    session.server.threads.prepare_sandbox()
     try:
         effective = session.server.configuration.effective(cwd)
         confinement, environ, gate = _surroundings(session, params, cwd, effective)
@@ -294,7 +294,7 @@ async def _start(
 
 def _surroundings(
     session: ClientSession, params: CommandExecParams, cwd: str, effective: EffectiveConfig
-) -> tuple[Confinement, dict[str, str], Gate | None]:
+) -> tuple[Confinement, dict[str, str], EgressProxy | None]:
     """What the command may do, the variables that it sees, and its way to chosen hosts."""
     environ = allowed(effective.shell_environment_policy, os.environ)
     for name, value in (params.env or {}).items():
@@ -327,7 +327,9 @@ def _surroundings(
     return confinement, environ, gate
 
 
-def _gate(session: ClientSession, network: NetworkPolicy, cwd: str) -> tuple[Gate, dict[str, str]]:
+def _gate(
+    session: ClientSession, network: NetworkPolicy, cwd: str
+) -> tuple[EgressProxy, dict[str, str]]:
     from treadle.engine.approvals.network import closed_gate
     from treadle.sandbox.network.environment import environment
 

@@ -53,7 +53,7 @@ from treadle.protocol.fs import (
 from treadle.protocol.notifications import FS_CHANGED
 from treadle.server.files import service as files
 from treadle.server.files.base64_text import BadBase64, decode_base64
-from treadle.server.files.watch import Watch, follow
+from treadle.server.files.watch import PathWatch, follow
 from treadle.server.session import ClientSession
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
@@ -151,7 +151,7 @@ def fs_unwatch(ctx: Context[ClientSession], params: FsUnwatchParams) -> FsUnwatc
     return FsUnwatchResponse()
 
 
-def _follow(ctx: Context[ClientSession], watch_id: str, watch: Watch) -> None:
+def _follow(ctx: Context[ClientSession], watch_id: str, watch: PathWatch) -> None:
     session = ctx.session
 
     async def tell(changed: list[str]) -> None:
@@ -200,7 +200,7 @@ async def _done(
     """Do it in a thread, and answer what goes wrong in the words that clients know."""
     try:
         return await ctx.session.file_workers.run(work, *args, **kwargs)
-    except files.FileTooLarge as error:
+    except files.FileTooLargeToSend as error:
         raise InvalidRequest(str(error), kind="fileTooLarge", limit=error.limit) from error
     except files.FolderTooLarge as error:
         raise InvalidRequest(str(error), kind="directoryTooLarge", limit=error.limit) from error

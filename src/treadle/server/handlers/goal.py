@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import ThreadNotLoaded
-from treadle.engine.thread import Thread
+from treadle.engine.thread import LoadedThread
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -62,7 +62,7 @@ def thread_goal_clear(
     return ThreadGoalClearResponse(_stored(ctx, params.thread_id).goals.clear())
 
 
-def _stored(ctx: Context[ClientSession], thread_id: str) -> Thread:
+def _stored(ctx: Context[ClientSession], thread_id: str) -> LoadedThread:
     thread = ctx.session.server.threads.get(thread_id)
     if thread.meta.ephemeral:
         raise InvalidRequest("an ephemeral thread has no goal", kind="ephemeralThread")

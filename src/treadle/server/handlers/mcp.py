@@ -225,7 +225,7 @@ async def _log_in(
             fault = None
     if shown.exception() is not None:
         return
-    server.threads.announce(
+    server.threads.broadcast(
         n.MCP_SERVER_OAUTH_LOGIN_COMPLETED,
         McpServerOauthLoginCompletedNotification(
             name=sign_in.name,

@@ -14,7 +14,7 @@ from treadle.engine.forking import fork
 from treadle.engine.project.confined_git import ConfinedGit
 from treadle.engine.review.review import begin_review
 from treadle.engine.review.target import resolve
-from treadle.engine.thread import Thread
+from treadle.engine.thread import LoadedThread
 from treadle.protocol.approval import (
     ThreadApproveGuardianDeniedActionParams,
     ThreadApproveGuardianDeniedActionResponse,
@@ -41,7 +41,7 @@ async def review_start(
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
     effective = server.configuration.effective(settings.cwd)
-    server.threads.expect_commands()
+    server.threads.prepare_sandbox()
     git = ConfinedGit(server.threads.boundary, settings.cwd, effective.command_limits())
     task = await resolve(params.target, git)
     if params.delivery == "detached":
@@ -53,7 +53,7 @@ async def review_start(
     return ReviewStartResponse(review_thread_id=thread.id, turn=turn)
 
 
-async def _copy(session: ClientSession, thread: Thread) -> Thread:
+async def _copy(session: ClientSession, thread: LoadedThread) -> LoadedThread:
     threads, origin = session.server.threads, thread.meta
 
     def describe(meta: ThreadMeta) -> ThreadMeta:

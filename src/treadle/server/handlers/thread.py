@@ -13,8 +13,8 @@ from treadle.connection.router import Router
 from treadle.engine.events.intake import thread_stored
 from treadle.engine.forking import fork, start_from
 from treadle.engine.project.git import read_git_info
-from treadle.engine.settings import Settings
-from treadle.engine.thread import Thread
+from treadle.engine.settings import RunSettings
+from treadle.engine.thread import LoadedThread
 from treadle.engine.tools.dynamic import check_tools, give_tools
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
@@ -109,7 +109,7 @@ async def _named(session: ClientSession, params: ThreadResumeParams) -> str:
 
 async def _joined(
     session: ClientSession, thread_id: str, params: ThreadResumeParams
-) -> tuple[Thread, list[Turn]]:
+) -> tuple[LoadedThread, list[Turn]]:
     threads = session.server.threads
     while (thread := threads.find(thread_id)) is not None:
         _check_cursor(params, thread.log.last_seq)
@@ -120,7 +120,9 @@ async def _joined(
     return await _load(session, params)
 
 
-async def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thread, list[Turn]]:
+async def _load(
+    session: ClientSession, params: ThreadResumeParams
+) -> tuple[LoadedThread, list[Turn]]:
     """Load a thread, and tell everybody that it is there."""
     server = session.server
     journal, stored = await server.threads.open(params.thread_id, params.path)
@@ -135,18 +137,18 @@ async def _load(session: ClientSession, params: ThreadResumeParams) -> tuple[Thr
         raise
     _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
-    server.threads.announce(n.THREAD_STATUS_CHANGED, changed)
+    server.threads.broadcast(n.THREAD_STATUS_CHANGED, changed)
     return thread, stored.turns
 
 
-def _take_tools(thread: Thread, params: ThreadResumeParams) -> None:
+def _take_tools(thread: LoadedThread, params: ThreadResumeParams) -> None:
     """Let the thread have the tools that the client brings this time."""
     if params.dynamic_tools is not None:
         check_tools(params.dynamic_tools)
         give_tools(thread, params.dynamic_tools)
 
 
-async def _from_history(session: ClientSession, params: ThreadResumeParams) -> Thread:
+async def _from_history(session: ClientSession, params: ThreadResumeParams) -> LoadedThread:
     """Begin a thread from a history that the client kept itself."""
     server = session.server
     asked = ThreadStartParams(
@@ -208,7 +210,7 @@ def _describe(
     )
 
 
-def _for_client(session: ClientSession, settings: Settings) -> Settings:
+def _for_client(session: ClientSession, settings: RunSettings) -> RunSettings:
     """Let requests to the model introduce the client as it introduced itself."""
     if session.client is None:
         return settings
@@ -221,10 +223,10 @@ def _user_agent(name: str, version: str) -> str:
     return describe(name, version)["userAgent"]
 
 
-def introduce(session: ClientSession, thread: Thread) -> None:
+def introduce(session: ClientSession, thread: LoadedThread) -> None:
     """Tell everybody of a new thread, and its maker of all that happens in it."""
     snapshot = session.server.threads.snapshot(thread.meta)
-    session.server.threads.announce(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
+    session.server.threads.broadcast(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
     session.subscribe(thread, thread.log.last_seq)
     thread.mcp.start()
 
@@ -238,7 +240,7 @@ def _check_cursor(params: ThreadResumeParams, last_seq: int) -> None:
         )
 
 
-def _join(session: ClientSession, thread: Thread, after: int | None) -> None:
+def _join(session: ClientSession, thread: LoadedThread, after: int | None) -> None:
     session.subscribe(thread, after)
     thread.mcp.start()
     goal = thread.goals.current
@@ -264,9 +266,9 @@ def _check_archived(stored: StoredThread) -> None:
 S = TypeVar("S", ThreadStartResponse, ThreadResumeResponse, ThreadForkResponse)
 
 
-def _session(thread: Thread, kind: type[S], turns: list[Turn]) -> S:
+def _session(thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
     """The thread and the settings that it runs under."""
-    settings: Settings = thread.settings
+    settings: RunSettings = thread.settings
     return kind(
         approval_policy=settings.approval_policy,
         approvals_reviewer=settings.approvals_reviewer,

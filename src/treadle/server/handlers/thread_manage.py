@@ -146,12 +146,12 @@ async def thread_name_set(
     loaded = threads.find(params.thread_id)
     if loaded is None:
         await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
-        ctx.after_reply(partial(threads.announce, n.THREAD_NAME_UPDATED, changed))
+        ctx.after_reply(partial(threads.broadcast, n.THREAD_NAME_UPDATED, changed))
     else:
         if not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
         loaded.meta = msgspec.structs.replace(loaded.meta, name=name)
-        ctx.after_reply(partial(loaded.log.tell, n.THREAD_NAME_UPDATED, changed))
+        ctx.after_reply(partial(loaded.log.publish, n.THREAD_NAME_UPDATED, changed))
     return ThreadSetNameResponse()
 
 
@@ -204,7 +204,7 @@ async def thread_archive(
         await _let_go(ctx, params.thread_id)
         await threads.store.run(partial(threads.store.archive, params.thread_id))
     told = ThreadArchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.announce, n.THREAD_ARCHIVED, told))
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_ARCHIVED, told))
     return ThreadArchiveResponse()
 
 
@@ -221,7 +221,7 @@ async def thread_unarchive(
         words = "no archived rollout found for thread id"
         raise unknown_thread(words, params.thread_id) from error
     told = ThreadUnarchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.announce, n.THREAD_UNARCHIVED, told))
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_UNARCHIVED, told))
     return ThreadUnarchiveResponse(threads.snapshot(meta))
 
 
@@ -238,7 +238,7 @@ async def thread_delete(
             await threads.store.run(partial(threads.store.delete, params.thread_id))
     await threads.file_workers.run(remove_outputs, threads.home, params.thread_id)
     told = ThreadDeletedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.announce, n.THREAD_DELETED, told))
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_DELETED, told))
     return ThreadDeleteResponse()
 
 
@@ -253,7 +253,7 @@ def thread_unsubscribe(
         return ThreadUnsubscribeResponse("notLoaded")
     if not ctx.session.unsubscribe(params.thread_id):
         return ThreadUnsubscribeResponse("notSubscribed")
-    if not threads.has_listeners(thread) and thread.turn is None:
+    if not threads.has_subscribers(thread) and thread.turn is None:
         ctx.after_reply(partial(threads.close_thread, thread))
     return ThreadUnsubscribeResponse("unsubscribed")
 

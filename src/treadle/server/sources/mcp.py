@@ -10,8 +10,8 @@ from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
 from treadle.config.settings import Table
 from treadle.engine.mcp.config import McpConfig
-from treadle.engine.mcp.startup import Patience
-from treadle.engine.settings import Settings
+from treadle.engine.mcp.startup import StartupRecord
+from treadle.engine.settings import RunSettings
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class ConfiguredMcp:
     """The servers of the files and of the request that began a thread."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self.patience: Final = Patience()
+        self.patience: Final = StartupRecord()
         self._configuration = configuration
 
     @property
@@ -28,7 +28,7 @@ class ConfiguredMcp:
         """The environment that tokens and variables are taken from."""
         return self._configuration.environ
 
-    def config(self, settings: Settings | None) -> McpConfig:
+    def config(self, settings: RunSettings | None) -> McpConfig:
         """The servers of a thread with these settings, or of no thread."""
         cwd = None if settings is None else settings.cwd
         asked = settings.config if settings is not None else None
@@ -52,7 +52,7 @@ class ConfiguredMcp:
 
         Only for a server of that file: anywhere else a table of one key would be no server.
         """
-        from treadle.config.edit.edits import BadEdit, Edit, apply
+        from treadle.config.edit.edits import BadEdit, TableEdit, apply
         from treadle.config.edit.restyle import Unfaithful
         from treadle.config.edit.writer import change_user_file
 
@@ -63,7 +63,7 @@ class ConfiguredMcp:
             if not isinstance(servers, dict) or server not in servers:
                 message = f"{server} is no server of {self._configuration.user_file}"
                 raise ConfigError(message)
-            return apply(table, [Edit(tools, "approve")])
+            return apply(table, [TableEdit(tools, "approve")])
 
         try:
             change_user_file(self._configuration, change)

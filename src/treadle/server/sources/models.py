@@ -7,11 +7,11 @@ from typing import Final
 
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
-from treadle.engine.settings import Settings
+from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelError
 from treadle.model.provider import ProviderConfig, build_model, nobody
 from treadle.model.retry import RetryPolicy
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_KEPT: Final = 32
 """How many models are kept open that no turn asks: requests may describe any number of them."""
@@ -30,9 +30,9 @@ class ConfiguredModels:
         # The one that was asked for last is the last.
         self._models: dict[tuple[str, str], Model] = {}
         self._leaving: list[Model] = []
-        self._tasks = Nursery()
+        self._tasks = BackgroundTasks()
 
-    def model(self, settings: Settings) -> tuple[Model, RetryPolicy]:
+    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """The provider that these settings name.
 
         Raises:
@@ -83,7 +83,7 @@ class ConfiguredModels:
         await model.close()
         self._leaving.remove(model)
 
-    def _find(self, settings: Settings) -> ProviderConfig:
+    def _find(self, settings: RunSettings) -> ProviderConfig:
         effective = self._configuration.effective(settings.cwd, settings.config)
         config = effective.providers.get(settings.model_provider)
         if config is None:

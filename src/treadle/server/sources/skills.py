@@ -8,13 +8,13 @@ from pathlib import Path
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
 from treadle.config.settings import Table
-from treadle.engine.project.skills import Disabled, Root, Skills, find_skills, skill_roots
+from treadle.engine.project.skills import Disabled, SkillRoot, Skills, find_skills, skill_roots
 from treadle.protocol.base import JsonValue
 
 
 def configured_roots(
     configuration: Configuration, cwd: str, extra: Sequence[Path] = ()
-) -> list[Root]:
+) -> list[SkillRoot]:
     """The folders that are searched for the skills of a folder."""
     home = configuration.environ.get("HOME")
     return skill_roots(
@@ -69,7 +69,7 @@ def switch_skill(
     Raises:
         ConfigError: the file is not TOML now, or keeps something else in this place.
     """
-    from treadle.config.edit.edits import BadEdit, Edit, apply
+    from treadle.config.edit.edits import BadEdit, TableEdit, apply
     from treadle.config.edit.writer import change_user_file
 
     key, value = ("path", path) if path is not None else ("name", name)
@@ -82,9 +82,9 @@ def switch_skill(
         kept = [rule for rule in _rules(skills) if not _is_about(rule, key, value)]
         rules = kept if enabled else [*kept, {key: value, "enabled": False}]
         others = {name for name in skills if name != "config"}
-        edit = Edit(("skills", "config"), rules or None)
+        edit = TableEdit(("skills", "config"), rules or None)
         if not rules and not others:
-            edit = Edit(("skills",), None)
+            edit = TableEdit(("skills",), None)
         return apply(table, [edit])
 
     try:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from treadle.engine.project.skills import skill_folders
-from treadle.server.files.watch import Watch, Watcher
-from treadle.support.concurrency.tasks import Nursery
+from treadle.server.files.watch import PathWatch, Watcher
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_WATCHED: Final = 512
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class SkillsWatch:
     """Watches the folders that skills were asked of, with all that is in them."""
 
-    def __init__(self, watcher: Watcher, tasks: Nursery, tell: Callable[[], None]) -> None:
+    def __init__(self, watcher: Watcher, tasks: BackgroundTasks, tell: Callable[[], None]) -> None:
         self._watcher = watcher
         self._tasks = tasks
         self._tell = tell
@@ -49,7 +49,7 @@ class SkillsWatch:
                 return
             self._tasks.spawn(self._follow(folder, watch), f"watch skills in {folder}")
 
-    async def _follow(self, folder: Path, watch: Watch) -> None:
+    async def _follow(self, folder: Path, watch: PathWatch) -> None:
         try:
             while True:
                 if await watch.changes():

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.store.index.database import Database, IndexBusy, is_busy, is_damage
 from treadle.store.index.index import Index, Row
-from treadle.store.index.messages import Speech
+from treadle.store.index.messages import MessageIndex
 from treadle.store.index.names import append_name
 from treadle.store.index.row_updates import changed_row, followed
 from treadle.store.index.scanner import Scanner
@@ -65,7 +65,7 @@ class Catalog:
         self._database = Database(home)
         self.index = Index(self._database)
         self._scanner = Scanner(home, self._database, self.index, held=self._held)
-        self._speech = Speech(self._database)
+        self._speech = MessageIndex(self._database)
         self._writer = IndexWriter(self._change, self._scanner.reset)
         # What the index does not have yet: rows and titles of threads, and what it is being given.
         self._unwritten: dict[tuple[str, str], object] = {}

@@ -21,7 +21,7 @@ from treadle.store.index.index import path_of
 from treadle.store.journal import StoreError
 from treadle.store.records import InputGiven, InputTaken
 from treadle.store.rollout.foreign.items import read_item, read_legacy
-from treadle.store.rollout.format import Line, OwnEvent, decode_line
+from treadle.store.rollout.format import OwnEvent, RolloutLine, decode_line
 from treadle.store.rollout.reading import RolloutFile
 from treadle.store.rollout.replay import preview, preview_of
 
@@ -43,7 +43,7 @@ _payloads: Final = msgspec.json.Decoder(dict[str, JsonValue])
 _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
 
 
-class Speech:
+class MessageIndex:
     """Enters the messages of threads, each once."""
 
     def __init__(self, database: Database) -> None:
@@ -136,7 +136,7 @@ class _Texts:
         return item.text if isinstance(item, AgentMessageThreadItem) else ""
 
 
-def _message(line: Line) -> ThreadItem | None:
+def _message(line: RolloutLine) -> ThreadItem | None:
     if isinstance(line.treadle, OwnEvent):
         is_item = line.treadle.method == "item/completed"
         return _item_completed.decode(line.treadle.params).item if is_item else None

@@ -15,8 +15,8 @@ from treadle.store.records import InputGiven, MetadataChanged, Named, TurnContex
 from treadle.store.rollout.foreign.items import read_item, read_legacy
 from treadle.store.rollout.foreign.settings import read_turn_context
 from treadle.store.rollout.format import (
-    Line,
     OwnEvent,
+    RolloutLine,
     SessionMeta,
     decode_line,
     parse_time,
@@ -131,7 +131,7 @@ class _Summary:
         line = None if end <= 0 else self._line_at(end - 1)[0]
         return (parse_time(line.timestamp) if line is not None else None) or default
 
-    def _last(self, word: bytes, is_it: Callable[[Line], bool]) -> Line | None:
+    def _last(self, word: bytes, is_it: Callable[[RolloutLine], bool]) -> RolloutLine | None:
         end, least = self._size, max(0, self._size - MAX_TAIL_BYTES)
         while (at := self._file.rfind(word, least, end)) >= 0:
             line, end = self._line_at(at)
@@ -139,20 +139,20 @@ class _Summary:
                 return line
         return None
 
-    def _line_at(self, at: int) -> tuple[Line | None, int]:
+    def _line_at(self, at: int) -> tuple[RolloutLine | None, int]:
         """Give the line that an offset is in, and where it begins."""
         start, piece = self._file.line_around(at)
         return None if piece is None else decode_line(piece), start
 
 
-def _payload(line: Line) -> Mapping[str, JsonValue]:
+def _payload(line: RolloutLine) -> Mapping[str, JsonValue]:
     try:
         return _payloads.decode(line.payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
 
-def _first_words(line: Line) -> str | None:
+def _first_words(line: RolloutLine) -> str | None:
     """Give the words of a message of the user's, or nothing if the line holds none."""
     if isinstance(line.treadle, InputGiven):
         # Given to a turn, and acknowledged: it counts though no turn has taken it up yet.
@@ -161,7 +161,7 @@ def _first_words(line: Line) -> str | None:
     return None if message is None else preview(message)
 
 
-def _user_message(line: Line) -> UserMessageThreadItem | None:
+def _user_message(line: RolloutLine) -> UserMessageThreadItem | None:
     if isinstance(line.treadle, OwnEvent):
         if line.treadle.method != "item/completed":
             return None

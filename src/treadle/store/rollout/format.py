@@ -66,7 +66,7 @@ class OwnMeta(Struct, frozen=True, tag_field="record", tag="meta", omit_defaults
 Mark: TypeAlias = OwnEvent | Copy | OwnMeta | AnyRecord
 
 
-class Line(Struct, frozen=True):
+class RolloutLine(Struct, frozen=True):
     """One line of a rollout file; with a mark it is ours, and the payload is for others."""
 
     type: str
@@ -76,10 +76,10 @@ class Line(Struct, frozen=True):
     treadle: Mark | UnsetType = UNSET
 
 
-_lines: Final = msgspec.json.Decoder(Line)
+_lines: Final = msgspec.json.Decoder(RolloutLine)
 
 
-def decode_line(piece: bytes) -> Line | None:
+def decode_line(piece: bytes) -> RolloutLine | None:
     """Decode one line, or give nothing if it cannot be understood."""
     if is_nested_deeper(piece, MAX_LINE_NESTING):
         return None
@@ -154,7 +154,7 @@ class SessionMeta(Struct, omit_defaults=True):
 _metas: Final = msgspec.json.Decoder(SessionMeta)
 
 
-def session_meta(line: Line | None, path: Path) -> SessionMeta:
+def session_meta(line: RolloutLine | None, path: Path) -> SessionMeta:
     """Read the first line of a file.
 
     Raises:
@@ -168,7 +168,7 @@ def session_meta(line: Line | None, path: Path) -> SessionMeta:
         raise ThreadCorrupt(str(path), f"bad session_meta line: {error}") from error
 
 
-def to_meta(session: SessionMeta, line: Line, path: Path) -> ThreadMeta:
+def to_meta(session: SessionMeta, line: RolloutLine, path: Path) -> ThreadMeta:
     """Say what the first line says about a thread; the rest is for its other lines to tell."""
     created = parse_time(session.timestamp) or parse_time(line.timestamp) or 0
     own = line.treadle if isinstance(line.treadle, OwnMeta) else OwnMeta()

@@ -12,7 +12,7 @@ from typing import Final, Self
 from treadle.store.journal import StoreError, ThreadTooLarge
 from treadle.store.rollout.format import (
     HistoryBase,
-    Line,
+    RolloutLine,
     SessionMeta,
     decode_line,
     session_meta,
@@ -34,7 +34,7 @@ Pending = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRollout:
     """A thread, and what its next writer must know besides."""
 
     stored: StoredThread
@@ -88,7 +88,7 @@ class ThreadFile:
         """Whether nothing was appended since the last `load`."""
         return self._file.size == self._size and self._pending() == self._taken
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedRollout:
         """Give the thread as the file tells it now, and the lines that follow.
 
         Raises:
@@ -110,9 +110,9 @@ class ThreadFile:
         if pending is not None:
             replay.feed(filter(None, map(decode_line, pending[1].splitlines())))
         self._size = size
-        return Loaded(replay.result(), replay.last_ordinal)
+        return LoadedRollout(replay.result(), replay.last_ordinal)
 
-    def _begin(self, first: Line | None) -> Replay:
+    def _begin(self, first: RolloutLine | None) -> Replay:
         session = session_meta(first, self.path)
         assert first is not None  # noqa: S101  session_meta has refused it otherwise
         meta = to_meta(session, first, self.path)
@@ -128,7 +128,7 @@ class ThreadFile:
             replay.last_ordinal = first.ordinal
         return replay
 
-    def _lines(self, size: int) -> Iterator[Line]:
+    def _lines(self, size: int) -> Iterator[RolloutLine]:
         for end, piece in self._file.lines(self._offset, size):
             is_whole = end > self._offset
             self._offset = end
@@ -166,7 +166,7 @@ def _bases(
     return found[::-1]
 
 
-def _first_line(file: RolloutFile) -> Line | None:
+def _first_line(file: RolloutFile) -> RolloutLine | None:
     for _, piece in file.lines(0, file.size):
         line = decode_line(piece)
         if line is not None:
@@ -174,7 +174,7 @@ def _first_line(file: RolloutFile) -> Line | None:
     return None
 
 
-def _base_lines(file: RolloutFile, end: int) -> Iterator[Line]:
+def _base_lines(file: RolloutFile, end: int) -> Iterator[RolloutLine]:
     pieces = file.lines(0, min(end, MAX_ROLLOUT_BYTES))
     lines = (decode_line(piece) for _, piece in pieces)
     known = (line for line in lines if line is not None)

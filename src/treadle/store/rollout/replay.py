@@ -24,8 +24,6 @@ from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotifica
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import (
     AgentClosed,
-    AskAnswered,
-    AskOpened,
     CallDone,
     ClientMessage,
     Compacted,
@@ -38,6 +36,8 @@ from treadle.store.records import (
     InputTaken,
     MetadataChanged,
     Named,
+    RequestAnswered,
+    RequestOpened,
     RolledBack,
     SettingsGiven,
     ToolsGiven,
@@ -46,7 +46,7 @@ from treadle.store.records import (
     UsageRecord,
 )
 from treadle.store.rollout.foreign.lines import ForeignReader
-from treadle.store.rollout.format import Copy, Line, Mark, OwnEvent, OwnMeta, parse_time
+from treadle.store.rollout.format import Copy, Mark, OwnEvent, OwnMeta, RolloutLine, parse_time
 from treadle.store.rollout.timeline import Timeline
 from treadle.store.stored_thread import StoredThread, ThreadMeta
 
@@ -96,7 +96,7 @@ class Replay:
         self._is_over = False
         self.last_ordinal = -1
 
-    def feed(self, lines: Iterable[Line]) -> None:
+    def feed(self, lines: Iterable[RolloutLine]) -> None:
         """Take in lines, until the turn that the thread is to be cut at."""
         for line in lines:
             if self._is_over:
@@ -219,9 +219,9 @@ class Replay:
             case ToolsGiven():
                 tools = mark.dynamic_tools or None
                 stored.meta = msgspec.structs.replace(stored.meta, dynamic_tools=tools)
-            case AskOpened():
+            case RequestOpened():
                 stored.open_asks[mark.id] = mark
-            case AskAnswered():
+            case RequestAnswered():
                 asked = stored.open_asks.pop(mark.id, None)
                 if asked is not None and asked.call_id is not None and mark.answer is not None:
                     stored.answers[asked.call_id] = (asked.method, mark.answer)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Gate:
+class SharedLock:
     """Keeps those who must be alone apart from everybody else."""
 
     def __init__(self) -> None:

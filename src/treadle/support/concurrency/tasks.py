@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 logger = logging.getLogger(__name__)
 
 
-class Nursery:
+class BackgroundTasks:
     """Owns tasks; `close` leaves none behind."""
 
     def __init__(self) -> None:

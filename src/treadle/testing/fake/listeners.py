@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.testing.fake.wires import SocketWire, Wire
 from treadle.transport.base import Transport
 from treadle.transport.websocket.handshake import Upgrades, serve_upgrades
@@ -46,7 +46,7 @@ async def listening(
     server = _bind(path)
     host, port = ("", 0) if path else server.getsockname()
     # Not a TaskGroup: what the block raises would come out of it in a group.
-    tasks = Nursery()
+    tasks = BackgroundTasks()
     tasks.spawn(serve_upgrades(server, accept, upgrades), "fake listener")
     try:
         yield f"unix://{path}" if path else f"ws://{host}:{port}"

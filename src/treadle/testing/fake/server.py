@@ -15,7 +15,7 @@ from typing import Self
 
 from treadle.jsonrpc.framing import Frame
 from treadle.protocol.base import JsonValue
-from treadle.support.concurrency.tasks import Nursery
+from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.testing.fake import relay
 from treadle.testing.fake.connection import FakeConnection
 from treadle.testing.fake.listeners import listening
@@ -103,7 +103,7 @@ class FakeAppServer:
 
         The process only passes bytes on, so plays run and messages arrive here.
         """
-        tasks = Nursery()
+        tasks = BackgroundTasks()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             tasks.spawn(self.serve(PipeWire(reader, writer)), "fake process")

@@ -18,9 +18,9 @@ from treadle.transport.websocket.frames import GOING_AWAY, NORMAL_CLOSURE, accep
 from treadle.transport.websocket.http import (
     TOO_MANY,
     Headers,
+    HttpRequest,
+    HttpResponse,
     MalformedHead,
-    Request,
-    Response,
     encode_upgrade,
     find_head_end,
     is_request_ready,
@@ -68,8 +68,8 @@ class Upgrades:
     `answer` gives None to hang up without a word, `refuse` what a malformed head deserves.
     """
 
-    answer: Callable[[Request], Response | None]
-    refuse: Callable[[MalformedHead], Response | None]
+    answer: Callable[[HttpRequest], HttpResponse | None]
+    refuse: Callable[[MalformedHead], HttpResponse | None]
     name_peer: Callable[[asyncio.Transport], str]
     keepalive: Keepalive | None
     head_timeout: float = HEAD_TIMEOUT
@@ -294,7 +294,7 @@ def _stranger(limits: ConnectionLimits, visitor: Visitor | None) -> Stranger:
     )
 
 
-async def _refusal(handshake: Handshake, upgrades: Upgrades) -> Response | None:
+async def _refusal(handshake: Handshake, upgrades: Upgrades) -> HttpResponse | None:
     """Ask whether the peer may connect; give the answer that it gets if it may not."""
     reason = None
     if upgrades.admit is not None:

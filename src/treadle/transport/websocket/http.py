@@ -56,7 +56,7 @@ class MalformedHead(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request's head; header names are in lower case."""
 
     method: str
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """An answer; header names are in lower case."""
 
     status: int
@@ -120,7 +120,7 @@ def is_response_ready(data: bytes) -> bool:
     return len(data) - end >= min(length, MAX_REFUSAL_BYTES)
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> HttpRequest:
     """Read a request's head.
 
     Raises:
@@ -132,10 +132,10 @@ def parse_request(head: bytes) -> Request:
     match = _REQUEST_LINE.fullmatch(first)
     if not match:
         raise MalformedHead("not an HTTP/1 request")
-    return Request(match[1], match[2], match[3], fields)
+    return HttpRequest(match[1], match[2], match[3], fields)
 
 
-def parse_response(head: bytes) -> Response:
+def parse_response(head: bytes) -> HttpResponse:
     """Read a response's head.
 
     Raises:
@@ -145,18 +145,18 @@ def parse_response(head: bytes) -> Response:
     match = _STATUS_LINE.fullmatch(first)
     if not match:
         raise MalformedHead("not an HTTP/1 response")
-    return Response(int(match[1]), fields)
+    return HttpResponse(int(match[1]), fields)
 
 
-def answer_request(request: Request, check: Callable[[str | None], str | None]) -> Response:
+def answer_request(request: HttpRequest, check: Callable[[str | None], str | None]) -> HttpResponse:
     """Answer as a TCP listener does; `check` says what is wrong with an Authorization header."""
     # Before everything else: a page in a browser must not even learn that we listen.
     if request.header("origin") is not None:
-        return Response(403)
+        return HttpResponse(403)
     if _path(request.target) in PROBES:
         if request.method in {"GET", "HEAD"}:
-            return Response(200)
-        return Response(405, (("allow", "GET,HEAD"),))
+            return HttpResponse(200)
+        return HttpResponse(405, (("allow", "GET,HEAD"),))
     refusal = refuse_upgrade(request)
     if refusal:
         return refusal
@@ -165,7 +165,7 @@ def answer_request(request: Request, check: Callable[[str | None], str | None]) 
     return accept_upgrade(request)
 
 
-def answer_control_request(request: Request) -> Response | None:
+def answer_control_request(request: HttpRequest) -> HttpResponse | None:
     """Answer as the unix control socket does: an upgrade, or nothing at all."""
     if refuse_upgrade(request):
         return None
@@ -173,12 +173,12 @@ def answer_control_request(request: Request) -> Response | None:
     return accept_upgrade(request, limit)
 
 
-def refuse_peer(reason: str) -> Response:
+def refuse_peer(reason: str) -> HttpResponse:
     """Answer a peer that may not connect, whatever it asks for."""
     return _plain(403, reason)
 
 
-def refuse_upgrade(request: Request) -> Response | None:
+def refuse_upgrade(request: HttpRequest) -> HttpResponse | None:
     """Say why a request is no WebSocket upgrade, in the reference's order and words."""
 
     def value(name: str) -> str:
@@ -201,11 +201,11 @@ def refuse_upgrade(request: Request) -> Response | None:
     return next((_plain(status, text) for holds, status, text in conditions if not holds), None)
 
 
-def accept_upgrade(request: Request, *extra: tuple[str, str]) -> Response:
+def accept_upgrade(request: HttpRequest, *extra: tuple[str, str]) -> HttpResponse:
     """Switch to WebSocket: no subprotocol and no extension is ever chosen."""
     accept = accept_key(request.header("sec-websocket-key") or "")
     fields = (("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", accept))
-    return Response(101, (*fields, *extra))
+    return HttpResponse(101, (*fields, *extra))
 
 
 def encode_upgrade(target: str, host: str, key: str, extra: Headers = ()) -> bytes:
@@ -239,8 +239,8 @@ def http_date(now: float) -> str:
     return f"{day} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT"
 
 
-def _plain(status: int, text: str) -> Response:
-    return Response(status, (("content-type", "text/plain; charset=utf-8"),), text.encode())
+def _plain(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, (("content-type", "text/plain; charset=utf-8"),), text.encode())
 
 
 def _path(target: str) -> str:

@@ -24,7 +24,7 @@ from treadle.transport.websocket.handshake import (
     open_upgrade,
     serve_upgrades,
 )
-from treadle.transport.websocket.http import TOO_MANY, MalformedHead, Response, answer_request
+from treadle.transport.websocket.http import TOO_MANY, HttpResponse, MalformedHead, answer_request
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -165,9 +165,9 @@ def _admit(header: str | None) -> str | None:  # noqa: ARG001 - nobody is asked
     return None
 
 
-def _refuse(fault: MalformedHead) -> Response:
+def _refuse(fault: MalformedHead) -> HttpResponse:
     body = b"too many connections" if fault.status == TOO_MANY else b""
-    return Response(fault.status, body=body)
+    return HttpResponse(fault.status, body=body)
 
 
 def _name_peer(line: asyncio.Transport) -> str:

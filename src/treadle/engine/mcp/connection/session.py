@@ -61,7 +61,7 @@ class _Call(types.Request[dict[str, JsonValue], str]):
     params: dict[str, JsonValue]
 
 
-class Session:
+class McpSession:
     """A connection to a server on which the handshake is done."""
 
     def __init__(self, name: str, config: ServerConfig, setting: Setting) -> None:
@@ -88,8 +88,8 @@ class Session:
 
     async def live(
         self,
-        on_ready: Callable[[Session], None],
-        on_failed: Callable[[Session, str], None],
+        on_ready: Callable[[McpSession], None],
+        on_failed: Callable[[McpSession, str], None],
         closing: asyncio.Event,
     ) -> None:
         """Connect, say so, and stay connected until it is time to go or the server has gone."""
@@ -234,7 +234,7 @@ class Session:
         self.had_login = login is not None
         return login
 
-    async def _stay(self, on_ready: Callable[[Session], None], closing: asyncio.Event) -> None:
+    async def _stay(self, on_ready: Callable[[McpSession], None], closing: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             ours = [
                 tasks.create_task(closing.wait()),
@@ -248,7 +248,7 @@ class Session:
         if not closing.is_set():
             raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
 
-    async def _follow_tools(self, on_ready: Callable[[Session], None]) -> None:
+    async def _follow_tools(self, on_ready: Callable[[McpSession], None]) -> None:
         """Look anew whenever the server says that its tools have changed."""
         while True:
             await self._has_news.wait()

@@ -14,7 +14,7 @@ from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import ModelItem, TurnContext
 from treadle.store.rollout.foreign.items import is_legacy_item, read_item, read_legacy
 from treadle.store.rollout.foreign.settings import read_error, read_turn_context, read_usage
-from treadle.store.rollout.format import Line, parse_time
+from treadle.store.rollout.format import RolloutLine, parse_time
 from treadle.store.rollout.timeline import OpenTurn, Timeline
 
 Payload = Mapping[str, JsonValue]
@@ -37,7 +37,7 @@ class ForeignReader:
         self.usage: ThreadTokenUsage | None = None
         self.response_ids: set[str] = set()
 
-    def read(self, line: Line) -> None:
+    def read(self, line: RolloutLine) -> None:
         """Take in one line; types that we do not know change nothing."""
         reader = _READERS.get(line.type)
         if reader is not None:
@@ -47,23 +47,23 @@ class ForeignReader:
                 return
             reader(self, payload, line)
 
-    def _response_item(self, payload: dict[str, JsonValue], _line: Line) -> None:
+    def _response_item(self, payload: dict[str, JsonValue], _line: RolloutLine) -> None:
         payload.pop(PRIVATE_KEY, None)
         self._timeline.history.append(payload)
 
-    def _compacted(self, payload: dict[str, JsonValue], _line: Line) -> None:
+    def _compacted(self, payload: dict[str, JsonValue], _line: RolloutLine) -> None:
         self._timeline.replace_history(replacement(payload))
 
-    def _turn_context(self, payload: dict[str, JsonValue], _line: Line) -> None:
+    def _turn_context(self, payload: dict[str, JsonValue], _line: RolloutLine) -> None:
         context = read_turn_context(payload, self._provider, self.settings)
         self.settings = context or self.settings
 
-    def _usage_record(self, payload: dict[str, JsonValue], _line: Line) -> None:
+    def _usage_record(self, payload: dict[str, JsonValue], _line: RolloutLine) -> None:
         response_id = payload.get("response_id")
         if isinstance(response_id, str):
             self.response_ids.add(response_id)
 
-    def _event(self, payload: dict[str, JsonValue], line: Line) -> None:
+    def _event(self, payload: dict[str, JsonValue], line: RolloutLine) -> None:
         kind = payload.get("type")
         if not isinstance(kind, str):
             return
@@ -73,21 +73,21 @@ class ForeignReader:
         elif is_legacy_item(kind):
             self._legacy_item(payload, line)
 
-    def _task_started(self, payload: Payload, line: Line) -> None:
+    def _task_started(self, payload: Payload, line: RolloutLine) -> None:
         started = _whole(payload.get("started_at")) or _seconds(line)
         turn = self._timeline.begin_turn(str(payload.get("turn_id")), started)
         root = payload.get("root_turn_id")
         turn.root_turn_id = root if isinstance(root, str) and root else turn.root_turn_id
         self._reasoning = None
 
-    def _task_complete(self, payload: Payload, line: Line) -> None:
+    def _task_complete(self, payload: Payload, line: RolloutLine) -> None:
         error = read_error(payload.get("error"))
         self._end(payload, line, "completed" if error is None else "failed")
 
-    def _turn_aborted(self, payload: Payload, line: Line) -> None:
+    def _turn_aborted(self, payload: Payload, line: RolloutLine) -> None:
         self._end(payload, line, "interrupted")
 
-    def _end(self, payload: Payload, line: Line, status: TurnStatus) -> None:
+    def _end(self, payload: Payload, line: RolloutLine, status: TurnStatus) -> None:
         turn_id = payload.get("turn_id")
         turn = self._timeline.find(None if turn_id is None else str(turn_id))
         if turn is None:
@@ -97,13 +97,13 @@ class ForeignReader:
         turn.completed_at = _whole(payload.get("completed_at")) or _seconds(line)
         turn.duration_ms = _whole(payload.get("duration_ms"))
 
-    def _item_completed(self, payload: Payload, _line: Line) -> None:
+    def _item_completed(self, payload: Payload, _line: RolloutLine) -> None:
         stored = payload.get("item")
         item = read_item(stored) if isinstance(stored, Mapping) else None
         if item is not None:
             self._timeline.add_item(str(payload.get("turn_id")), item)
 
-    def _agent_reasoning(self, payload: Payload, line: Line) -> None:
+    def _agent_reasoning(self, payload: Payload, line: RolloutLine) -> None:
         """Parts of one summary come as events of their own, one after the other."""
         turn = self._turn(line)
         part, known = str(payload.get("text") or ""), self._reasoning
@@ -116,7 +116,7 @@ class ForeignReader:
         self._reasoning = known
         turn.items[known.id] = known
 
-    def _legacy_item(self, payload: Payload, line: Line) -> None:
+    def _legacy_item(self, payload: Payload, line: RolloutLine) -> None:
         item = read_legacy(payload, self._new_id)
         if item is None:
             return
@@ -126,7 +126,7 @@ class ForeignReader:
             unseen = min(1, len(self._timeline.history))
         self._turn(line, unseen).items[item.id] = item
 
-    def _turn(self, line: Line, unseen: int = 0) -> OpenTurn:
+    def _turn(self, line: RolloutLine, unseen: int = 0) -> OpenTurn:
         turn = self._timeline.current
         if turn is not None:
             return turn
@@ -138,15 +138,15 @@ class ForeignReader:
         self._items += 1
         return f"item-{self._items}"
 
-    def _token_count(self, payload: Payload, _line: Line) -> None:
+    def _token_count(self, payload: Payload, _line: RolloutLine) -> None:
         self.usage = read_usage(payload.get("info")) or self.usage
 
-    def _rolled_back(self, payload: Payload, _line: Line) -> None:
+    def _rolled_back(self, payload: Payload, _line: RolloutLine) -> None:
         number = payload.get("num_turns")
         if _whole(number) is not None:
             self._timeline.roll_back(number, None)
 
-    def _settings_applied(self, payload: Payload, _line: Line) -> None:
+    def _settings_applied(self, payload: Payload, _line: RolloutLine) -> None:
         settings = payload.get("thread_settings")
         provider = settings.get("model_provider_id") if isinstance(settings, Mapping) else None
         if isinstance(provider, str):
@@ -172,12 +172,12 @@ def _whole(value: JsonValue) -> int | None:
     return value if is_number and abs(value) < 1 << 53 else None
 
 
-def _seconds(line: Line) -> int | None:
+def _seconds(line: RolloutLine) -> int | None:
     ms = parse_time(line.timestamp)
     return None if ms is None else ms // 1000
 
 
-Reader = Callable[[ForeignReader, dict[str, JsonValue], Line], None]
+Reader = Callable[[ForeignReader, dict[str, JsonValue], RolloutLine], None]
 
 # Private to the class, which is in this file: the tables only give names to its methods.
 # ruff: noqa: SLF001
