@@ -41,8 +41,8 @@ _LOOK_SECONDS: Final = 0.05
 class Session:
     """One server, one thread, and the turns in it; use it as `async with`.
 
-    After `SessionTurnFailed` and `TurnCancelled` the next turn may be run; any other error has ended the
-    session, and the server with it if the session had started it.
+    After `SessionTurnFailed` and `SessionTurnCancelled` the next turn may be run. Any other error
+    has ended the session, and the server with it if the session had started it.
     """
 
     def __init__(self, options: SessionOptions) -> None:

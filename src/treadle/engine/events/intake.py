@@ -42,8 +42,8 @@ def keep_settings(thread: LoadedThread, settings: RunSettings) -> None:
 async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = None) -> None:
     """Wait until the input that a thread has just accepted is on the disk.
 
-    `start` is what `LoadedThread.begin_turn` returned. It is called here only if the caller is cancelled
-    or the turn holds input of other clients.
+    `start` is what `LoadedThread.begin_turn` returned. It is called here only if the caller is
+    cancelled or the turn holds input of other clients.
 
     Raises:
         StorageFailed: the input is not on the disk, and is withdrawn; a turn that runs fails.

@@ -1,4 +1,4 @@
-"""The HTTP handshake before a WebSocket, both ends; what is answered is decided in rpc/http."""
+"""The HTTP handshake before a WebSocket, both ends; what is answered is decided in http.py."""
 
 import asyncio
 import base64
