@@ -150,7 +150,7 @@ async def test_a_stream_that_broke_inside_an_item_starts_over_and_says_so() -> N
     assert run.kinds == [
         "Created",
         "ItemStarted",
-        "TextDelta",
+        "ModelTextDelta",
         "Restarted",
         "Created",
         "ItemStarted",

@@ -23,7 +23,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 from treadle.sandbox.supervisor import launch
 from treadle.sandbox.supervisor.delegation import delegated_group
-from treadle.sandbox.supervisor.client import Keeper
+from treadle.sandbox.supervisor.client import Supervisor
 from treadle.sandbox.limits import default_limits
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
@@ -44,7 +44,7 @@ async def main():
     await beside.wait()
     group = delegated_group(frozenset({controller}))
     found["group"], found["after"] = str(group), own()
-    launch._keepers.append(Keeper(group))
+    launch._keepers.append(Supervisor(group))
     printed = bytearray()
     process = await Process.start(
         ["sh", "-c", "cat /proc/self/cgroup; setsid sleep 60 & setsid sleep 60 & wait"],
