@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Final
 
 from treadle.engine.commands.guesses import guesses
@@ -40,8 +41,10 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
         command = pending.pop()
         if not command:
             continue
-        started = list(_started(command, wanted))
-        yield from started
+        started: list[list[str]] = []
+        for each in _started(command, wanted):
+            started.append(each)
+            yield each
         words -= sum(len(each) for each in started[1:])
         for script in (script for each in started for script in scripts_in(each)):
             # Each script is read once: one that repeats itself would be read without end.
@@ -62,7 +65,7 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
 
 def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
     """The command, what it passes on, and what the patterns in it may stand for."""
-    for each in (command, *passed_on(command, wanted)):
+    for each in chain([command], passed_on(command, wanted)):
         yield each
         if isinstance(each[0], Glob):
             names = fitting(each[0], wanted)

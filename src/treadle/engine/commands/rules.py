@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -38,6 +38,7 @@ __all__ = [
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
 _UNCLEAR: Final = "what it runs is decided by the shell, and may be what a rule restricts"
+_TOO_COMPLEX: Final = "there is too much in it to look for what a rule restricts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,9 @@ class Rules:
         return self._last[1]
 
     def _check(self, argv: Sequence[str]) -> Verdict | None:
-        try:
-            restriction = self._restriction(argv) if self._restricting_rules else None
-        except CommandTooComplex:
-            return None  # which counts as dangerous, so that no permission may be found either
+        restriction = None
+        if self._restricting_rules:
+            restriction = max(self._restrictions(argv), key=_strictness, default=None)
         return restriction or self._permission(argv)
 
     def check_host(self, host: str, protocol: str | None = None) -> Verdict | None:
@@ -115,25 +115,30 @@ class Rules:
         """Is there a rule that allows this one command, which is no script?"""
         return self._allowing(command) is not None
 
-    def _restriction(self, argv: Sequence[str]) -> Verdict | None:
-        found: list[Verdict] = []
-        for command in every_command(argv, self._restricting_rules.keys()):
-            first = command[0] if command else ""
-            if isinstance(first, Unclear) and not isinstance(first, Glob):
-                found.append(self._doubt(first))
-                continue
-            for words in self._spellings(command):
-                for rule in self._restricting_rules.get(words[0], ()) if words else ():
-                    if rule.matches(words):
-                        found.append(_verdict(rule, words))
-                    elif may_begin(words, rule.pattern):
-                        found.append(Verdict("prompt", tuple(words), _UNCLEAR, rule.source))
-        return max(found, key=_strictness, default=None)
+    def _restrictions(self, argv: Sequence[str]) -> Iterator[Verdict]:
+        try:
+            for command in every_command(argv, self._restricting_rules.keys()):
+                yield from self._restrictions_of(command)
+        except CommandTooComplex:
+            # It need not count as dangerous: what is too much depends on the names looked for.
+            yield self._doubt(program_name(argv[0]), _TOO_COMPLEX)
 
-    def _doubt(self, program: str) -> Verdict:
+    def _restrictions_of(self, command: Sequence[str]) -> Iterator[Verdict]:
+        first = command[0] if command else ""
+        if isinstance(first, Unclear) and not isinstance(first, Glob):
+            yield self._doubt(first, _UNCLEAR)
+            return
+        for words in self._spellings(command):
+            for rule in self._restricting_rules.get(words[0], ()) if words else ():
+                if rule.matches(words):
+                    yield _verdict(rule, words)
+                elif may_begin(words, rule.pattern):
+                    yield Verdict("prompt", tuple(words), _UNCLEAR, rule.source)
+
+    def _doubt(self, program: str, reason: str) -> Verdict:
         """What is said of a program that is not known: it may be one that a rule restricts."""
         rules = next(iter(self._restricting_rules.values()))
-        return Verdict("prompt", (str(program),), _UNCLEAR, rules[0].source)
+        return Verdict("prompt", (str(program),), reason, rules[0].source)
 
     def _permission(self, argv: Sequence[str]) -> Verdict | None:
         verdicts: list[Verdict] = []

@@ -25,10 +25,10 @@ def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list
     unclear = _operand(command)
     if unclear is not None and isinstance(command[unclear], Unclear):
         starts.append(unclear)
+    for at in starts[:_MAX_TAILS]:
+        yield list(command[at : at + _MAX_TAIL])
     if len(starts) > _MAX_TAILS:
         raise CommandTooComplex
-    for at in starts:
-        yield list(command[at : at + _MAX_TAIL])
 
 
 def scripts_in(command: Sequence[str]) -> Iterator[str]:
