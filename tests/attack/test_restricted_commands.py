@@ -25,6 +25,48 @@ CROWDED: Final = [
     "timeout 9 /bin/touch made " + "/bin/touch " * 120,
 ]
 
+# A shell, a script for it, and what the rules say.
+HIDDEN: Final = [
+    ("zsh", "=git push", "forbidden"),
+    ("zsh", "[[ 1 ]]; =git push", "forbidden"),
+    ("zsh", "/usr/bin/gi(t) push", "forbidden"),
+    ("zsh", "/usr/bin/git(N) push", "forbidden"),
+    ("bash", "shopt -s extglob\n/usr/bin/@(git) push", "prompt"),
+    ("sh", "alias g=git\ng push", "prompt"),
+    ("zsh", "alias g='git push'\ng", "forbidden"),
+    ("bash", "hash -p /usr/bin/git g; g push", "prompt"),
+    ("zsh", "hash g=/usr/bin/git; g push", "prompt"),
+    ("bash", "source /dev/fd/3 3<<< 'git push'", "forbidden"),
+    ("bash", "cat a | . /proc/self/fd/0", "prompt"),
+    ("bash", "mapfile -C 'git push' -c 1 <<< x", "forbidden"),
+    ("bash", "compgen -C 'git push'", "forbidden"),
+    ("bash", "compgen -W '$(git push)'", "forbidden"),
+    ("bash", "let 'a[$(git push)]'", "forbidden"),
+    ("bash", "test -v 'a[$(git push)]'", "forbidden"),
+    ("bash", "printf -v 'a[`git push`]' x", "forbidden"),
+    ("bash", "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push", "forbidden"),
+    ("bash", "uv run git push", "forbidden"),
+    ("bash", "poetry run -- git push", "forbidden"),
+    ("bash", "choom -n 0 -- git push", "forbidden"),
+    ("bash", "csh -c 'git push'", "forbidden"),
+    ("bash", "yash -c 'git push'", "forbidden"),
+]
+
+ORDINARY: Final = [
+    "uv add git",
+    "npm install touch",
+    "poetry run pytest",
+    "hash -r",
+    "alias",
+    "mapfile -t lines < a",
+    "printf '[x] done\\n'",
+    'printf "[$(date)] done\\n"',
+    '[ "${a[$i]}" = "[$y]" ]',
+    "f() { make; }; f",
+    "python3 - <<E\nfor x in y: print(x)\n[[ 1 ]]\nE",
+    "read -r line < a",
+]
+
 
 def decision(script: str, shell: str = "bash") -> str | None:
     verdict = Rules([read_rules(FORBIDDEN, "default.rules")]).check([shell, "-lc", script])
@@ -39,6 +81,25 @@ def test_a_crowd_of_its_name_hides_no_forbidden_command(script: str) -> None:
 
 def test_a_forbidden_command_that_was_seen_stays_forbidden() -> None:
     assert decision(CROWDED[0]) == "forbidden"
+
+
+@pytest.mark.parametrize(("shell", "script", "expected"), HIDDEN)
+def test_no_spelling_hides_a_forbidden_command(shell: str, script: str, expected: str) -> None:
+    assert decision(script, shell) == expected
+
+
+@pytest.mark.parametrize("script", ORDINARY)
+def test_an_ordinary_command_is_not_taken_for_one(script: str) -> None:
+    assert decision(script) is None
+
+
+@pytest.mark.parametrize("command", ["curl a", "/bin/curl a", "env /usr/bin/curl a", "env curl a"])
+def test_a_rule_that_names_a_path_holds_for_every_path(command: str) -> None:
+    text = 'prefix_rule(pattern=["/usr/bin/curl"], decision="forbidden")'
+    verdict = Rules([read_rules(text, "default.rules")]).check(["bash", "-lc", command])
+
+    assert verdict is not None
+    assert verdict.decision == "forbidden"
 
 
 @pytest.mark.parametrize("policy", ["on-request", "never"])

@@ -15,6 +15,7 @@ from treadle.engine.commands.guesses import guesses
 from treadle.engine.commands.starters import (
     SHELLS,
     STARTERS,
+    gives_names,
     name_of,
     passed_on,
     reads_input,
@@ -75,6 +76,8 @@ def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]
                 yield from _started([name, *each[1:_MAX_BEHIND]], wanted)
         if reads_input(each):
             yield [Unclear(f"{display(each)} < ...")]
+        elif gives_names(each):
+            yield [Unclear(display(each))]
 
 
 def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
@@ -133,4 +136,4 @@ _MAX_FITTING: Final = 20
 _MAX_BEHIND: Final = 50
 _READERS: Final = SHELLS | {"source", "."}
 _PRINTERS: Final = frozenset({"echo", "printf", "print"})
-_STARTING: Final = STARTERS | SHELLS | {"eval"}
+_STARTING: Final = STARTERS | SHELLS | {"alias", "eval", "hash"}

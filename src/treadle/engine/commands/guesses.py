@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from treadle.engine.commands.unclear import CommandTooComplex, Unclear, values_of
+from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, values_of
 from treadle.shell.words import Word
 
 
@@ -57,11 +57,23 @@ def _unclear(script: str) -> Iterator[list[str]]:
         # The last branch of a `case`.
         if word[0] == "*" and script.startswith(")", word.end()):
             continue
+        if word[0][-1] == "(":
+            yield from _grouped(script, at)
+            if _UNCLEAR.isdisjoint(word[0][:-1]):
+                continue
         unclear += 1
         line = _REST.match(script, at, at + _MAX_LINE)
         words = _words(line[0]) if line else []
         if words and (isinstance(words[0], Unclear) or "{" in word[0]):
             yield words
+
+
+def _grouped(script: str, at: int) -> Iterator[list[str]]:
+    """The command whose name has a pattern in parentheses."""
+    name = _GROUPED.match(script, at, at + _MAX_LINE)
+    if name is not None:
+        line = _REST.match(script, name.end(), name.end() + _MAX_LINE)
+        yield [Glob(_GROUP.sub("*", name[0])), *(_words(line[0]) if line else [])]
 
 
 def _program(script: str, at: int) -> int:
@@ -80,7 +92,14 @@ def _words(line: str) -> list[str]:
 
 def _begins_word(script: str) -> Callable[[int], bool]:
     """Whether a word begins at a place, or the last part of a path."""
-    return lambda at: at == 0 or script[at - 1] == "/" or bool(_ENDS_WORD.match(script, at - 1))
+
+    def begins(at: int) -> bool:
+        # zsh takes `=git` for the path of git.
+        if at and script[at - 1] == "=":
+            at -= 1
+        return at == 0 or script[at - 1] == "/" or bool(_ENDS_WORD.match(script, at - 1))
+
+    return begins
 
 
 @lru_cache(maxsize=16)
@@ -103,8 +122,12 @@ _SUM: Final = re.compile(r"\$\(\([^()`\n]*\)\)")
 _BEGINS: Final = r"(?:^|[\n;&|()`]|\b(?:if|then|elif|else|while|until|do|time)[ \t]|[!{][ \t])"
 # With the blanks behind it: more than these are taken for a command.
 _START: Final = re.compile(rf"{_BEGINS}[ \t]{{0,200}}")
-_WORD: Final = re.compile(r"[^\s;&|()<>`]+")
-_UNCLEAR: Final = frozenset("$*?[{")
+# With the parenthesis that touches it and has something in it.
+_WORD: Final = re.compile(r"[^\s;&|()<>`]+(?:(?<!\$)\((?=[^()\s]))?")
+# A name with a pattern in parentheses, as zsh has them, and bash with `extglob`.
+_GROUPED: Final = re.compile(r"[^\s;&|()<>`$]+(?:\([^()\s]+\)[^\s;&|()<>`$]*)+(?=[ \t])")
+_GROUP: Final = re.compile(r"[@+?!*]?\([^()]*\)")
+_UNCLEAR: Final = frozenset("$*?[{(")
 _ASSIGNED: Final = re.compile(r"\w+(?:\[[^\]]*\])?\+?=[^\s;&|()<>`]*[ \t]*")
 # What is compared in there is not a command.
 _TEST: Final = re.compile(rf"({_BEGINS}[ \t]{{0,200}})\[\[[ \t][^()`\n;]{{0,250}}?[ \t]\]\]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -64,7 +64,7 @@ class Rules:
             rule for rule in self._prefixes if rule.decision == "allow"
         )
         self._restricting_rules = _by_first_word(
-            rule for rule in self._prefixes if rule.decision != "allow"
+            _for_every_path(rule) for rule in self._prefixes if rule.decision != "allow"
         )
         self._networks = [rule for file in files for rule in file.networks]
         # A command is checked when it is asked for, and again when a rule is proposed for it.
@@ -229,6 +229,12 @@ def amendment_for(
     if prefix and is_covered and not is_too_wide(prefix):
         return prefix
     return None if is_too_wide(open_parts[0]) else open_parts[0]
+
+
+def _for_every_path(rule: PrefixRule) -> PrefixRule:
+    first, *rest = rule.pattern
+    names = filter(None, map(program_name, first))
+    return replace(rule, pattern=(tuple(dict.fromkeys([*first, *names])), *rest))
 
 
 def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:

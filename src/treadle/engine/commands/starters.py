@@ -19,7 +19,7 @@ def name_of(command: Sequence[str]) -> str:
 
 def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
     """What a program that starts others may start: its options are not known, so any tail."""
-    if name_of(command) not in STARTERS and command[0] not in _MODIFIERS:
+    if not _is_starter(command):
         return
     starts = [at for at, word in enumerate(command) if at and program_name(word) in wanted]
     unclear = _operand(command)
@@ -31,6 +31,13 @@ def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list
         raise CommandTooComplex
 
 
+def _is_starter(command: Sequence[str]) -> bool:
+    name = name_of(command)
+    if name in _RUNNERS:  # which do other things, too
+        return not _RUNS.isdisjoint(command[1:_MAX_TAIL])
+    return name in STARTERS or command[0] in _MODIFIERS or _LOADER.match(name) is not None
+
+
 def scripts_in(command: Sequence[str]) -> Iterator[str]:
     """The texts among the words of a command that it runs as scripts, or may run."""
     name = name_of(command)
@@ -38,6 +45,11 @@ def scripts_in(command: Sequence[str]) -> Iterator[str]:
         yield " ".join(command[1:])
     elif name in SHELLS:
         yield from dict.fromkeys(_handed_over(command))
+    elif name == "alias":
+        yield from (word.partition("=")[2] for word in command[1:_MAX_TAIL])
+    elif name in _EVALUATING:
+        # Only what is substituted runs.
+        yield from (f": {word}" for word in command[1:_MAX_TAIL] if _SUBSCRIPT.search(word))
     elif name in _STRING_STARTERS:
         starts = [at for at, word in enumerate(command) if at and _STRING.search(word)]
         if name == "env":
@@ -54,13 +66,21 @@ def reads_input(command: Sequence[str]) -> bool:
     """Does it run what it reads, rather than a file or a text among its words?"""
     name = name_of(command)
     if name in _SOURCING:
-        return any(word in _INPUTS for word in command[1:2])
+        return any(map(_INPUT.fullmatch, command[1:2]))
     if name not in SHELLS:
         return False
     at, flags = _after_options(command)
     if "c" in flags or not _ONLY_SAYS.isdisjoint(command):
         return False
-    return "s" in flags or at >= len(command) or command[at] in _INPUTS
+    return "s" in flags or at >= len(command) or bool(_INPUT.fullmatch(command[at]))
+
+
+def gives_names(command: Sequence[str]) -> bool:
+    """Does it give a program another name, under which later commands may start it?"""
+    name = name_of(command)
+    if name == "hash":  # in zsh it takes assignments
+        return any(word.startswith("-p") or "=" in word for word in command[1:])
+    return name == "alias" and any("=" in word for word in command[1:])
 
 
 def _handed_over(command: Sequence[str]) -> Iterator[str]:
@@ -102,11 +122,17 @@ def _operand(command: Sequence[str]) -> int | None:
 
 _MAX_TAILS: Final = 100
 _MAX_TAIL: Final = 1000
-SHELLS: Final = frozenset("ash bash dash fish ksh mksh rbash sh zsh".split())
+SHELLS: Final = frozenset(
+    """
+    ash bash bash-static csh dash elvish fish hush ksh ksh93 lksh mksh nu oksh posh pwsh rbash rksh
+    rzsh sh static-sh tcsh xonsh yash zsh zsh-static
+    """.split()
+)
 # These take a command in one word, too.
 _STRING_STARTERS: Final = frozenset(
     """
     env flock parallel runuser screen script sg ssh-agent su tmux trap watch xvfb-run systemd-run
+    compgen complete entr hyperfine mapfile readarray watchexec
     """.split()
 )
 STARTERS: Final = _STRING_STARTERS | frozenset(
@@ -114,14 +140,27 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     sudo doas pkexec command builtin exec nohup nice ionice time timeout xargs find stdbuf setsid
     chroot unshare busybox toybox strace ltrace taskset chrt prlimit setpriv nsenter setarch
     linux32 linux64 fakeroot numactl valgrind perf bwrap firejail unbuffer rlwrap catchsegv
-    dbus-run-session systemd-inhibit cgexec faketime coproc
+    dbus-run-session systemd-inhibit cgexec faketime coproc choom uclampset coresched runcon capsh
+    gosu su-exec run0 tini dumb-init eatmydata proxychains proxychains4 torsocks cpulimit chronic
+    start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
     """.split()
 )
+# These start a program after one word, and take the same names for packages after others.
+_RUNNERS: Final = frozenset(
+    "bundle conda direnv hatch mamba mise npm pdm pipenv pnpm poetry uv".split()
+)
+_RUNS: Final = frozenset({"exec", "run", "x"})
+_LOADER: Final = re.compile(r"ld(?:-[\w.-]+)?\.so")
+# Commands of shells that evaluate subscripts, and what is in them.
+_EVALUATING: Final = frozenset(
+    "[ declare export let local printf read readonly test typeset unset wait".split()
+)
+_SUBSCRIPT: Final = re.compile(r"\[(?:[^\[\]`$]|\$(?!\())*(?:\$\(|`)")
 # Words of zsh that stand before a command.
 _MODIFIERS: Final = frozenset("noglob nocorrect repeat -".split())
 _SOURCING: Final = frozenset({"source", "."})
-_INPUTS: Final = frozenset(
-    {"-", "<()", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/$$/fd/0"}
+_INPUT: Final = re.compile(
+    r"-|<\(\)|/dev/stdin|/dev/fd/\d+|/proc/(?:self|thread-self|\$\$|\d+)/fd/\d+"
 )
 _ONLY_SAYS: Final = frozenset({"--version", "--help"})
 _WITH_FILE: Final = frozenset({"--rcfile", "--init-file"})

@@ -41,7 +41,8 @@ def values_of(words: Sequence[Word]) -> list[str]:
         elif "{" in word.text:
             found += map(marked, _without_braces(word.text))
         else:
-            found.append(marked(word.text))
+            # zsh takes `=git` for the path of git.
+            found.append(marked(word.text.removeprefix("=")))
     return found
 
 
