@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from treadle.store.index.case_folding import mentions
-from treadle.store.index.schema import create_tables
+from treadle.store.index.schema import create_tables, forget_elsewhere
 from treadle.support.files.file_lock import locked
 
 logger = logging.getLogger(__name__)
@@ -193,6 +193,7 @@ class Database:
             writer = self._connect()
             try:
                 create_tables(writer)
+                forget_elsewhere(writer, self._path.parent)
                 return _Opened(writer, self._connect(), self._file())
             except BaseException:
                 writer.close()

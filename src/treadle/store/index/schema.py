@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 VERSION: Final = 2
@@ -66,6 +69,21 @@ create trigger message_removed after delete on messages begin
 end;
 """
 
+# Paths are text, or bytes if they are not text; bytes come after all text.
+_ELSEWHERE: Final = """
+select distinct folder from files
+    where (folder >= '' and folder < :first) or (folder >= :behind and folder < x'')
+    or (folder >= x'' and folder < :first_bytes) or folder >= :behind_bytes
+"""
+_FORGET: Final = (
+    """
+    delete from threads where id in (select thread_id from files where folder = :folder)
+        and path in (select path from files where folder = :folder)
+    """,
+    "delete from folders where path = :folder",
+    "delete from files where folder = :folder",
+)
+
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make a new database ready.
@@ -87,6 +105,33 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute("rollback")
         raise
     connection.execute("commit")
+
+
+def forget_elsewhere(connection: sqlite3.Connection, home: Path) -> None:
+    """Drop the files outside of a home: the index came here with a copy of another home.
+
+    They would be taken for files of this one, and be written and deleted from here.
+    """
+    first = os.fsencode(home) + b"/"
+    behind = first[:-1] + b"0"  # the character after the slash
+    places: dict[str, str | bytes] = {"first_bytes": first, "behind_bytes": behind}
+    try:
+        places |= {"first": first.decode(), "behind": behind.decode()}
+    except UnicodeDecodeError:
+        places |= {"first": "", "behind": ""}
+    for (folder,) in connection.execute(_ELSEWHERE, places).fetchall():
+        if not _lies_in(os.fsdecode(folder), home):
+            for statement in _FORGET:
+                connection.execute(statement, {"folder": folder})
+
+
+def _lies_in(folder: str, home: Path) -> bool:
+    """Whether a folder is in a home after all, which has several names."""
+    for parent in Path(folder).parents:
+        with suppress(OSError):
+            if parent.samefile(home):
+                return True
+    return False
 
 
 def _refuse_other_version(connection: sqlite3.Connection) -> None:
