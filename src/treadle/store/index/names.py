@@ -13,8 +13,11 @@ from msgspec import Struct
 
 from treadle.store.journal import StorageFailed
 from treadle.store.rollout.format import format_time
+from treadle.support.files.reading import open_regular, read_up_to
 
 FILE_NAME: Final = "session_index.jsonl"
+PIECE_BYTES: Final = 64 * 1024 * 1024
+"""How much of the file is read at a time."""
 
 
 class NameLine(Struct, frozen=True):
@@ -31,14 +34,16 @@ _lines: Final = msgspec.json.Decoder(NameLine)
 def append_name(home: Path, thread_id: str, name: str | None, now_ms: int) -> None:
     """Add a title to the file."""
     line = msgspec.json.encode(NameLine(thread_id, name or "", format_time(now_ms))) + b"\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    descriptor = os.open(home / FILE_NAME, flags, 0o600)
+    # O_NONBLOCK: opening a pipe waits for its other end.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        _write_line(descriptor, line)
+        descriptor = os.open(home / FILE_NAME, flags, 0o600)
+        try:
+            _write_line(descriptor, line)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise StorageFailed(str(home), error) from error
-    finally:
-        os.close(descriptor)
 
 
 def _write_line(descriptor: int, line: bytes) -> None:
@@ -51,17 +56,23 @@ def _write_line(descriptor: int, line: bytes) -> None:
 def read_names(home: Path, offset: int) -> tuple[int, dict[str, str | None]]:
     """Give the titles added behind an offset, and the offset behind them.
 
-    A file that has become shorter is read from its beginning.
+    A file that has become shorter is read from its beginning, a long one piece by piece.
+
+    Raises:
+        OSError: it cannot be read, or is not a file.
     """
     try:
-        with (home / FILE_NAME).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = offset if offset <= size else 0
-            file.seek(start)
-            data = file.read()
+        descriptor = open_regular(home / FILE_NAME)
     except FileNotFoundError:
         return 0, {}
-    whole = data[: data.rfind(b"\n") + 1]
+    try:
+        start = offset if offset <= os.fstat(descriptor).st_size else 0
+        os.lseek(descriptor, start, os.SEEK_SET)
+        data = read_up_to(descriptor, PIECE_BYTES)
+    finally:
+        os.close(descriptor)
+    # A line that fills a piece is none of ours.
+    whole = data[: data.rfind(b"\n") + 1] or (data if len(data) == PIECE_BYTES else b"")
     names = {line.id: line.thread_name or None for line in _decode(whole)}
     return start + len(whole), names
 

@@ -133,12 +133,17 @@ class Scanner:
             found = connection.execute("select value from state where key = 'names'").fetchone()
         before = 0 if found is None else int(found[0])
         try:
-            size = (self._home / "session_index.jsonl").stat().st_size
+            if (self._home / "session_index.jsonl").stat().st_size == before:
+                return
+            offset, names = read_names(self._home, before)
         except FileNotFoundError:
             return
-        if size == before:
+        except OSError as error:
+            if is_shortage(error):
+                raise
+            # Threads are found without their titles too.
+            logger.warning("titles of threads not read", extra={"reason": str(error)})
             return
-        offset, names = read_names(self._home, before)
         with self._database.writing() as connection:
             for thread_id, name in names.items():
                 self._index.rename(thread_id, name)
