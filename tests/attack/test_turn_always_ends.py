@@ -18,7 +18,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("kind", "least"), [("writes", 15), ("syncs", 6), ("imports", 8)])
+@pytest.mark.parametrize(
+    ("kind", "least"), [("writes", 15), ("syncs", 6), ("states", 10), ("imports", 8)]
+)
 def test_a_fault_at_any_point_ends_the_turn_and_spares_the_thread(
     tmp_path: Path, kind: str, least: int
 ) -> None:

@@ -1,7 +1,8 @@
 """Runs one conversation many times, each time with a fault at another point; a program.
 
 Each run is a child that is forked before anything is imported late, so every run meets the same
-points: each write to a journal, each sync, each import. Prints a line of JSON for each run.
+points: each write to a journal, each sync, each look at its state, each import. Prints a line of
+JSON for each run.
 """
 
 from __future__ import annotations
@@ -100,6 +101,31 @@ class Syncs(Injector):
         return syncs
 
 
+class States(Injector):
+    """The looks at the state of a journal, and its closing."""
+
+    def install(self) -> None:
+        """Put itself before the calls to the system."""
+        fstat, close = os.fstat, os.close
+
+        def states(descriptor: int) -> os.stat_result:
+            if "/sessions/" in _name(descriptor):
+                self.reached("fstat")
+            return fstat(descriptor)
+
+        def closes(descriptor: int) -> None:
+            name = _name(descriptor)
+            close(descriptor)  # the kernel closes it also where it reports an error
+            if "/sessions/" in name:
+                self.reached("close")
+
+        setattr(os, "fstat", states)  # noqa: B010  the checker does not take it otherwise
+        setattr(os, "close", closes)  # noqa: B010
+
+    def _error(self) -> Exception:
+        return OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 class Imports(Injector):
     """The modules that a function imports while the server works.
 
@@ -127,9 +153,10 @@ class Imports(Injector):
         return OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-KINDS: dict[str, type[Writes | Syncs | Imports]] = {
+KINDS: dict[str, type[Writes | Syncs | States | Imports]] = {
     "writes": Writes,
     "syncs": Syncs,
+    "states": States,
     "imports": Imports,
 }
 

@@ -60,15 +60,15 @@ class Lease:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_file_at(descriptor, path):
+                    break
             except BlockingIOError:
                 owner = _read_owner(descriptor)
                 os.close(descriptor)
                 raise _locked(thread_id, owner) from None
-            except OSError:
+            except BaseException:
                 os.close(descriptor)
                 raise
-            if _is_file_at(descriptor, path):
-                break
             # The last owner removed the file between our opening and locking it.
             os.close(descriptor)
         owner = Owner(os.getpid(), socket.gethostname(), now_ms)

@@ -208,7 +208,7 @@ class FileJournal:
                 done.set_result(None)
                 return done
             descriptor = self._open_descriptor()
-        except (StorageFailed, OSError) as error:
+        except (StorageFailed, OSError, MemoryError) as error:
             done.set_exception(self._failed(error))
             return done
         done = self._sync.request(Path(self.path or ""), descriptor, self._size)
@@ -243,9 +243,10 @@ class FileJournal:
         try:
             while written < len(data):
                 written += os.write(descriptor, data[written:] if written else data)
-        except OSError:
+        except (OSError, MemoryError):
             if written:
                 # A full disk: a half line would spoil the next one.
+                self._torn_at = self._size
                 self._torn_at = os.fstat(descriptor).st_size - written
                 os.ftruncate(descriptor, self._torn_at)
                 self._torn_at = None
@@ -314,7 +315,12 @@ class FileJournal:
         self._check_open()
         path = Path(self.path or "")
         descriptor = open_file(path)
-        if not os.path.samestat(os.fstat(descriptor), self._stat):
+        try:
+            is_same = os.path.samestat(os.fstat(descriptor), self._stat)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not is_same:
             os.close(descriptor)
             raise OSError(errno.ESTALE, "rollout file was replaced by another one", str(path))
         return descriptor
@@ -322,7 +328,10 @@ class FileJournal:
     def _rest(self) -> None:
         """Close the file until it is needed again."""
         if self._descriptor is not None:
-            self._stat = os.fstat(self._descriptor)
+            # Callers have stored what they were given: a bad disk must not make that a failure.
+            # An older state has the index look at the file again.
+            with suppress(OSError):
+                self._stat = os.fstat(self._descriptor)
             descriptor, self._descriptor = self._descriptor, None
             self._sync.close(descriptor)
 

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -72,7 +73,7 @@ class FileSync:
         if descriptor == self._descriptor:
             self._is_left = True
         else:
-            os.close(descriptor)
+            _close(descriptor)
 
     def _start(self, descriptor: int) -> None:
         path, size = self._wanted
@@ -115,7 +116,7 @@ class FileSync:
         else:
             self._descriptor = None
             if self._is_left:
-                os.close(descriptor)
+                _close(descriptor)
         if failure is None:
             self._settle(waiting, None)
         else:
@@ -131,6 +132,12 @@ class FileSync:
                 future.set_result(None)
             else:
                 future.set_exception(error)
+
+
+def _close(descriptor: int) -> None:
+    """Close a file; it is closed also where that fails, and what counts was synced before."""
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _if_wanted(is_wanted: threading.Event, sync: Callable[[], None]) -> None:
