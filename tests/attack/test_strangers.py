@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,12 +21,22 @@ from tests.harness.threads import Client
 from treadle.protocol.base import JsonValue
 from treadle.transport.base import TransportError
 from treadle.transport.unix import connect_unix
+from treadle.transport.websocket.connection import WebSocketTransport
 from treadle.transport.websocket.frames import Close
 from treadle.transport.websocket.listener import UpgradeRefused, connect_websocket
 
 SECONDS = 30
 Where = str | Path
 LARGE: JsonValue = {"id": 1, "method": "fs/getMetadata", "params": {"path": "/" + "x" * 200_000}}
+UPGRADE_FIELDS = (
+    ("Host", "localhost"),
+    ("Connection", "Upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+)
+PING = b"\x89\x80\0\0\0\0"
+UNMASKED = b"\x81\x01x"
 
 
 @pytest.fixture(params=["ws", "unix"])
@@ -212,6 +224,69 @@ async def test_garbage_of_strangers_leaves_few_lines_in_the_log(
 
     assert "Traceback" not in server.stderr
     assert len(lines) < 10, lines
+
+
+async def test_peer_that_breaks_the_framing_after_a_ping_does_not_end_the_server(
+    kind: str, short_folder: Path
+) -> None:
+    """Both come with the head. The answer to the ping is due when our side has ended already."""
+    fields = "\r\n".join(f"{name}: {value}" for name, value in UPGRADE_FIELDS)
+    sent = f"GET / HTTP/1.1\r\n{fields}\r\n\r\n".encode() + PING + UNMASKED
+    async with asyncio.timeout(SECONDS):
+        with serving(kind, short_folder, TREADLE_LOG="info") as (server, where):
+            for _ in range(3):
+                with _plain_socket(where) as line:
+                    line.sendall(sent)
+                    while line.recv(4096):
+                        pass
+            async with known(where) as client:
+                await client.ask("model/list", {})
+
+    assert "Traceback" not in server.stderr
+
+
+async def test_line_that_cannot_be_shut_down_any_more_is_cut() -> None:
+    """The peer has reset it since its bad frame came, so that ending our side fails."""
+    line = _ResetLine()
+    transport = WebSocketTransport("peer", is_client=False, keepalive=None)
+    transport.connection_made(line)
+
+    transport.data_received(UNMASKED)
+
+    assert line.is_cut
+
+
+class _ResetLine(asyncio.Transport):
+    """A line that the peer has reset; no read has noticed that yet."""
+
+    is_cut = False
+
+    def is_closing(self) -> bool:
+        return self.is_cut
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+def _plain_socket(where: Where) -> socket.socket:
+    if isinstance(where, str):
+        return socket.create_connection(("127.0.0.1", int(where.rpartition(":")[2])), SECONDS)
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(SECONDS)
+    line.connect(str(where))
+    return line
 
 
 @pytest.mark.parametrize("token", ["", "Authorization: Bearer right-token\r\n"])

@@ -304,10 +304,10 @@ class WebSocketTransport(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         self._timer = self._loop.call_later(CLOSE_TIMEOUT, line.abort)
-        if line.can_write_eof():
-            line.write_eof()
-        else:
-            line.close()
+        try:
+            line.write_eof() if line.can_write_eof() else line.close()
+        except OSError:
+            line.abort()  # the peer has cut the line already
 
     def _watch_silence(self) -> None:
         """Start to count the seconds until a ping is due."""
@@ -361,7 +361,8 @@ class WebSocketTransport(asyncio.Protocol):
         line = self._require_line()
         # Not writelines(): until 3.13.1 it never paused the writer (CVE-2024-12254).
         for part in parts:
-            if part and not line.is_closing():
+            # Nothing follows our Close: our side may have ended with it.
+            if part and not self._is_close_sent and not line.is_closing():
                 self._bytes_written += len(part)
                 line.write(part)
 

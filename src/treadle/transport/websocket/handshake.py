@@ -187,6 +187,9 @@ async def _serve_socket(
     except (OSError, TransportError) as error:
         logger.debug("connection lost", extra={"reason": str(error)})
         return
+    except Exception:  # one peer's failure must not end the others
+        logger.exception("handshake failed", extra={"peer": _address(accepted)})
+        return
     del handshake  # for as long as the conversation lasts
     if transport is not None:
         await _converse(transport, accept)
@@ -223,17 +226,17 @@ async def _shake_hands(
 ) -> WebSocketTransport | None:
     if visitor is not None:
         visitor.on_drop(handshake.line.abort)
+    transport = None
     try:
-        return await _upgrade(handshake, upgrades, visitor)
-    except (OSError, TransportError):
-        raise
-    except Exception:  # one peer's failure must not end the others
-        logger.exception("handshake failed", extra={"peer": upgrades.name_peer(handshake.line)})
-        return None
+        transport = await _upgrade(handshake, upgrades, visitor)
     finally:
         # Also when cancelled: an open connection must not outlive the listener.
         if handshake.line.get_protocol() is handshake:
             await handshake.finish()
+        elif transport is None:
+            # Or its descriptor would be closed, and given to the next peer, while it is in use.
+            handshake.line.abort()
+    return transport
 
 
 async def _converse(transport: WebSocketTransport, accept: Accept) -> None:
