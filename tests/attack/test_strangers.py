@@ -22,18 +22,21 @@ from treadle.protocol.base import JsonValue
 from treadle.transport.base import TransportError
 from treadle.transport.unix import connect_unix
 from treadle.transport.websocket.connection import WebSocketTransport
-from treadle.transport.websocket.frames import Close
+from treadle.transport.websocket.frames import (
+    MAX_STRANGER_FRAGMENTS,
+    POLICY_VIOLATION,
+    Close,
+    Decoder,
+    Violation,
+)
 from treadle.transport.websocket.listener import UpgradeRefused, connect_websocket
 
 SECONDS = 30
 Where = str | Path
 LARGE: JsonValue = {"id": 1, "method": "fs/getMetadata", "params": {"path": "/" + "x" * 200_000}}
-UPGRADE_FIELDS = (
-    ("Host", "localhost"),
-    ("Connection", "Upgrade"),
-    ("Upgrade", "websocket"),
-    ("Sec-WebSocket-Version", "13"),
-    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 PING = b"\x89\x80\0\0\0\0"
 UNMASKED = b"\x81\x01x"
@@ -230,13 +233,11 @@ async def test_peer_that_breaks_the_framing_after_a_ping_does_not_end_the_server
     kind: str, short_folder: Path
 ) -> None:
     """Both come with the head. The answer to the ping is due when our side has ended already."""
-    fields = "\r\n".join(f"{name}: {value}" for name, value in UPGRADE_FIELDS)
-    sent = f"GET / HTTP/1.1\r\n{fields}\r\n\r\n".encode() + PING + UNMASKED
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder, TREADLE_LOG="info") as (server, where):
             for _ in range(3):
                 with _plain_socket(where) as line:
-                    line.sendall(sent)
+                    line.sendall(UPGRADE + PING + UNMASKED)
                     while line.recv(4096):
                         pass
             async with known(where) as client:
@@ -254,6 +255,15 @@ async def test_line_that_cannot_be_shut_down_any_more_is_cut() -> None:
     transport.data_received(UNMASKED)
 
     assert line.is_cut
+
+
+def test_stranger_cannot_send_a_message_in_very_many_pieces() -> None:
+    """150 strangers that did cost a client seconds for each of its requests."""
+    head, piece = b"\x01\x80\0\0\0\0", b"\0\x80\0\0\0\0"
+
+    events = Decoder(masked=True, is_strict=True).feed(head + piece * MAX_STRANGER_FRAGMENTS)
+
+    assert events == [Violation(POLICY_VIOLATION, "too many fragments")]
 
 
 class _ResetLine(asyncio.Transport):

@@ -31,6 +31,9 @@ MESSAGE_TOO_BIG: Final = 1009
 MAX_FRAGMENTS: Final = 65536
 """Most frames of one message: 64 MiB in pieces of 1 KiB. Each costs more than its bytes."""
 
+MAX_STRANGER_FRAGMENTS: Final = 256
+"""The same before `initialize`, which clients send in one."""
+
 _FIN: Final = 0x80
 _RESERVED_BITS: Final = 0x70
 _MASK_BIT: Final = 0x80
@@ -185,7 +188,7 @@ class Decoder:
             self._kind = opcode or self._kind
             self._size += length
             self._fragments = self._fragments + 1 if opcode == CONTINUATION else 1
-            if self._fragments > MAX_FRAGMENTS:
+            if self._fragments > (MAX_STRANGER_FRAGMENTS if self.is_strict else MAX_FRAGMENTS):
                 return Violation(POLICY_VIOLATION, "too many fragments")
         return start
 
