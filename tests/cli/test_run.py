@@ -220,9 +220,12 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--url", "http://127.0.0.1:1"], "is no way to a server: use ws://, wss:// or unix://"),
+        (
+            ["--url", "http://127.0.0.1:1"],
+            "invalid server URL 'http://127.0.0.1:1': use ws://, wss:// or unix://",
+        ),
         (["--stall-seconds", "-5"], "--stall-seconds is below zero"),
-        (["--command", ""], "[] names no server"),
+        (["--command", ""], "invalid server []: must not be empty"),
         (["--command", "codex 'app-server"], "No closing quotation"),
         (["--stall-seconds", "nan"], "--stall-seconds is no number"),
         (["--retry-seconds", "inf"], "--retry-seconds is no number"),

@@ -51,7 +51,7 @@ async def test_a_sign_in_that_fails_says_why() -> None:
     server = serving(fake.answers(BEGUN), fake.tells(ENDED, ended))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         login = await client.login_chatgpt()
-        with pytest.raises(LoginFailed, match="nobody signed in: nobody came") as caught:
+        with pytest.raises(LoginFailed, match="sign-in failed: nobody came") as caught:
             await login.wait()
     assert caught.value.reason == "nobody came"
 

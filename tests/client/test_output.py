@@ -140,4 +140,4 @@ async def test_an_answer_that_never_fits_is_an_error_with_the_text(home: Path) -
         with pytest.raises(OutputInvalid) as caught:
             await thread.run("Describe Ulm", output_type=StructCity)
     assert caught.value.text == "no"
-    assert caught.value.reason.startswith("no JSON")
+    assert caught.value.reason.startswith("invalid JSON")

@@ -288,7 +288,7 @@ async def test_whatever_a_tool_does_the_server_gets_an_answer(in_memory: Reach) 
     assert [(each["success"], each["contentItems"]) for each in answers] == [
         (False, [text("RuntimeError: SystemExit: 3")]),
         (False, [text("RuntimeError: SystemExit: no such option")]),
-        (False, [text("RuntimeError: what it waited for was cancelled")]),
+        (False, [text("RuntimeError: the function awaited something that was cancelled")]),
         (True, [text("a\ufffd")]),
         (True, [text('["a\\udcff"]')]),
         (False, [text("a\ufffd")]),

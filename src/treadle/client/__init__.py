@@ -1,1 +1,1 @@
-"""A typed client for any app-server; knows the protocol and nothing of how a server does it."""
+"""A typed client for any app-server; it depends on the protocol, not on Treadle's server."""

@@ -1,4 +1,4 @@
-"""Signing in: at once with a key, or in a browser, which somebody has to be waited for."""
+"""Sign-in with an API key, or with ChatGPT in a browser."""
 
 from __future__ import annotations
 
@@ -24,91 +24,94 @@ if TYPE_CHECKING:
 
 
 class AsyncLogin:
-    """A sign-in that waits for somebody at a browser: show `url`, and the code if there is one."""
+    """A sign-in in a browser: show `url` to the user, and `code` if there is one."""
 
     def __init__(
         self,
         core: ClientRuntime,
-        begun: ChatgptLoginAccountResponse | ChatgptDeviceCodeLoginAccountResponse,
+        response: ChatgptLoginAccountResponse | ChatgptDeviceCodeLoginAccountResponse,
         events: EventStream,
     ) -> None:
         self._core = core
-        self._begun = begun
+        self._response = response
         self._events = events
 
     @property
     def id(self) -> str:
-        """What the server calls the sign-in."""
-        return self._begun.login_id
+        """The server's id of the sign-in."""
+        return self._response.login_id
 
     @property
     def url(self) -> str:
-        """The page to open."""
-        begun = self._begun
-        if isinstance(begun, ChatgptLoginAccountResponse):
-            return begun.auth_url
-        return begun.verification_url
+        """The URL to open in a browser."""
+        response = self._response
+        if isinstance(response, ChatgptLoginAccountResponse):
+            return response.auth_url
+        return response.verification_url
 
     @property
     def code(self) -> str | None:
-        """What to type there."""
-        return getattr(self._begun, "user_code", None)
+        """The code to enter on that page; `None` if no code is needed."""
+        return getattr(self._response, "user_code", None)
 
     async def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until somebody has signed in.
+        """Wait until the user has signed in.
 
         Raises:
-            LoginFailed: it was refused, or given up.
-            RequestTimeout: nobody came in time; the sign-in still waits.
-            Disconnected: the server is gone.
+            LoginFailed: the sign-in was refused or cancelled.
+            RequestTimeout: the user did not sign in in time; the sign-in stays open.
+            Disconnected: the connection is lost.
         """
         try:
             async with asyncio.timeout(timeout):
-                ended = await self._ended()
+                completed = await self._completed()
         except TimeoutError:
             raise RequestTimeout(ACCOUNT_LOGIN_START.method, timeout or 0) from None
         await self._events.aclose()
-        if not ended.success:
-            raise LoginFailed(ended.error)
+        if not completed.success:
+            raise LoginFailed(completed.error)
 
     async def cancel(self) -> None:
-        """Give the sign-in up; whoever waits for it is told."""
+        """Cancel the sign-in; `wait` raises `LoginFailed`."""
         await self._core.request(ACCOUNT_LOGIN_CANCEL, CancelLoginAccountParams(self.id))
 
-    async def _ended(self) -> AccountLoginCompletedNotification:
-        # A server may have one sign-in at a time, and not say which.
-        known = (None, self.id)
+    async def _completed(self) -> AccountLoginCompletedNotification:
+        # A server with one sign-in at a time may omit the id.
+        accepted_ids = (None, self.id)
         async for event in self._events:
-            if isinstance(event, AccountLoginCompletedNotification) and event.login_id in known:
+            if (
+                isinstance(event, AccountLoginCompletedNotification)
+                and event.login_id in accepted_ids
+            ):
                 return event
         raise Disconnected("the client is closed")
 
 
 class AsyncAccounts:
-    """The part of a client that is about accounts."""
+    """Account methods of the client."""
 
     _core: ClientRuntime
 
     async def login_api_key(self, api_key: str) -> None:
-        """Let the server use an API key, and store it."""
+        """Sign in with an API key, which the server stores."""
         params = ApiKeyLoginAccountParams(api_key=api_key)
         await self._core.request(ACCOUNT_LOGIN_START, params)
 
     async def login_chatgpt(self, *, device_code: bool = False) -> AsyncLogin:
-        """Begin to sign in with ChatGPT; with a code if the browser is on another machine."""
+        """Start a ChatGPT sign-in; use `device_code` if the browser is on another machine."""
         params: LoginAccountParams = ChatgptLoginAccountParams()
         if device_code:
             params = ChatgptDeviceCodeLoginAccountParams()
-        # Before the request: its end may be told before the caller is back.
+        # Opened before the request: the completion may arrive before the answer is processed.
         events = self._core.hub.stream()
         try:
-            begun = await self._core.request(ACCOUNT_LOGIN_START, params)
+            response = await self._core.request(ACCOUNT_LOGIN_START, params)
         except BaseException:
             await events.aclose()
             raise
         if not isinstance(
-            begun, ChatgptLoginAccountResponse | ChatgptDeviceCodeLoginAccountResponse
+            response, ChatgptLoginAccountResponse | ChatgptDeviceCodeLoginAccountResponse
         ):
             await events.aclose()
-            raise LoginFailed(f"the server answered with {begun!r}")
-        return AsyncLogin(self._core, begun, events)
+            raise LoginFailed(f"unexpected answer of the server: {response!r}")
+        return AsyncLogin(self._core, response, events)

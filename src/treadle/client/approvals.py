@@ -1,7 +1,7 @@
-"""Questions of the server that somebody must decide, and ready-made policies for deciding them.
+"""Requests for approval, and ready-made policies that decide them.
 
-A handler gets one of these questions and gives its decision: `True` or `False`, one of the
-protocol's own words, or the protocol's response. `CannotDecide` ends the turn instead.
+A handler receives one request and returns its decision: `True` or `False`, one of the protocol's
+decisions, or the protocol's response. Raising `CannotDecide` ends the turn instead.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from treadle.protocol.tool import ToolRequestUserInputParams, ToolRequestUserInp
 
 
 class CannotDecide(Exception):
-    """Raised by a handler when nobody may decide: the turn ends with `ApprovalRequired`."""
+    """Raised by a handler to end the turn with `ApprovalRequired` or `InputRequired`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandApproval:
-    """May a command run?"""
+    """A request to run a command."""
 
     thread_id: str
     turn_id: str
@@ -50,14 +50,14 @@ class CommandApproval:
     cwd: str | None
     reason: str | None
     actions: Sequence[CommandAction]
-    """What the parts of the command do, as far as the server understands them."""
+    """The parts of the command as the server classifies them."""
     params: CommandExecutionRequestApprovalParams | ExecCommandApprovalParams
-    """The question as it came."""
+    """The request as the server sent it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChangeApproval:
-    """May files be changed?"""
+    """A request to change files."""
 
     thread_id: str
     turn_id: str
@@ -66,7 +66,7 @@ class FileChangeApproval:
     reason: str | None
     grant_root: str | None
     params: FileChangeRequestApprovalParams | ApplyPatchApprovalParams
-    """The question as it came."""
+    """The request as the server sent it."""
 
 
 CommandDecision: TypeAlias = (
@@ -102,7 +102,7 @@ OnElicitation: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """One decision for each kind of question; a kind without one is answered with no."""
+    """One handler for each kind of server request; a kind without a handler is declined."""
 
     command: OnCommand | None = None
     file_change: OnFileChange | None = None
@@ -111,11 +111,11 @@ class ApprovalPolicy:
     elicitation: OnElicitation | None = None
 
 
-def _no(_ask: object) -> bool:
+def _decline(_ask: object) -> bool:
     return False
 
 
-def _yes(_ask: object) -> bool:
+def _accept(_ask: object) -> bool:
     return True
 
 
@@ -124,7 +124,7 @@ def _refuse_to_decide(_ask: object) -> NoReturn:
 
 
 def is_safe(ask: CommandApproval) -> bool:
-    """Whether a command only reads, lists or searches, as far as anyone can tell from its words."""
+    """Return whether a command only reads, lists or searches, judged by its text."""
     params = ask.params
     if isinstance(params, CommandExecutionRequestApprovalParams) and (
         params.kind != "command"
@@ -140,22 +140,22 @@ def is_safe(ask: CommandApproval) -> bool:
     )
 
 
-deny_all: Final = ApprovalPolicy(_no, _no, _no, None, _no)
-"""Nothing that has to be asked for is done; the turn goes on without it."""
+deny_all: Final = ApprovalPolicy(_decline, _decline, _decline, None, _decline)
+"""Decline every request; the turn continues without the action."""
 
-approve_all: Final = ApprovalPolicy(_yes, _yes, _yes, None, _yes)
-"""Everything is done. Only for a machine that may be lost."""
+approve_all: Final = ApprovalPolicy(_accept, _accept, _accept, None, _accept)
+"""Accept every request. Use it only on a machine that you can afford to lose."""
 
-approve_safe: Final = ApprovalPolicy(is_safe, _no, _no, None, _no)
-"""Commands that only read are run; nothing else is.
+approve_safe: Final = ApprovalPolicy(is_safe, _decline, _decline, None, _decline)
+"""Accept commands that only read; decline everything else.
 
-Their words are judged. No use of git is approved: a repository's settings can name programs.
-Treadle's server runs such a command without start-up files, and with a `PATH` that leads to nothing
-that other commands could have changed. On another server, `ls` may lead to a program that a command
-has planted in a folder of `PATH`; the client cannot know that.
+The decision depends on the text of the command. Git is never accepted, because a repository's
+settings can name programs. Treadle's server runs an accepted command without start-up files and
+with a `PATH` in which other commands cannot have changed anything. On another server, `ls` may run a
+program that a command has planted in a folder of `PATH`; the client cannot detect that.
 """
 
 fail_on_ask: Final = ApprovalPolicy(
     _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide, _refuse_to_decide
 )
-"""The first question ends the turn with `ApprovalRequired` or `InputRequired`."""
+"""End the turn with `ApprovalRequired` or `InputRequired` at the first request."""

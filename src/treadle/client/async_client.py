@@ -1,4 +1,4 @@
-"""The client for programs that run on asyncio."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.client._runtime.notifications import EventStream
 from treadle.client._runtime.reconnect import Backoff
 from treadle.client._runtime.runtime import ClientRuntime
 from treadle.client.accounts import AsyncAccounts
-from treadle.client.commands import AsyncCommand, patience, words_of
+from treadle.client.commands import AsyncCommand, argv_of, response_timeout
 from treadle.client.connectors import Attachable, Where, connector_of
 from treadle.client.options import (
     ClientOptions,
@@ -28,7 +28,7 @@ from treadle.client.options import (
     TurnOptions,
     check_names,
     inputs_of,
-    spelled,
+    to_wire,
 )
 from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.thread import AsyncThread, ThreadSession
@@ -77,16 +77,17 @@ P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-REQUEST_SECONDS: Final = 30.0
-SILENCE_SECONDS: Final = 300.0
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
+IDLE_TIMEOUT_SECONDS: Final = 300.0
 
 
 class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
-    """A client of one app-server: Treadle's, Codex's, or another one.
+    """Client of one app-server: Treadle, Codex or another implementation.
 
-    `server` says where it is: nothing starts one that is found on this machine; a program's name
-    (`codex`) or a command starts that one; a `ws://` or `unix://` URL or the path of a socket goes
-    to one that runs; a `Connector` is a way of your own. Use it as `async with AsyncClient()`.
+    `server` selects the server. By default the client starts one that is installed on this machine.
+    A program's name (`codex`) or a command starts that program; a `ws://` or `unix://` URL or the
+    path of a socket connects to a running server; a `Connector` connects in a custom way. Use the
+    client as `async with AsyncClient()`.
     """
 
     def __init__(self, server: Where | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -99,46 +100,46 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         self._options = options
         self._cwd = folder or (str(Path.cwd()) if connector.is_local else None)
         self._server: InitializeResponse | None = None
-        returns = options.get("reconnect", connector.can_return)
+        reconnect = options.get("reconnect", connector.can_return)
         self._core = ClientRuntime(
             connector,
-            _hello(options),
+            _initialize_params(options),
             policy=options.get("approvals"),
-            backoff=(Backoff() if returns is True else returns or None),
-            timeout=options.get("request_timeout", REQUEST_SECONDS),
-            silence=options.get("turn_silence", SILENCE_SECONDS),
+            backoff=(Backoff() if reconnect is True else reconnect or None),
+            timeout=options.get("request_timeout", REQUEST_TIMEOUT_SECONDS),
+            silence=options.get("turn_silence", IDLE_TIMEOUT_SECONDS),
         )
         for each in options.get("tools", ()):
             self.add_tool(make_tool(each))
 
     @classmethod
     def in_process(cls, server: Attachable, **options: Unpack[ClientOptions]) -> Self:
-        """A client of a server in this process."""
+        """Return a client of a server in this process."""
         return cls(server, **options)
 
     @property
     def core(self) -> ClientRuntime:
-        """What the client is made of; for its blocking twin and for drivers built on it."""
+        """The client's internals, for the blocking client and for drivers built on it."""
         return self._core
 
-    # -- its life
+    # -- lifecycle
 
     async def connect(self) -> InitializeResponse:
-        """Reach the server and shake hands.
+        """Connect to the server and perform the handshake.
 
         Raises:
-            ServerUnavailable: there is nobody to talk to.
-            ServerExited: the server was started and ended at once.
+            ServerUnavailable: the server cannot be reached.
+            ServerExited: the server process ended during the handshake.
         """
         self._server = await self._core.open()
         return self._server
 
     async def close(self) -> None:
-        """Hang up; a server that was started here ends."""
+        """Close the connection; a server process that the client started ends."""
         await self._core.close()
 
     async def disconnect(self) -> None:
-        """Do the same as `close`."""
+        """Close the client; an alias of `close`."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -159,7 +160,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
 
     @property
     def server(self) -> InitializeResponse:
-        """What the server said of itself."""
+        """The server's answer to `initialize`."""
         if self._server is None:
             raise RuntimeError("the client is not connected: await connect() first")
         return self._server
@@ -167,17 +168,17 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     # -- requests
 
     async def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Make any request of `treadle.protocol.client_requests`.
+        """Send any request of `treadle.protocol.client_requests` and return its result.
 
         Raises:
             RequestRefused: the server answered with an error.
-            RequestTimeout: it did not answer in time.
-            Disconnected: it is gone.
+            RequestTimeout: the server did not answer in time.
+            Disconnected: the connection is lost.
         """
         return await self._core.request(method, params, timeout=timeout)
 
     async def iterate(self, method: Request[P, R], params: P) -> AsyncIterator[JsonValue]:
-        """Everything on all pages of a request whose answer has `data` and `next_cursor`."""
+        """Iterate over all pages of a request whose result has `data` and `next_cursor`."""
         while True:
             page: JsonValue = await self.request(method, params)
             for entry in page.data:
@@ -187,7 +188,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
             params = msgspec.structs.replace(params, cursor=page.next_cursor)
 
     def events(self) -> EventStream:
-        """What happens outside turns from now on: threads, accounts, warnings; for `async for`."""
+        """Return a stream of new events outside turns: threads, accounts, warnings."""
         return self._core.hub.stream()
 
     # -- threads
@@ -195,21 +196,21 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def start_thread(
         self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ThreadOptions]
     ) -> AsyncThread:
-        """Begin a thread; `tools` are functions that the model may call in it.
+        """Start a thread; `tools` are functions that the model may call in it.
 
-        Without another choice the agent may write in its folder and never asks, or asks when it
-        wants more if there is somebody to decide.
+        By default the agent may write in its folder. It asks for approval to do more only if the
+        client has an approval handler.
         """
-        made = [make_tool(each) for each in tools]
-        fields = self._defaults() | spelled(options)
+        thread_tools = [make_tool(each) for each in tools]
+        fields = self._defaults() | to_wire(options)
         if fields.get("permissions") is not None:
             fields.pop("sandbox", None)
-        specs = self._core.tools.specs(made)
+        specs = self._core.tools.specs(thread_tools)
         params = ThreadStartParams(dynamic_tools=[*specs] or None, **fields)
         session = await self.request(THREAD_START, params)
-        # All that will ever happen in it is news: a server that counts starts here.
+        # No event of a new thread is known yet: a server that numbers events starts after 0.
         self._core.hub.seqs.setdefault(session.thread.id, 0)
-        return self._hold(session, made)
+        return self._open_thread(session, thread_tools)
 
     async def resume_thread(
         self,
@@ -218,18 +219,18 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         tools: Sequence[ToolLike] = (),
         **options: Unpack[ResumeOptions],
     ) -> AsyncThread:
-        """Load a stored thread, or join one that runs.
+        """Load a stored thread, or join a running one.
 
-        `tools` take the place of those it had; a server that cannot change them calls by name.
+        `tools` replace the thread's tools. A server that cannot replace them calls them by name.
         """
-        made = [make_tool(each) for each in tools]
-        specs = self._core.tools.specs(made)
+        thread_tools = [make_tool(each) for each in tools]
+        specs = self._core.tools.specs(thread_tools)
         params = ThreadResumeParams(
-            thread_id=thread_id, dynamic_tools=[*specs] or None, **spelled(options)
+            thread_id=thread_id, dynamic_tools=[*specs] or None, **to_wire(options)
         )
         with self._core.hub.opening():
             session = await self.request(THREAD_RESUME, params)
-            return self._hold(session, made)
+            return self._open_thread(session, thread_tools)
 
     async def fork_thread(
         self,
@@ -239,21 +240,21 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         **options: Unpack[ForkOptions],
     ) -> AsyncThread:
         """Copy a thread's history into a new thread."""
-        params = ThreadForkParams(thread_id=thread_id, **spelled(options))
+        params = ThreadForkParams(thread_id=thread_id, **to_wire(options))
         session = await self.request(THREAD_FORK, params)
-        return self._hold(session, [make_tool(each) for each in tools])
+        return self._open_thread(session, [make_tool(each) for each in tools])
 
     def thread(self, thread_id: str) -> AsyncThread:
-        """A thread by its id; it is resumed when the first turn needs it."""
+        """Return a thread by its id; the first turn resumes it."""
         return AsyncThread(self, self._core, thread_id, None)
 
     async def read_thread(self, thread_id: str, *, include_turns: bool = False) -> Thread:
-        """A thread as it is stored, without loading it."""
+        """Return a stored thread without loading it."""
         params = ThreadReadParams(thread_id=thread_id, include_turns=include_turns)
         return (await self.request(THREAD_READ, params)).thread
 
     async def iter_threads(self, **filters: JsonValue) -> AsyncIterator[Thread]:
-        """All threads that pass the filters of `list_threads`, page by page as they are needed."""
+        """Iterate over the threads that match the filters of `list_threads`, page by page."""
         async for thread in self.iterate(THREAD_LIST, ThreadListParams(**filters)):
             yield thread
 
@@ -262,14 +263,14 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def start_turn(
         self, thread_id: str, given: Input, **options: Unpack[TurnOptions]
     ) -> Turn:
-        """Start a turn and wait for no more than its announcement; see `AsyncThread.stream`."""
-        fields = spelled(options)
+        """Start a turn and return once the server has accepted it; see `AsyncThread.stream`."""
+        fields = to_wire(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
         params = TurnStartParams(input=inputs_of(given), thread_id=thread_id, **fields)
         return (await self.request(TURN_START, params)).turn
 
     async def steer_turn(self, thread_id: str, given: Input, expected_turn_id: str) -> str:
-        """Give a running turn more input; gives the id of the turn that took it."""
+        """Add input to a running turn; return the id of the turn that received it."""
         params = TurnSteerParams(
             thread_id=thread_id, expected_turn_id=expected_turn_id, input=inputs_of(given)
         )
@@ -312,7 +313,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def start_review(
         self, thread_id: str, target: ReviewTarget, *, delivery: ReviewDelivery | None = None
     ) -> ReviewStartResponse:
-        """Start a review and wait for no more than its announcement."""
+        """Start a review and return once the server has accepted it."""
         params = ReviewStartParams(target=target, thread_id=thread_id, delivery=delivery)
         return await self.request(REVIEW_START, params)
 
@@ -323,7 +324,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         *,
         delivery: ReviewDelivery | None = None,
     ) -> ReviewResult:
-        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        """Review code, by default the uncommitted changes, and wait for the result."""
         return await self.thread(thread_id).run_review(target, delivery=delivery)
 
     # -- commands
@@ -331,9 +332,9 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def exec_command(
         self, command: Sequence[str], **options: Unpack[CommandOptions]
     ) -> CommandExecResponse:
-        """Run a program in the server's sandbox, outside any thread, and wait for its end."""
-        params = CommandExecParams(command=words_of(command), **spelled(options))
-        return await self.request(COMMAND_EXEC, params, timeout=patience(params))
+        """Run a program in the server's sandbox, outside any thread, and wait until it ends."""
+        params = CommandExecParams(command=argv_of(command), **to_wire(options))
+        return await self.request(COMMAND_EXEC, params, timeout=response_timeout(params))
 
     async def spawn_command(
         self,
@@ -342,16 +343,16 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         size: tuple[int, int] | None = None,
         **options: Unpack[CommandOptions],
     ) -> AsyncCommand:
-        """Run a program and stream its output; with a size (rows, columns) on a terminal."""
+        """Start a program and stream its output; `size` (rows, columns) gives it a terminal."""
         terminal = None if size is None else CommandExecTerminalSize(rows=size[0], cols=size[1])
         params = CommandExecParams(
-            command=words_of(command),
+            command=argv_of(command),
             process_id=uuid7(),
             stream_stdin=True,
             stream_stdout_stderr=True,
             tty=size is not None,
             size=terminal,
-            **spelled(options),
+            **to_wire(options),
         )
         running = AsyncCommand(self._core, params)
         await running.start()
@@ -361,16 +362,16 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
 
     def _defaults(self) -> dict[str, JsonValue]:
         options = self._options
-        asks = "on-request" if self._core.asks.can_approve else "never"
-        given = {
-            "approval_policy": options.get("approval_policy") or asks,
+        default_policy = "on-request" if self._core.asks.can_approve else "never"
+        defaults = {
+            "approval_policy": options.get("approval_policy") or default_policy,
             "sandbox": options.get("sandbox", "workspace-write"),
             "cwd": self._cwd,
             "model": options.get("model"),
         }
-        return spelled({name: each for name, each in given.items() if each is not None})
+        return to_wire({name: each for name, each in defaults.items() if each is not None})
 
-    def _hold(self, session: ThreadSession, tools: Sequence[JsonValue]) -> AsyncThread:
+    def _open_thread(self, session: ThreadSession, tools: Sequence[JsonValue]) -> AsyncThread:
         thread_id = session.thread.id
         self._core.subscribed.add(thread_id)
         self._core.tools.bind(thread_id, tools)
@@ -379,7 +380,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         return thread
 
 
-def _hello(options: ClientOptions) -> InitializeParams:
+def _initialize_params(options: ClientOptions) -> InitializeParams:
     from treadle import __version__
 
     name = options.get("client_name", "treadle")

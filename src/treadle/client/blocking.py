@@ -1,4 +1,4 @@
-"""Threads, turns and commands for programs without asyncio: the same names, and they wait."""
+"""Threads, turns, commands and sign-ins of the blocking client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Turn:
-    """`AsyncTurn`, waiting."""
+    """Blocking version of `AsyncTurn`."""
 
     def __init__(self, portal: Portal, turn: AsyncTurn) -> None:
         self._portal = portal
@@ -36,34 +36,34 @@ class Turn:
         self._lost = 0
 
     def start(self) -> TurnInfo:
-        """Start the turn, if it was not yet; gives it as the server announced it."""
+        """Start the turn if it has not started; return the turn as the server accepted it."""
         return self._portal.run(self._turn.start())
 
     @property
     def id(self) -> str:
-        """The turn's id; known once it has started."""
+        """The turn's id, available once it has started."""
         return self._turn.id
 
     @property
     def thread_id(self) -> str:
-        """The thread it runs in; a review may run in one of its own."""
+        """The id of its thread; a review may run in a separate thread."""
         return self._turn.thread_id
 
     @property
     def partial(self) -> TurnResult[None]:
-        """What is known of the turn by now."""
+        """The result so far."""
         return self._turn.partial
 
     def result(self) -> TurnResult[None]:
-        """Wait for the end of the turn; see `AsyncTurn.result`."""
+        """Wait until the turn ends and return its result; see `AsyncTurn.result`."""
         return self._portal.run(self._turn.result())
 
     def steer(self, given: Input) -> str:
-        """Give the running turn more input; gives the id of the turn that took it."""
+        """Add input to the turn; return the id of the turn that received it."""
         return self._portal.run(self._turn.steer(given))
 
     def interrupt(self) -> None:
-        """Stop the turn; its end is told as any other."""
+        """Interrupt the turn; it still ends with `turn/completed`."""
         self._portal.run(self._turn.interrupt())
 
     def __iter__(self) -> Iterator[Event]:
@@ -78,7 +78,7 @@ class Turn:
         except KeyboardInterrupt:
             self.__exit__(None, None, None)
             raise
-        self._events.put(None)  # for whoever asks once more
+        self._events.put(None)  # ends a second iteration as well
         if self._lost:
             raise EventsLost(self._lost)
         self._turn.check()
@@ -91,7 +91,7 @@ class Turn:
                 self._lost += 1
 
     def text(self) -> Iterator[str]:
-        """The agent's words as they come, and nothing else."""
+        """Iterate over the text of the agent's messages as it arrives."""
         for event in self:
             if isinstance(event, AgentMessageDelta):
                 yield event.delta
@@ -110,7 +110,7 @@ class Turn:
 
 
 class Thread:
-    """`AsyncThread`, waiting."""
+    """Blocking version of `AsyncThread`."""
 
     def __init__(self, portal: Portal, thread: AsyncThread) -> None:
         self._portal = portal
@@ -123,7 +123,7 @@ class Thread:
 
     @property
     def session(self) -> ThreadSession | None:
-        """What the server said when the thread was started, resumed or forked."""
+        """The server's answer to the start, resume or fork of the thread."""
         return self._thread.session
 
     @property
@@ -176,7 +176,7 @@ class Thread:
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """A turn to iterate over: it starts with the first step."""
+        """Return a turn to iterate over; it starts with the first iteration."""
         turn = self._thread.stream(given, silence=silence, timeout=timeout, **options)
         return Turn(self._portal, turn)
 
@@ -188,21 +188,21 @@ class Thread:
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Start a turn, and give it as soon as the server has announced it."""
+        """Start a turn and return it once the server has accepted it."""
         turn = self.stream(given, silence=silence, timeout=timeout, **options)
         turn.start()
         return turn
 
     def steer(self, given: Input, expected_turn_id: str) -> str:
-        """Give a running turn more input; gives the id of the turn that took it."""
+        """Add input to a running turn; return the id of the turn that received it."""
         return self._portal.run(self._thread.steer(given, expected_turn_id))
 
     def interrupt(self, turn_id: str) -> None:
-        """Stop a running turn."""
+        """Interrupt a running turn."""
         self._portal.run(self._thread.interrupt(turn_id))
 
     def running(self) -> Turn | None:
-        """The turn that ran when the thread was resumed; its events are kept since then."""
+        """Return the turn that was running at resume, with its events since then."""
         turn = self._thread.running()
         return None if turn is None else Turn(self._portal, turn)
 
@@ -214,7 +214,7 @@ class Thread:
         silence: float | None = DEFAULT,
         timeout: float | None = None,
     ) -> ReviewResult:
-        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        """Review code, by default the uncommitted changes, and wait for the result."""
         review = self._thread.run_review
         return self._portal.run(review(target, delivery=delivery, silence=silence, timeout=timeout))
 
@@ -226,37 +226,37 @@ class Thread:
         silence: float | None = DEFAULT,
         timeout: float | None = None,
     ) -> Turn:
-        """A review to iterate over: it starts with the first step."""
+        """Return a review to iterate over; it starts with the first iteration."""
         turn = self._thread.review(target, delivery=delivery, silence=silence, timeout=timeout)
         return Turn(self._portal, turn)
 
     def read(self, *, include_turns: bool = True) -> ThreadInfo:
-        """The thread as it is stored now."""
+        """Return the thread in its stored state."""
         return self._portal.run(self._thread.read(include_turns=include_turns))
 
     def fork(self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ForkOptions]) -> Thread:
-        """A new thread with the same history."""
+        """Start a new thread from this thread's history."""
         return Thread(self._portal, self._portal.run(self._thread.fork(tools=tools, **options)))
 
     def set_name(self, name: str) -> None:
-        """Give the thread a title."""
+        """Set the thread's name."""
         self._portal.run(self._thread.set_name(name))
 
     def archive(self) -> None:
-        """Put the thread away."""
+        """Archive the thread."""
         self._portal.run(self._thread.archive())
 
     def compact(self) -> None:
-        """Have the history shortened, in a turn of its own."""
+        """Compact the history in a separate turn."""
         self._portal.run(self._thread.compact())
 
     def unsubscribe(self) -> None:
-        """Hear no more of the thread."""
+        """Stop receiving the thread's events."""
         self._portal.run(self._thread.unsubscribe())
 
 
 class Command:
-    """`AsyncCommand`, waiting."""
+    """Blocking version of `AsyncCommand`."""
 
     def __init__(self, portal: Portal, command: AsyncCommand) -> None:
         self._portal = portal
@@ -264,19 +264,19 @@ class Command:
 
     @property
     def id(self) -> str:
-        """The id that the server knows the command by."""
+        """The command's process id in the protocol."""
         return self._command.id
 
     def wait(self) -> CommandExecResponse:
-        """Wait for the end; what was streamed is not repeated in the answer."""
+        """Wait until the command ends; the response does not repeat streamed output."""
         return self._portal.run(self._command.wait())
 
     def write(self, data: bytes | str, *, close: bool = False) -> None:
-        """Write to the command's input, and end it if asked."""
+        """Write to the command's standard input; `close` ends the input."""
         self._portal.run(self._command.write(data, close=close))
 
     def resize(self, rows: int, cols: int) -> None:
-        """Tell the command that its terminal changed size."""
+        """Change the size of the command's terminal."""
         self._portal.run(self._command.resize(rows, cols))
 
     def terminate(self) -> None:
@@ -288,7 +288,7 @@ class Command:
 
 
 class Login:
-    """`AsyncLogin`, waiting."""
+    """Blocking version of `AsyncLogin`."""
 
     def __init__(self, portal: Portal, login: AsyncLogin) -> None:
         self._portal = portal
@@ -296,23 +296,23 @@ class Login:
 
     @property
     def id(self) -> str:
-        """What the server calls the sign-in."""
+        """The server's id of the sign-in."""
         return self._login.id
 
     @property
     def url(self) -> str:
-        """The page to open."""
+        """The URL to open in a browser."""
         return self._login.url
 
     @property
     def code(self) -> str | None:
-        """What to type there."""
+        """The code to enter on that page; `None` if no code is needed."""
         return self._login.code
 
     def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until somebody has signed in; see `AsyncLogin.wait`."""
+        """Wait until the user has signed in; see `AsyncLogin.wait`."""
         self._portal.run(self._login.wait(timeout=timeout))
 
     def cancel(self) -> None:
-        """Give the sign-in up; whoever waits for it is told."""
+        """Cancel the sign-in; `wait` raises `LoginFailed`."""
         self._portal.run(self._login.cancel())

@@ -1,4 +1,4 @@
-"""The client for programs without asyncio: the same names as `AsyncClient`, and they wait."""
+"""The blocking client: the interface of `AsyncClient` for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 
 class Client(Handlers, Methods):
-    """A client of one app-server; see `AsyncClient` for what it takes.
+    """Blocking client of one app-server; see `AsyncClient` for the parameters.
 
-    A loop in a thread of its own does the work. Handlers and tools may call the client; listeners
-    of `on` may not, as everything else would have to wait for them.
+    An event loop in a separate thread does the work. Handlers and tools may call the client.
+    Listeners of `on` may not, because they run on that loop.
     """
 
     def __init__(self, server: Where | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -54,34 +54,34 @@ class Client(Handlers, Methods):
 
     @classmethod
     def in_process(cls, server: Attachable, **options: Unpack[ClientOptions]) -> Self:
-        """A client of a server in this process; the server runs on the client's own loop."""
+        """Return a client of a server in this process, which runs on the client's event loop."""
         return cls(server, **options)
 
     @property
     def core(self) -> ClientRuntime:
-        """What the client is made of."""
+        """The client's internals."""
         return self._core
 
     @property
     def portal(self) -> Portal:
-        """The loop that does the work, for coroutines of your own."""
+        """The client's event loop, for running coroutines on it."""
         return self._portal
 
-    # -- its life
+    # -- lifecycle
 
     def connect(self) -> InitializeResponse:
-        """Reach the server and shake hands; see `AsyncClient.connect`."""
+        """Connect to the server and perform the handshake; see `AsyncClient.connect`."""
         self._portal.start()
         return self._portal.run(self._client.connect())
 
     def close(self) -> None:
-        """Hang up; a server that was started here ends."""
+        """Close the connection; a server process that the client started ends."""
         self._portal.start()
         self._portal.run(self._client.close())
         self._portal.stop()
 
     def disconnect(self) -> None:
-        """Do the same as `close`."""
+        """Close the client; an alias of `close`."""
         self.close()
 
     def __enter__(self) -> Self:
@@ -102,21 +102,21 @@ class Client(Handlers, Methods):
 
     @property
     def server(self) -> InitializeResponse:
-        """What the server said of itself."""
+        """The server's answer to `initialize`."""
         return self._client.server
 
     # -- requests
 
     def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Make any request of `treadle.protocol.client_requests`."""
+        """Send any request of `treadle.protocol.client_requests` and return its result."""
         return self._portal.run(self._client.request(method, params, timeout=timeout))
 
     def iterate(self, method: Request[P, R], params: P) -> Iterator[JsonValue]:
-        """Everything on all pages of a request whose answer has `data` and `next_cursor`."""
+        """Iterate over all pages of a request whose result has `data` and `next_cursor`."""
         return self._portal.iterate(self._client.iterate(method, params))
 
     def events(self) -> Iterator[Event]:
-        """What happens outside turns from now on: threads, accounts, warnings."""
+        """Iterate over new events outside turns: threads, accounts, warnings."""
         return self._portal.iterate(self._portal.call(self._client.events))
 
     # -- threads
@@ -124,7 +124,7 @@ class Client(Handlers, Methods):
     def start_thread(
         self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ThreadOptions]
     ) -> Thread:
-        """Begin a thread; see `AsyncClient.start_thread`."""
+        """Start a thread; see `AsyncClient.start_thread`."""
         return self._thread(self._portal.run(self._client.start_thread(tools=tools, **options)))
 
     def resume_thread(
@@ -134,7 +134,7 @@ class Client(Handlers, Methods):
         tools: Sequence[ToolLike] = (),
         **options: Unpack[ResumeOptions],
     ) -> Thread:
-        """Load a stored thread, or join one that runs; see `AsyncClient.resume_thread`."""
+        """Load a stored thread, or join a running one; see `AsyncClient.resume_thread`."""
         work = self._client.resume_thread(thread_id, tools=tools, **options)
         return self._thread(self._portal.run(work))
 
@@ -150,25 +150,25 @@ class Client(Handlers, Methods):
         return self._thread(self._portal.run(work))
 
     def thread(self, thread_id: str) -> Thread:
-        """A thread by its id; it is resumed when the first turn needs it."""
+        """Return a thread by its id; the first turn resumes it."""
         return self._thread(self._client.thread(thread_id))
 
     def read_thread(self, thread_id: str, *, include_turns: bool = False) -> ThreadInfo:
-        """A thread as it is stored, without loading it."""
+        """Return a stored thread without loading it."""
         return self._portal.run(self._client.read_thread(thread_id, include_turns=include_turns))
 
     def iter_threads(self, **filters: JsonValue) -> Iterator[ThreadInfo]:
-        """All threads that pass the filters of `list_threads`, page by page as they are needed."""
+        """Iterate over the threads that match the filters of `list_threads`, page by page."""
         return self._portal.iterate(self._client.iter_threads(**filters))
 
     # -- turns
 
     def start_turn(self, thread_id: str, given: Input, **options: Unpack[TurnOptions]) -> TurnInfo:
-        """Start a turn and wait for no more than its announcement; see `Thread.stream`."""
+        """Start a turn and return once the server has accepted it; see `Thread.stream`."""
         return self._portal.run(self._client.start_turn(thread_id, given, **options))
 
     def steer_turn(self, thread_id: str, given: Input, expected_turn_id: str) -> str:
-        """Give a running turn more input; gives the id of the turn that took it."""
+        """Add input to a running turn; return the id of the turn that received it."""
         return self._portal.run(self._client.steer_turn(thread_id, given, expected_turn_id))
 
     @overload
@@ -208,7 +208,7 @@ class Client(Handlers, Methods):
     def start_review(
         self, thread_id: str, target: ReviewTarget, *, delivery: ReviewDelivery | None = None
     ) -> ReviewStartResponse:
-        """Start a review and wait for no more than its announcement."""
+        """Start a review and return once the server has accepted it."""
         return self._portal.run(self._client.start_review(thread_id, target, delivery=delivery))
 
     def run_review(
@@ -218,7 +218,7 @@ class Client(Handlers, Methods):
         *,
         delivery: ReviewDelivery | None = None,
     ) -> ReviewResult:
-        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        """Review code, by default the uncommitted changes, and wait for the result."""
         return self._portal.run(self._client.run_review(thread_id, target, delivery=delivery))
 
     # -- commands
@@ -226,7 +226,7 @@ class Client(Handlers, Methods):
     def exec_command(
         self, command: Sequence[str], **options: Unpack[CommandOptions]
     ) -> CommandExecResponse:
-        """Run a program in the server's sandbox, outside any thread, and wait for its end."""
+        """Run a program in the server's sandbox, outside any thread, and wait until it ends."""
         return self._portal.run(self._client.exec_command(command, **options))
 
     def spawn_command(
@@ -236,22 +236,22 @@ class Client(Handlers, Methods):
         size: tuple[int, int] | None = None,
         **options: Unpack[CommandOptions],
     ) -> Command:
-        """Run a program and stream its output; with a size (rows, columns) on a terminal."""
+        """Start a program and stream its output; `size` (rows, columns) gives it a terminal."""
         work = self._client.spawn_command(command, size=size, **options)
         return Command(self._portal, self._portal.run(work))
 
     # -- files and configuration
 
     def read_file(self, path: AnyPath) -> bytes:
-        """All that a file holds."""
+        """Return the contents of a file."""
         return self._portal.run(self._client.read_file(path))
 
     def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
-        """All that a file holds, as text."""
+        """Return the contents of a text file."""
         return self._portal.run(self._client.read_text(path, encoding=encoding))
 
     def write_file(self, path: AnyPath, data: bytes | str) -> None:
-        """Create a file or replace all it holds; text is written as UTF-8."""
+        """Create or overwrite a file; text is encoded as UTF-8."""
         self._portal.run(self._client.write_file(path, data))
 
     def write_config(
@@ -276,11 +276,11 @@ class Client(Handlers, Methods):
     # -- accounts
 
     def login_api_key(self, api_key: str) -> None:
-        """Let the server use an API key, and store it."""
+        """Sign in with an API key, which the server stores."""
         self._portal.run(self._client.login_api_key(api_key))
 
     def login_chatgpt(self, *, device_code: bool = False) -> Login:
-        """Begin to sign in with ChatGPT; with a code if the browser is on another machine."""
+        """Start a ChatGPT sign-in; use `device_code` if the browser is on another machine."""
         work = self._client.login_chatgpt(device_code=device_code)
         return Login(self._portal, self._portal.run(work))
 

@@ -1,4 +1,4 @@
-"""Commands that a client runs outside any thread, with their output as it comes."""
+"""Commands that a client runs outside any thread, with streamed output."""
 
 from __future__ import annotations
 
@@ -28,67 +28,67 @@ from treadle.protocol.command import (
 if TYPE_CHECKING:
     from treadle.client._runtime.runtime import ClientRuntime
 
-SPARE_SECONDS: Final = 30.0
+MARGIN_SECONDS: Final = 30.0
 
 
 class CommandOutput(NamedTuple):
-    """A piece of what a command wrote."""
+    """A piece of a command's output."""
 
     stream: Literal["stdout", "stderr"]
     data: bytes
 
 
-def words_of(command: Sequence[str]) -> list[str]:
-    """The words of a command.
+def argv_of(command: Sequence[str]) -> list[str]:
+    """Return the argument vector of a command.
 
     Raises:
-        TypeError: it is one text, each letter of which would be a word.
+        TypeError: the command is a string, whose letters would become arguments.
     """
     if isinstance(command, str | bytes):
-        raise TypeError(f"a command is a list of words, such as ['sh', '-c', {command!r}]")
+        raise TypeError(f"a command is a list of arguments, such as ['sh', '-c', {command!r}]")
     return list(command)
 
 
-def patience(params: CommandExecParams) -> float:
-    """How long to wait for a command to end: as long as it may run, and a little more."""
+def response_timeout(params: CommandExecParams) -> float:
+    """Return the request timeout of a command: its own limit plus a margin."""
     if params.disable_timeout:
         return inf
     seconds = 10.0 if params.timeout_ms is None else params.timeout_ms / 1000
-    return seconds + SPARE_SECONDS
+    return seconds + MARGIN_SECONDS
 
 
 class AsyncCommand:
-    """A running command: iterate over its output, write to it, wait for its end."""
+    """A running command: iterate over its output, write to it, wait until it ends."""
 
     def __init__(self, core: ClientRuntime, params: CommandExecParams) -> None:
         self._core = core
         self._params = params
         self.id: str = params.process_id or ""
         self._output: deque[CommandOutput] = deque()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._answer: asyncio.Future[CommandExecResponse] | None = None
 
     async def start(self) -> None:
-        """Run the command; its output is kept from now on."""
+        """Start the command and collect its output."""
         self._answer = asyncio.get_running_loop().create_future()
         self._core.hub.commands[self.id] = self._on_output
         self._core.tasks.spawn(self._run(self._answer), f"command {self.id}")
-        # So that the request is out before its caller can write to the command.
+        # Sends the request before the caller can write to the command.
         await asyncio.sleep(0)
 
     async def wait(self) -> CommandExecResponse:
-        """Wait for the end; what was streamed is not repeated in the answer."""
+        """Wait until the command ends; the response does not repeat streamed output."""
         return await asyncio.shield(self._running())
 
     async def write(self, data: bytes | str, *, close: bool = False) -> None:
-        """Write to the command's input, and end it if asked."""
+        """Write to the command's standard input; `close` ends the input."""
         raw = data.encode() if isinstance(data, str) else data
         text = base64.b64encode(raw).decode() if raw else None
         params = CommandExecWriteParams(self.id, close_stdin=close, delta_base64=text)
         await self._core.request(COMMAND_EXEC_WRITE, params)
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Tell the command that its terminal changed size."""
+        """Change the size of the command's terminal."""
         size = CommandExecTerminalSize(cols=cols, rows=rows)
         await self._core.request(COMMAND_EXEC_RESIZE, CommandExecResizeParams(self.id, size))
 
@@ -105,8 +105,8 @@ class AsyncCommand:
             if answer.done():
                 answer.result()  # raises if the command could not be run
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return self._output.popleft()
 
     def _running(self) -> asyncio.Future[CommandExecResponse]:
@@ -116,17 +116,17 @@ class AsyncCommand:
 
     async def _run(self, answer: asyncio.Future[CommandExecResponse]) -> None:
         try:
-            seconds = patience(self._params)
+            seconds = response_timeout(self._params)
             answer.set_result(await self._core.request(COMMAND_EXEC, self._params, timeout=seconds))
         except BaseException as error:
             answer.set_exception(error if isinstance(error, Exception) else RuntimeError("closed"))
-            answer.exception()  # nobody may be waiting
+            answer.exception()  # marks it as retrieved: there may be no waiter
             if not isinstance(error, Exception):
                 raise
         finally:
             self._core.hub.commands.pop(self.id, None)
-            self._news.set()
+            self._changed.set()
 
     def _on_output(self, event: CommandExecOutputDeltaNotification) -> None:
         self._output.append(CommandOutput(event.stream, base64.b64decode(event.delta_base64)))
-        self._news.set()
+        self._changed.set()

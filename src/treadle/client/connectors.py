@@ -1,4 +1,4 @@
-"""The ways to a server: a child process, a WebSocket, a unix socket, memory."""
+"""Connectors: connections to a server over a child process, WebSocket, unix socket or memory."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class Attachable(Protocol):
     """A server in this process."""
 
     async def attach(self, transport: Transport) -> None:
-        """Converse with one client until it hangs up."""
+        """Serve one client until it disconnects."""
         ...
 
 
 Dial: TypeAlias = Callable[[BackgroundTasks], Awaitable[Transport]]
-"""Opens a line; the tasks that it needs besides are the client's, and end with it."""
+"""Opens a transport; tasks that it starts belong to the client and end with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A way to one server: those of `connector_of`, or one of your own."""
+    """Opens connections to one server: made by `connector_of`, or custom."""
 
     dial: Dial
     can_return: bool
-    """Whether another try may reach the same server again: then a broken line is mended."""
+    """Whether a new connection can reach the same server; enables reconnection by default."""
     is_local: bool = True
-    """Whether the server sees the files of this machine."""
+    """Whether the server shares this machine's file system."""
 
     async def connect(self, tasks: BackgroundTasks) -> Transport:
-        """Open a line.
+        """Open a transport.
 
         Raises:
-            ServerUnavailable: there is nobody to talk to.
+            ServerUnavailable: the server cannot be reached.
         """
         try:
             return await self.dial(tasks)
@@ -52,7 +52,7 @@ class Connector:
 
 Where: TypeAlias = str | Path | Sequence[str] | Attachable | Connector
 """A ws:// or unix:// URL, the name or path of a program, the path of a socket, a command, a server
-in this process, or a way of one's own; a `Path` is a program if it leads to a file."""
+in this process, or a custom connector; a `Path` is a program if it names a regular file."""
 
 _WEBSOCKET: Final = ("ws://", "wss://")
 _UNIX: Final = "unix://"
@@ -65,11 +65,11 @@ def connector_of(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Connector:
-    """The way to what the caller names; `None` is a server found on this machine.
+    """Return the connector for a server; `None` selects a server installed on this machine.
 
     Raises:
-        TypeError: nothing of this kind leads to a server.
-        ValueError: it names none.
+        TypeError: the type of the value is not supported.
+        ValueError: the value is empty, or a URL with an unsupported scheme.
     """
     if isinstance(where, Connector):
         return where
@@ -89,14 +89,16 @@ def connector_of(
 
 
 def _check(where: object) -> None:
-    # Each of the bytes would be a word of a command.
+    # Each byte would become an argument of a command.
     is_sequence = isinstance(where, Sequence) and not isinstance(where, bytes)
     if not (is_sequence or isinstance(where, Path | None) or hasattr(where, "attach")):
-        raise TypeError(f"{where!r} is no way to a server")
+        raise TypeError(
+            f"invalid server {where!r}: expected a URL, a path, a command, a server or a Connector"
+        )
     if is_sequence and not where:
-        raise ValueError(f"{where!r} names no server")
+        raise ValueError(f"invalid server {where!r}: must not be empty")
     if isinstance(where, str) and "://" in where and not where.startswith((*_WEBSOCKET, _UNIX)):
-        raise ValueError(f"{where!r} is no way to a server: use ws://, wss:// or unix://")
+        raise ValueError(f"invalid server URL {where!r}: use ws://, wss:// or unix://")
 
 
 def spawned(
@@ -105,27 +107,27 @@ def spawned(
     cwd: str | None,
     env: Mapping[str, str] | None,
 ) -> Connector:
-    """A child process; it gets this process's environment and `env` on top."""
+    """Return a connector to a child process; `env` extends this process's environment."""
     environ = {**os.environ, **(env or {})}
 
     async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.subprocess import spawn
 
         _check_folder(cwd)
-        found = command or find_command(name, environ, workspace=cwd)
-        return spawn(found, cwd=cwd, env=environ)
+        argv = command or find_command(name, environ, workspace=cwd)
+        return spawn(argv, cwd=cwd, env=environ)
 
     return Connector(dial, can_return=False)
 
 
 def _check_folder(cwd: str | None) -> None:
-    """Find out by ourselves: the system only says that something was not found."""
+    """Check the folder first: the system's error does not say what was not found."""
     if cwd is not None and not Path(cwd).is_dir():
-        raise ServerUnavailable(f"there is no folder {cwd!r} to start a server in")
+        raise ServerUnavailable(f"cannot start the server: no folder {cwd!r}")
 
 
 def websocket(url: str, token: str | None) -> Connector:
-    """A server that listens on an address."""
+    """Return a connector to a WebSocket server."""
 
     async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.websocket.listener import connect_websocket
@@ -136,7 +138,7 @@ def websocket(url: str, token: str | None) -> Connector:
 
 
 def unix(path: Path) -> Connector:
-    """A server that listens on a socket of this machine."""
+    """Return a connector to a server on a unix socket."""
 
     async def dial(_tasks: BackgroundTasks) -> Transport:
         from treadle.transport.unix import connect_unix
@@ -147,7 +149,7 @@ def unix(path: Path) -> Connector:
 
 
 def in_process(server: Attachable) -> Connector:
-    """A server in this process, over a line of memory."""
+    """Return a connector to a server in this process, over memory."""
 
     async def dial(tasks: BackgroundTasks) -> Transport:
         from treadle.transport.memory import memory_pair

@@ -1,23 +1,23 @@
-"""What can go wrong for a client, as one tree.
+"""The client's exceptions.
 
     ClientError
-    ├── ServerUnavailable        there is no server to talk to: not found, not started, not reached
-    ├── Disconnected             the line is gone
+    ├── ServerUnavailable        the server was not found, did not start or cannot be reached
+    ├── Disconnected             the connection is lost
     │   └── ServerExited         ... because the server's process ended: `exit_code`, `stderr`
     ├── RequestRefused           the server answered with an error: `code`, `kind`, `data`
-    │   └── ServerBusy           ... that it is overloaded, again and again
+    │   └── ServerBusy           ... because it is overloaded, after all retries
     ├── RequestTimeout           no answer in time
-    ├── TurnUnsuccessful         a turn ended otherwise than asked: `turn`, `result`
-    │   ├── TurnFailed           `codex_error_info`, `http_status`
-    │   ├── TurnInterrupted
-    │   ├── TurnTimeout          it was silent for too long, or took too long in all
-    │   ├── ApprovalRequired     somebody would have had to decide: `ask`
-    │   └── InputRequired        somebody would have had to answer: `ask`
-    ├── LoginFailed              somebody could not sign in, or gave it up: `reason`
-    ├── OutputInvalid            the model's last word does not fit the type: `text`, `reason`
-    └── EventsLost               whoever reads a stream fell too far behind
+    ├── TurnUnsuccessful         a turn did not complete: `turn`, `result`
+    │   ├── TurnFailed           it ended with an error: `codex_error_info`, `http_status`
+    │   ├── TurnInterrupted      it was interrupted
+    │   ├── TurnTimeout          the idle timeout or the total timeout expired
+    │   ├── ApprovalRequired     it needs an approval: `ask`
+    │   └── InputRequired        it needs an answer from the user: `ask`
+    ├── LoginFailed              a sign-in was refused or cancelled: `reason`
+    ├── OutputInvalid            the final answer does not match the type: `text`, `reason`
+    └── EventsLost               the reader of a stream fell too far behind: `count`
 
-Each carries what a program needs in fields; messages are for people.
+Programs read the fields; the messages are for people.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Anything that a client raises by itself."""
+    """Base class of the client's exceptions."""
 
 
 class ServerUnavailable(ClientError):
-    """There is no server to talk to; `is_final` if trying again would change nothing."""
+    """The server cannot be reached; `is_final` if a retry cannot succeed."""
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class ServerUnavailable(ClientError):
 
 
 class Disconnected(ClientError):
-    """The line to the server is gone, or was never there."""
+    """The client is not connected to the server, or no longer."""
 
 
 class ServerExited(Disconnected):
@@ -54,8 +54,8 @@ class ServerExited(Disconnected):
 
     def __init__(self, exit_code: int | None, stderr: str) -> None:
         last = stderr.strip().rpartition("\n")[2]
-        said = f": {last}" if last else ""
-        super().__init__(f"the server ended with exit code {exit_code}{said}")
+        detail = f": {last}" if last else ""
+        super().__init__(f"the server ended with exit code {exit_code}{detail}")
         self.exit_code = exit_code
         self.stderr = stderr
 
@@ -68,13 +68,13 @@ class RequestRefused(ClientError):
         self.code = code
         self.message = message
         self.data = data
-        # The reference lists all that it has instead: two screens of names.
-        said = "the server has no such method" if self._is_unknown_variant else message
-        super().__init__(f"{method}: {said}")
+        # The reference lists all its methods instead: two screens of names.
+        detail = "the server has no such method" if self._is_unknown_variant else message
+        super().__init__(f"{method}: {detail}")
 
     @property
     def kind(self) -> str | None:
-        """The precise kind of error, where the server names one; `methodNotFound` from any."""
+        """The kind of error, if the server names one; `methodNotFound` works with any server."""
         if isinstance(self.data, dict) and "kind" in self.data:
             kind: str = self.data["kind"]
             return kind
@@ -87,13 +87,13 @@ class RequestRefused(ClientError):
 
     @classmethod
     def of(cls, method: str, error: RpcError) -> RequestRefused:
-        """Say the same in the client's words."""
+        """Convert a JSON-RPC error."""
         kind = ServerBusy if error.code == OVERLOADED else RequestRefused
         return kind(method, error.code, error.message, error.data)
 
 
 class ServerBusy(RequestRefused):
-    """The server had no room for the request, however often it was sent."""
+    """The server is overloaded and rejected the request on every attempt."""
 
 
 OVERLOADED = -32001
@@ -110,7 +110,7 @@ class RequestTimeout(ClientError):
 
 
 class TurnUnsuccessful(ClientError):
-    """A turn ended otherwise than asked; `result` holds what came of it nevertheless."""
+    """A turn did not complete; `result` holds its partial result."""
 
     def __init__(self, message: str, result: TurnResult[None]) -> None:
         super().__init__(message)
@@ -118,7 +118,7 @@ class TurnUnsuccessful(ClientError):
 
     @property
     def turn(self) -> Turn:
-        """The turn as it was last seen."""
+        """The last known state of the turn."""
         return self.result.turn
 
 
@@ -133,37 +133,37 @@ class TurnFailed(TurnUnsuccessful):
 
     @property
     def http_status(self) -> int | None:
-        """The status of the provider's answer, where there was one."""
+        """The HTTP status of the provider's answer, if there was one."""
         return http_status_of(self.codex_error_info)
 
 
 def http_status_of(info: CodexErrorInfo | None) -> int | None:
-    """The status of the provider's answer that an error tells of."""
+    """Return the HTTP status of the provider's answer that an error carries."""
     if not isinstance(info, CodexErrorInfoDetail):
         return None
-    given = (getattr(info, name) for name in info.__struct_fields__)
-    return next((getattr(detail, "http_status_code", None) for detail in given if detail), None)
+    details = (getattr(info, name) for name in info.__struct_fields__)
+    return next((getattr(detail, "http_status_code", None) for detail in details if detail), None)
 
 
 class TurnInterrupted(TurnUnsuccessful):
-    """Somebody stopped the turn."""
+    """The turn was interrupted."""
 
     def __init__(self, result: TurnResult[None]) -> None:
         super().__init__("the turn was interrupted", result)
 
 
 class TurnTimeout(TurnUnsuccessful):
-    """The turn was silent for too long, or took too long in all."""
+    """The turn's idle timeout expired, or its total timeout (`is_total`)."""
 
     def __init__(self, result: TurnResult[None], seconds: float, *, is_total: bool) -> None:
-        what = "did not end within" if is_total else "was silent for"
-        super().__init__(f"the turn {what} {seconds:g} s", result)
+        problem = "did not end within" if is_total else "was silent for"
+        super().__init__(f"the turn {problem} {seconds:g} s", result)
         self.seconds = seconds
         self.is_total = is_total
 
 
 class ApprovalRequired(TurnUnsuccessful):
-    """The turn asked for an approval, and nobody may give it."""
+    """The turn asked for an approval, and its handler raised `CannotDecide`."""
 
     def __init__(self, result: TurnResult[None], ask: object) -> None:
         super().__init__("the turn needs an approval", result)
@@ -171,7 +171,7 @@ class ApprovalRequired(TurnUnsuccessful):
 
 
 class InputRequired(TurnUnsuccessful):
-    """The turn asked the user something, and there is no user."""
+    """The turn asked the user a question, and its handler raised `CannotDecide`."""
 
     def __init__(self, result: TurnResult[None], ask: object) -> None:
         super().__init__("the turn needs the user's answer", result)
@@ -179,24 +179,24 @@ class InputRequired(TurnUnsuccessful):
 
 
 class LoginFailed(ClientError):
-    """Nobody signed in: it was refused, or given up."""
+    """A sign-in was refused or cancelled."""
 
     def __init__(self, reason: str | None) -> None:
-        super().__init__(f"nobody signed in: {reason}" if reason else "nobody signed in")
+        super().__init__(f"sign-in failed: {reason}" if reason else "sign-in failed")
         self.reason = reason
 
 
 class OutputInvalid(ClientError):
-    """The model's last word does not fit the type that was asked for."""
+    """The final answer does not match the requested type."""
 
     def __init__(self, text: str, reason: str) -> None:
-        super().__init__(f"the answer does not fit the output type: {reason}")
+        super().__init__(f"the answer does not match the output type: {reason}")
         self.text = text
         self.reason = reason
 
 
 class EventsLost(ClientError):
-    """Whoever reads a stream fell so far behind that events had to be dropped."""
+    """The reader of a stream fell so far behind that events were dropped."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"{count} events were not read in time")

@@ -1,7 +1,7 @@
-"""What a client hears: the protocol's notifications, by short names and by the names of `on`.
+"""The protocol's notifications under short names, and the event names of `on`.
 
-A stream yields the notifications themselves, so that `match` tells them apart. One that this
-version does not know is an `UnknownNotification`.
+A stream yields the notifications themselves, so that `match` distinguishes them by type. A
+notification that this version does not know is an `UnknownNotification`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.client._compat.lenient import read_anyhow
+from treadle.client._compat.lenient import read_leniently
 from treadle.protocol.base import JsonValue
 from treadle.protocol.delta import (
     AgentMessageDeltaNotification as AgentMessageDelta,
@@ -67,7 +67,7 @@ __all__ = [
 
 
 class UnknownNotification(msgspec.Struct, frozen=True):
-    """A notification that this version does not know; its ids are found where others have them."""
+    """A notification that this version does not know, with the thread and turn ids it carries."""
 
     method: str
     params: JsonValue
@@ -80,7 +80,7 @@ Event: TypeAlias = msgspec.Struct
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """More text of a message, as `item:agentMessage:delta` gives it."""
+    """A piece of a message's text, for listeners of `item:agentMessage:delta`."""
 
     item_id: str
     text: str
@@ -89,7 +89,7 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class OutputDelta(msgspec.Struct, frozen=True):
-    """More output of a command, as `item:commandExecution:outputDelta` gives it."""
+    """A piece of a command's output, for listeners of `item:commandExecution:outputDelta`."""
 
     item_id: str
     output: str
@@ -98,9 +98,9 @@ class OutputDelta(msgspec.Struct, frozen=True):
 
 
 class NotificationReader:
-    """Reads one kind of notification, and finds the thread and the turn it belongs to."""
+    """Decodes one kind of notification and extracts its thread id and turn id."""
 
-    __slots__ = ("_decode", "_kind", "is_news", "method", "thread_of", "turn_of")
+    __slots__ = ("_decode", "_kind", "is_global", "method", "thread_of", "turn_of")
 
     def __init__(self, notification: Notification[msgspec.Struct]) -> None:
         self.method = notification.method
@@ -108,21 +108,21 @@ class NotificationReader:
         self._decode = notification.params_decoder.decode
         self.thread_of = _finder(notification.params, "thread_id", "thread")
         self.turn_of = _finder(notification.params, "turn_id", "turn")
-        # Of no thread and no command: of use only to those who listen.
+        # Without a thread, a turn or a command: only listeners and streams use it.
         names = getattr(notification.params, "__struct_fields__", ())
-        self.is_news = not {"thread_id", "thread", "turn_id", "turn", "process_id"} & {*names}
+        self.is_global = not {"thread_id", "thread", "turn_id", "turn", "process_id"} & {*names}
 
     def read(self, raw: msgspec.Raw | None) -> Event:
-        """Read the params; what cannot be read at all is an unknown notification."""
-        given = b"{}" if raw is None else raw
+        """Decode the params; return an `UnknownNotification` if that is impossible."""
+        document = b"{}" if raw is None else raw
         try:
-            return self._decode(given)
+            return self._decode(document)
         except (msgspec.MsgspecError, ValueError):
-            return self._read_anyhow(given)
+            return self._read_leniently(document)
 
-    def _read_anyhow(self, raw: msgspec.Raw | bytes) -> Event:
+    def _read_leniently(self, raw: msgspec.Raw | bytes) -> Event:
         try:
-            event = read_anyhow(self._kind, raw)
+            event = read_leniently(self._kind, raw)
         except ValueError:
             return UnknownNotification(self.method, None)
         return event if isinstance(event, msgspec.Struct) else unknown(self.method, raw)
@@ -137,10 +137,10 @@ def _finder(kind: object, id_name: str, owner: str) -> Find:
         return attrgetter(id_name)
     if owner in names:
         return lambda event: getattr(getattr(event, owner, None), "id", None)
-    return _nowhere
+    return _no_id
 
 
-def _nowhere(_event: Event) -> None:
+def _no_id(_event: Event) -> None:
     return None
 
 
@@ -148,7 +148,7 @@ _readers: Final[dict[str, NotificationReader]] = {}
 
 
 def reader_of(method: str) -> NotificationReader | None:
-    """How to read a notification; `None` for one that no table knows."""
+    """Return the reader of a notification, or `None` if the protocol does not define it."""
     reader = _readers.get(method)
     if reader is None and method in SERVER_NOTIFICATIONS:
         reader = _readers[method] = NotificationReader(SERVER_NOTIFICATIONS[method])
@@ -156,7 +156,7 @@ def reader_of(method: str) -> NotificationReader | None:
 
 
 def unknown(method: str, raw: msgspec.Raw | bytes | None) -> UnknownNotification:
-    """Keep a notification that no table knows, with its ids if it has any."""
+    """Wrap a notification that the protocol does not define, with its ids if it has any."""
     try:
         params = None if raw is None else msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError):
@@ -175,7 +175,7 @@ View: TypeAlias = Callable[[Event], object]
 
 FAULT: Final = "client/fault"
 _METHODS: Final = {
-    # The wire's `error` is about a turn; the name `error` stands for what befalls the client.
+    # On the wire, `error` belongs to a turn. Listeners of `error` receive the client's failures.
     "turn:error": "error",
     "error": FAULT,
 }
@@ -195,10 +195,10 @@ def _delta(kind: type[TextDelta | OutputDelta], event: JsonValue) -> TextDelta |
 
 
 def method_of(name: str) -> str:
-    """The method that a name like `item:agentMessage:delta` stands for."""
+    """Return the method of an event name such as `item:agentMessage:delta`."""
     return _METHODS.get(name) or name.replace(":", "/")
 
 
 def view_of(method: str) -> View | None:
-    """What listeners of this method are given, where it is not the notification itself."""
+    """Return the conversion that listeners of a method need; `None` passes the notification."""
     return _VIEWS.get(method)

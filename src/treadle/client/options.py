@@ -1,4 +1,4 @@
-"""What threads and turns can be told, as keyword arguments; the protocol's names and types."""
+"""Keyword arguments of the client, its threads, turns and commands, as the protocol names them."""
 
 from __future__ import annotations
 
@@ -42,37 +42,37 @@ from treadle.protocol.tool import TurnToolOutput
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client takes besides the place of its server."""
+    """Keyword arguments of a client."""
 
     token: str | None
     """The bearer token of a WebSocket server."""
     cwd: str | Path | None
-    """Where a server that is started runs and threads work; the current folder if not given."""
+    """Folder of new threads and of a server process. Defaults to the current folder."""
     env: Mapping[str, str] | None
-    """What a server that is started gets on top of this process's environment."""
+    """Environment variables of a server process, in addition to those of this process."""
     client_name: str
     client_version: str
     client_title: str
     model: str | None
-    """For new threads; the server's configuration decides if not given."""
+    """Model of new threads. Defaults to the server's configuration."""
     approval_policy: AskForApproval | str | None
-    """For new threads: `never` if nobody is there to decide, else `on-request`."""
+    """For new threads. Defaults to `on-request` with an approval handler, else to `never`."""
     sandbox: SandboxMode | str | None
-    """For new threads; `workspace-write` if not given."""
+    """For new threads. Defaults to `workspace-write`."""
     experimental_api: bool
-    """True if not given: without it, client tools and much else are refused."""
+    """Defaults to true: without it the server refuses client tools and many other features."""
     approvals: ApprovalPolicy | None
-    """Decides what the server asks about; `on_command_approval` and the others replace parts."""
+    """Answers server requests; `on_command_approval` and its siblings override parts of it."""
     tools: Sequence[ToolLike]
-    """For new threads: functions that the model may call."""
+    """Functions that the model may call in new threads."""
     request_timeout: float | None
-    """Seconds that an answer may take; 30 if not given."""
+    """Seconds to wait for an answer. Defaults to 30."""
     turn_silence: float | None
-    """Seconds that a turn may be silent while nobody is asked anything; 300 if not given."""
+    """Idle timeout of turns in seconds, suspended during server requests. Defaults to 300."""
     reconnect: bool | Backoff
-    """Whether a broken line is mended; true for sockets, false for a process, if not given."""
+    """Reconnect after a lost connection. Defaults to true for sockets, false for a process."""
     opt_out: Sequence[str]
-    """Notifications that the server need not send."""
+    """Methods of notifications that the server does not send to this client."""
 
 
 class _Settings(TypedDict, total=False):
@@ -92,7 +92,7 @@ class _Settings(TypedDict, total=False):
 
 
 class ThreadOptions(_Settings, total=False):
-    """What `start_thread` takes besides tools: the fields of `thread/start`."""
+    """Options of `start_thread`: the fields of `thread/start`."""
 
     allow_provider_model_fallback: bool
     budget: Budget | None
@@ -113,7 +113,7 @@ class ThreadOptions(_Settings, total=False):
 
 
 class ResumeOptions(_Settings, total=False):
-    """What `resume_thread` takes besides tools: the fields of `thread/resume`."""
+    """Options of `resume_thread`: the fields of `thread/resume`."""
 
     after_seq: int | None
     exclude_turns: bool
@@ -124,7 +124,7 @@ class ResumeOptions(_Settings, total=False):
 
 
 class ForkOptions(_Settings, total=False):
-    """What `fork_thread` takes besides tools: the fields of `thread/fork`."""
+    """Options of `fork_thread`: the fields of `thread/fork`."""
 
     before_turn_id: str | None
     defer_goal_continuation: bool
@@ -137,7 +137,7 @@ class ForkOptions(_Settings, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """What a turn takes besides its input: the fields of `turn/start`."""
+    """Options of a turn: the fields of `turn/start`."""
 
     additional_context: dict[str, AdditionalContextEntry] | None
     approval_policy: AskForApproval | str | None
@@ -168,7 +168,7 @@ class TurnOptions(TypedDict, total=False):
 
 
 class CommandOptions(TypedDict, total=False):
-    """What a command takes besides its words: the fields of `command/exec`."""
+    """Options of a command: the fields of `command/exec`."""
 
     cwd: str | Path | None
     disable_output_cap: bool
@@ -181,19 +181,19 @@ class CommandOptions(TypedDict, total=False):
 
 
 Input: TypeAlias = str | Path | UserInput | Sequence[str | Path | UserInput]
-"""Text, the path of a picture, an input of the protocol, or several of them."""
+"""Text, the path of an image, an input of the protocol, or a sequence of these."""
 
 _ALIASES: Final = {"approval_policy": "approvalPolicy", "sandbox": "sandbox"}
 
 
-def inputs_of(given: Input) -> list[UserInput]:
-    """What a turn is given, in the protocol's words.
+def inputs_of(value: Input) -> list[UserInput]:
+    """Convert the input of a turn to the protocol's types.
 
     Raises:
-        TypeError: it is nothing that a turn can be given.
+        TypeError: the value, or a part of it, is not an input.
     """
-    parts: JsonValue = given
-    is_many = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    parts: JsonValue = value
+    is_many = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return [_input(part) for part in (parts if is_many else [parts])]
 
 
@@ -204,32 +204,33 @@ def _input(part: JsonValue) -> UserInput:
         return LocalImageUserInput(path=str(part))
     is_input = isinstance(part, msgspec.Struct)
     if not is_input:
-        raise TypeError(f"a turn takes text, the Path of a picture or an input, not {part!r}")
+        raise TypeError(f"a turn takes text, the Path of an image or an input, not {part!r}")
     known: UserInput = part
     return known
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that nobody knows, which may be a known one misspelt.
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Reject unknown options.
 
     Raises:
-        TypeError: there is one.
+        TypeError: an option is unknown.
     """
-    if unknown := sorted(set(given) - set(known)):
+    if unknown := sorted(set(names) - set(known)):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
 
 
-def spelled(options: JsonValue) -> dict[str, JsonValue]:
-    """Options as the wire wants them: older and documented spellings, paths and policies."""
-    made = {name: str(each) if isinstance(each, Path) else each for name, each in options.items()}
+def to_wire(options: JsonValue) -> dict[str, JsonValue]:
+    """Convert options to wire values: paths, policies, older and documented spellings."""
+    fields = {name: str(each) if isinstance(each, Path) else each for name, each in options.items()}
     for name, wire_name in _ALIASES.items():
-        if isinstance(made.get(name), str):
-            made[name] = _APPROVALS.get(made[name]) or rewrite({wire_name: made[name]})[wire_name]
-    policy = made.get("sandbox_policy")
+        value = fields.get(name)
+        if isinstance(value, str):
+            fields[name] = _APPROVALS.get(value) or rewrite({wire_name: value})[wire_name]
+    policy = fields.get("sandbox_policy")
     if isinstance(policy, str | dict):
         document = rewrite({"sandboxPolicy": policy})["sandboxPolicy"]
-        made["sandbox_policy"] = msgspec.convert(document, SandboxPolicy)
-    return made
+        fields["sandbox_policy"] = msgspec.convert(document, SandboxPolicy)
+    return fields
 
 
 _APPROVALS: Final = {"always": "untrusted"}

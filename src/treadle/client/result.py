@@ -1,4 +1,4 @@
-"""What came of a turn or a review."""
+"""Results of turns and reviews."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult(Generic[T]):
-    """A turn that is over: its items, the agent's last word, the edits and what it cost."""
+    """The result of a turn: its items, the final answer, the file changes and the token usage."""
 
     turn: Turn
     items: list[Item] = field(default_factory=list)
@@ -25,20 +25,20 @@ class TurnResult(Generic[T]):
     usage: ThreadTokenUsage | None = None
     plan: list[TurnPlanStep] = field(default_factory=list)
     output: T
-    """The last word as the type that was asked for; `None` if none was."""
+    """The final answer as a value of `output_type`; `None` without an `output_type`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewResult:
-    """A review that is over, and what it says."""
+    """The result of a review."""
 
     turn: Turn
     review_text: str
     items: list[Item] = field(default_factory=list)
 
 
-def last_word(items: Iterable[Item]) -> str:
-    """The final answer, else the last message of no phase; a commentary is neither."""
+def final_answer(items: Iterable[Item]) -> str:
+    """Return the text of the final answer, else of the last message without a phase."""
     final = plain = None
     for item in items:
         if isinstance(item, AgentMessageThreadItem):
@@ -50,7 +50,7 @@ def last_word(items: Iterable[Item]) -> str:
 
 
 def review_of(result: TurnResult[None]) -> ReviewResult:
-    """Read a turn as the review it was."""
+    """Convert the result of a review's turn."""
     texts = [item.review for item in result.items if isinstance(item, ExitedReviewModeThreadItem)]
     text = texts[-1] if texts else result.agent_message
     return ReviewResult(turn=result.turn, review_text=text, items=result.items)

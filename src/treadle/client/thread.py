@@ -1,4 +1,4 @@
-"""A thread as a client holds it."""
+"""The asyncio client's thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, Unpack, overload
 from treadle.client._runtime.output import REPAIR, output_schema, read_output
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import Disconnected, OutputInvalid
-from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, spelled
+from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, to_wire
 from treadle.client.result import ReviewResult, TurnResult, review_of
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn, outcome_of
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ThreadSession: TypeAlias = ThreadStartResponse | ThreadResumeResponse | ThreadForkResponse
-"""What the server said when the thread was started, resumed or forked: it and its settings."""
+"""The server's answer to the start, resume or fork of a thread: the thread and its settings."""
 
-_STARTS: Final = 10
+_MAX_START_ATTEMPTS: Final = 10
 DEFAULT: Final = -1.0
-"""Stands for the silence that the client allows."""
+"""Selects the client's `turn_silence`."""
 
 
 class AsyncThread:
-    """One thread of a server: run turns in it, steer them, read what it holds."""
+    """A thread of the server: run turns in it, steer them, read its history."""
 
     def __init__(
         self,
@@ -118,16 +118,16 @@ class AsyncThread:
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[T] | TurnResult[None]:
-        """Run a turn to its end; with an `output_type` the last word comes as a value of it.
+        """Run a turn to its end; `output_type` converts the final answer to a value of that type.
 
-        An answer that does not fit the type is sent back once. `silence` is how long the turn may
-        say nothing, `timeout` how long it may take in all; `None` is for ever.
+        An answer that does not match the type is sent back to the model once. `silence` is the idle
+        timeout in seconds, `timeout` limits the whole turn; `None` means no limit.
 
         Raises:
-            TurnFailed: it ended with an error.
-            TurnInterrupted: somebody stopped it.
-            TurnTimeout: it was silent for too long, or took too long.
-            OutputInvalid: the answer does not fit the type, nor does the second one.
+            TurnFailed: the turn ended with an error.
+            TurnInterrupted: the turn was interrupted.
+            TurnTimeout: the idle timeout or the total timeout expired.
+            OutputInvalid: neither the first nor the second answer matches the type.
         """
         if output_type is not None:
             options["output_schema"] = output_schema(output_type)
@@ -137,8 +137,8 @@ class AsyncThread:
         try:
             output = read_output(output_type, result.agent_message)
         except OutputInvalid as invalid:
-            words = REPAIR.format(reason=invalid.reason)
-            second = await self._run(words, options, silence=silence, timeout=timeout)
+            correction = REPAIR.format(reason=invalid.reason)
+            second = await self._run(correction, options, silence=silence, timeout=timeout)
             output = read_output(output_type, second.agent_message)
             result = replace(second, items=[*result.items, *second.items])
         return TurnResult(
@@ -159,7 +159,7 @@ class AsyncThread:
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
-        """A turn to iterate over: it starts with the first step."""
+        """Return a turn to iterate over; it starts with the first iteration."""
         return self._turn(given, options, silence=silence, timeout=timeout)
 
     async def start_turn(
@@ -170,25 +170,25 @@ class AsyncThread:
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
-        """Start a turn, and give it as soon as the server has announced it."""
+        """Start a turn and return it once the server has accepted it."""
         turn = self._turn(given, options, silence=silence, timeout=timeout)
         await turn.start()
         return turn
 
     async def steer(self, given: Input, expected_turn_id: str) -> str:
-        """Give a running turn more input; gives the id of the turn that took it."""
+        """Add input to a running turn; return the id of the turn that received it."""
         params = TurnSteerParams(
             thread_id=self.id, expected_turn_id=expected_turn_id, input=inputs_of(given)
         )
         return (await self._core.request(TURN_STEER, params)).turn_id
 
     async def interrupt(self, turn_id: str) -> None:
-        """Stop a running turn."""
+        """Interrupt a running turn."""
         params = TurnInterruptParams(thread_id=self.id, turn_id=turn_id)
         await self._core.request(TURN_INTERRUPT, params)
 
     def running(self) -> AsyncTurn | None:
-        """The turn that ran when the thread was resumed; its events are kept since then."""
+        """Return the turn that was running at resume, with its events since then."""
         state = self._joined
         if state is None:
             return None
@@ -199,7 +199,7 @@ class AsyncThread:
         return AsyncTurn(self._core, begin, silence=self._core.silence)
 
     def join(self) -> None:
-        """Follow the turn that runs, if there is one."""
+        """Follow the running turn, if there is one."""
         turns = self.info.turns
         if turns and turns[-1].status == "inProgress":
             self._joined = TurnState(self.id, turns[-1], keeps_events=True)
@@ -215,7 +215,7 @@ class AsyncThread:
         silence: float | None = DEFAULT,
         timeout: float | None = None,
     ) -> ReviewResult:
-        """Have code reviewed, the uncommitted changes by default, and wait for the verdict."""
+        """Review code, by default the uncommitted changes, and wait for the result."""
         review = self.review(target, delivery=delivery, silence=silence, timeout=timeout)
         return review_of(await review.result())
 
@@ -227,7 +227,7 @@ class AsyncThread:
         silence: float | None = DEFAULT,
         timeout: float | None = None,
     ) -> AsyncTurn:
-        """A review to iterate over: it starts with the first step."""
+        """Return a review to iterate over; it starts with the first iteration."""
         params = ReviewStartParams(
             target=target or UncommittedChangesReviewTarget(), thread_id=self.id, delivery=delivery
         )
@@ -244,31 +244,31 @@ class AsyncThread:
     # -- the thread itself
 
     async def read(self, *, include_turns: bool = True) -> Thread:
-        """The thread as it is stored now."""
+        """Return the thread in its stored state."""
         params = ThreadReadParams(thread_id=self.id, include_turns=include_turns)
         return (await self._core.request(THREAD_READ, params)).thread
 
     async def fork(
         self, *, tools: Sequence[ToolLike] = (), **options: Unpack[ForkOptions]
     ) -> AsyncThread:
-        """A new thread with the same history."""
+        """Start a new thread from this thread's history."""
         return await self._client.fork_thread(self.id, tools=tools, **options)
 
     async def set_name(self, name: str) -> None:
-        """Give the thread a title."""
+        """Set the thread's name."""
         await self._core.request(THREAD_NAME_SET, ThreadSetNameParams(name, self.id))
 
     async def archive(self) -> None:
-        """Put the thread away."""
+        """Archive the thread."""
         await self._core.request(THREAD_ARCHIVE, ThreadArchiveParams(self.id))
         self._core.subscribed.discard(self.id)
 
     async def compact(self) -> None:
-        """Have the history shortened, in a turn of its own."""
+        """Compact the history in a separate turn."""
         await self._core.request(THREAD_COMPACT_START, ThreadCompactStartParams(self.id))
 
     async def unsubscribe(self) -> None:
-        """Hear no more of the thread."""
+        """Stop receiving the thread's events."""
         self._core.subscribed.discard(self.id)
         await self._core.request(THREAD_UNSUBSCRIBE, ThreadUnsubscribeParams(self.id))
 
@@ -290,44 +290,44 @@ class AsyncThread:
         return AsyncTurn(self._core, begin, silence=self._silence(silence))
 
     def _starter(self, given: Input, options: TurnOptions) -> Ask:
-        """What asks for the turn, however often: its message is known by its id."""
-        fields = spelled(options)
+        """Return the function that starts the turn; its message id makes it safe to repeat."""
+        fields = to_wire(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
         params = TurnStartParams(input=inputs_of(given), thread_id=self.id, **fields)
         return partial(self._start, params)
 
     async def _start(self, params: TurnStartParams) -> tuple[str, Turn]:
-        """Start a turn once, though the line breaks meanwhile.
+        """Start a turn exactly once, even if the connection breaks meanwhile.
 
-        A server that hangs up whenever it is asked for this turn is not asked for ever.
+        The number of attempts is limited, because a server may disconnect on each of them.
         """
-        tries = 0
+        attempts = 0
         while True:
-            tries += 1
+            attempts += 1
             try:
                 if self.id not in self._core.subscribed:
                     await self._subscribe()
                 return self.id, (await self._core.request(TURN_START, params)).turn
             except Disconnected:
-                if tries == _STARTS or not self._core.line.can_return:
+                if attempts == _MAX_START_ATTEMPTS or not self._core.line.can_return:
                     raise
             turn = await self._find_turn(params.client_user_message_id)
             if turn is not None:
                 return self.id, turn
 
     async def _find_turn(self, message_id: str | None) -> Turn | None:
-        """The turn that a message has begun, if the server has had the message."""
+        """Return the turn that a message started, if the server received the message."""
         for turn in reversed((await self.read()).turns):
             for item in turn.items:
                 if isinstance(item, UserMessageThreadItem) and item.client_id == message_id:
                     return turn
         return None
 
-    def _silence(self, given: float | None) -> float | None:
-        return self._core.silence if given == DEFAULT else given
+    def _silence(self, seconds: float | None) -> float | None:
+        return self._core.silence if seconds == DEFAULT else seconds
 
     async def _subscribe(self) -> None:
-        """Have the thread's events come to this client."""
+        """Subscribe this client to the thread's events."""
         params = ThreadResumeParams(thread_id=self.id, exclude_turns=True)
         await self._core.request(THREAD_RESUME, params)
         self._core.subscribed.add(self.id)

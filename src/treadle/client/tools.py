@@ -1,4 +1,4 @@
-"""Python functions as tools of the model: their schemas, their calls, their results."""
+"""Client tools: Python functions that the model can call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from treadle.protocol.tool import (
 
 Function: TypeAlias = Callable[..., object]
 
-_NAMED: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*+(.*)$")
+_PARAMETER: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*+(.*)$")
 _SECTION: Final = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$")
 _OTHER_SECTION: Final = re.compile(r"^\s*(Returns|Raises|Yields|Examples?|Notes?):\s*$")
 
@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 
 
 class ToolError(Exception):
-    """Raise this in a tool to tell the model what went wrong, without a traceback in the log."""
+    """Raise this in a tool to report an error to the model without logging a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The call that a tool serves: a parameter of this type is filled in, hidden from the model."""
+    """The ids of a tool call; a parameter of this type receives them, hidden from the model."""
 
     thread_id: str
     turn_id: str
@@ -52,14 +52,14 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture in a tool's result: bytes, a file, or a URL."""
+    """An image in a tool's result: bytes, a file, or a URL."""
 
     source: bytes | Path | str
     media_type: str | None = None
 
     @property
     def url(self) -> str:
-        """The picture as a URL that carries its data, unless it is one already."""
+        """The image as a URL: a given URL, else a `data:` URL."""
         if isinstance(self.source, str):
             return self.source
         kind = self.media_type
@@ -72,7 +72,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool that the client brings; without `arguments` its function gets them as one document."""
+    """A client tool; without an `arguments` type its function receives one JSON document."""
 
     name: str
     description: str
@@ -86,7 +86,7 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def spec(self) -> FunctionDynamicToolSpec:
-        """The tool as the server is told of it."""
+        """Return the specification that is sent to the server."""
         return FunctionDynamicToolSpec(
             description=self.description, input_schema=self.input_schema, name=self.name
         )
@@ -95,12 +95,12 @@ class Tool:
         """Call the function with the model's arguments.
 
         Raises:
-            ValueError: the arguments do not fit.
+            ValueError: the arguments do not match the schema.
         """
         if self.arguments is None:
             return await call(self.function, params.arguments)
-        given = read_as(self.arguments, params.arguments or {})
-        values = {name: getattr(given, name) for name in given.__struct_fields__}
+        arguments = read_as(self.arguments, params.arguments or {})
+        values = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
         if self.context_name is not None:
             context = ToolContext(params.thread_id, params.turn_id, params.call_id)
             values[self.context_name] = context
@@ -123,7 +123,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function: its schema from the signature, its words from the docstring."""
+    """Make a tool from a function: schema from the signature, descriptions from the docstring."""
 
     def make(function: Function) -> Tool:
         return make_tool(function, name=name, description=description)
@@ -134,23 +134,23 @@ def tool(
 def make_tool(
     function: ToolLike, *, name: str | None = None, description: str | None = None
 ) -> Tool:
-    """Make a tool of a function; a tool stays what it is.
+    """Make a tool from a function; return a `Tool` unchanged.
 
     Raises:
-        TypeError: a parameter has no type, or one that JSON cannot carry.
+        TypeError: a parameter has no type annotation, or its type has no JSON form.
     """
     if isinstance(function, Tool):
         return function
     if not callable(function):
         raise TypeError(f"a tool is a function, not {function!r}")
-    about, words = _read_docstring(inspect.getdoc(function) or "")
-    called: str = name or getattr(function, "__name__", None) or type(function).__name__
-    fields, context_name = _fields(function, called, words)
-    arguments = msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
+    summary, descriptions = _read_docstring(inspect.getdoc(function) or "")
+    tool_name: str = name or getattr(function, "__name__", None) or type(function).__name__
+    fields, context_name = _fields(function, tool_name, descriptions)
+    arguments = msgspec.defstruct(tool_name, fields, kw_only=True, forbid_unknown_fields=True)
     schema = {key: value for key, value in schema_of(arguments).items() if key != "title"}
     return Tool(
-        name=called,
-        description=description or about,
+        name=tool_name,
+        description=description or summary,
         input_schema=schema,
         function=function,
         arguments=arguments,
@@ -159,7 +159,7 @@ def make_tool(
 
 
 def _fields(
-    function: Function, name: str, words: Mapping[str, str]
+    function: Function, name: str, descriptions: Mapping[str, str]
 ) -> tuple[list[tuple[str, Any, Any]], str | None]:
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -176,8 +176,8 @@ def _fields(
         if kind is ToolContext:
             context_name = parameter.name
             continue
-        if parameter.name in words and not _is_described(kind):
-            kind = Annotated[kind, msgspec.Meta(description=words[parameter.name])]
+        if parameter.name in descriptions and not _is_described(kind):
+            kind = Annotated[kind, msgspec.Meta(description=descriptions[parameter.name])]
         has_default = parameter.default is not parameter.empty
         fields.append((parameter.name, kind, parameter.default if has_default else NODEFAULT))
     return fields, context_name
@@ -188,56 +188,56 @@ def _is_described(kind: object) -> bool:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a function does, and what its parameters mean, from a docstring in Google's style."""
-    about: list[str] = []
-    words: dict[str, str] = {}
-    section, current = "about", ""
+    """Return the summary and the parameter descriptions of a docstring in Google style."""
+    summary: list[str] = []
+    descriptions: dict[str, str] = {}
+    section, current = "summary", ""
     for line in text.splitlines():
         if _SECTION.match(line):
             section = "parameters"
         elif _OTHER_SECTION.match(line):
             section = "other"
-        elif section == "about":
-            about.append(line)
-        elif section == "parameters" and (named := _NAMED.match(line)):
-            current = named[1]
-            words[current] = named[2].strip()
+        elif section == "summary":
+            summary.append(line)
+        elif section == "parameters" and (match := _PARAMETER.match(line)):
+            current = match[1]
+            descriptions[current] = match[2].strip()
         elif section == "parameters" and current and line.strip():
-            words[current] = f"{words[current]} {line.strip()}"
-    return "\n".join(about).strip(), words
+            descriptions[current] = f"{descriptions[current]} {line.strip()}"
+    return "\n".join(summary).strip(), descriptions
 
 
 class ClientTools:
-    """The tools of one client: some for all its threads, some for one."""
+    """The tools of one client: shared by its threads, or bound to one thread."""
 
     def __init__(self) -> None:
         self._shared: dict[str, Tool] = {}
         self._by_thread: dict[str, dict[str, Tool]] = {}
 
     def add(self, tool: Tool) -> None:
-        """Offer a tool to every thread that is started from now on."""
+        """Add a tool to every thread that starts from now on."""
         self._shared[tool.name] = tool
 
     def specs(self, tools: Iterable[Tool]) -> list[FunctionDynamicToolSpec]:
-        """What the server is told: the shared tools and these."""
+        """Return the specifications of the shared tools and of these."""
         return [tool.spec() for tool in {**self._shared, **_by_name(tools)}.values()]
 
     def bind(self, thread_id: str, tools: Iterable[Tool]) -> None:
-        """Let these serve one thread."""
+        """Bind tools to one thread."""
         self._by_thread.setdefault(thread_id, {}).update(_by_name(tools))
 
     def unbind(self, thread_id: str) -> None:
-        """Let nothing but the shared tools serve a thread any more."""
+        """Remove the tools that are bound to a thread."""
         self._by_thread.pop(thread_id, None)
 
     async def call(self, params: DynamicToolCallParams) -> DynamicToolCallResponse:
-        """Serve a call; whatever goes wrong is told to the model."""
-        own = self._by_thread.get(params.thread_id, {})
-        found = own.get(params.tool) or self._shared.get(params.tool)
-        if found is None:
+        """Run a tool call; errors are reported to the model."""
+        bound = self._by_thread.get(params.thread_id, {})
+        tool = bound.get(params.tool) or self._shared.get(params.tool)
+        if tool is None:
             return _failure(f"Unsupported dynamic tool {params.tool!r}.")
         try:
-            return response_of(await found.run(params))
+            return response_of(await tool.run(params))
         except ToolError as error:
             return _failure(str(error))
         except Exception as error:
@@ -254,7 +254,7 @@ def _failure(text: str) -> DynamicToolCallResponse:
 
 
 def response_of(value: object) -> DynamicToolCallResponse:
-    """What a tool returned, as the model gets it."""
+    """Convert the return value of a tool to the protocol's response."""
     if isinstance(value, DynamicToolCallResponse):
         return value
     is_mixed = isinstance(value, list | tuple) and any(isinstance(each, _RICH) for each in value)
@@ -273,9 +273,9 @@ def _content(value: object) -> DynamicToolCallOutputContentItem:
 
 
 def _text(text: str) -> InputTextDynamicToolCallOutputContentItem:
-    # Names of files may hold halves of characters, which no message can carry.
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return InputTextDynamicToolCallOutputContentItem(whole)
+    # File names may contain lone surrogates, which cannot be encoded as UTF-8.
+    valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return InputTextDynamicToolCallOutputContentItem(valid)
 
 
 _ITEMS: Final = (

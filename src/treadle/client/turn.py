@@ -1,4 +1,4 @@
-"""A turn that this client started or joined: its events, its result, and how to stop it."""
+"""A turn that the asyncio client started or joined: its events, its result, its interruption."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from treadle.client._runtime.runtime import ClientRuntime
 
 _FIRST_EVENT_SECONDS: Final = 1.0
-_INSIST: Final = Backoff(attempts=6, first_s=0.02, longest_s=0.5)
+_INTERRUPT_RETRIES: Final = Backoff(attempts=6, first_s=0.02, longest_s=0.5)
 
 
 class AsyncTurn:
-    """One turn; iterate over its events, or wait for its result.
+    """A turn: iterate over its events, or wait for its result.
 
-    It starts with the first use. Leaving an `async with` block before its end, or cancelling
-    whoever waits for it, interrupts it.
+    The turn starts with its first use. Leaving its `async with` block early, or cancelling a task
+    that waits for it, interrupts it.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class AsyncTurn:
         self._state: TurnState | None = None
         self._starting = asyncio.Lock()
 
-    # -- its life
+    # -- lifecycle
 
     async def start(self) -> Turn:
-        """Start the turn, if it was not yet; gives it as the server announced it."""
+        """Start the turn if it has not started; return the turn as the server accepted it."""
         return (await self._started()).turn
 
     @property
     def id(self) -> str:
-        """The turn's id; known once it has started."""
+        """The turn's id, available once it has started."""
         return self._known().id
 
     @property
     def thread_id(self) -> str:
-        """The thread it runs in; a review may run in one of its own."""
+        """The id of its thread; a review may run in a separate thread."""
         return self._known().thread_id
 
     @property
     def partial(self) -> TurnResult[None]:
-        """What is known of the turn by now."""
+        """The result so far."""
         return self._known().result()
 
     async def result(self) -> TurnResult[None]:
-        """Wait for the end of the turn.
+        """Wait until the turn ends and return its result.
 
         Raises:
-            TurnFailed: it ended with an error.
-            TurnInterrupted: somebody stopped it.
-            TurnTimeout: it was silent for too long, or took too long.
-            Disconnected: the server is gone.
+            TurnFailed: the turn ended with an error.
+            TurnInterrupted: the turn was interrupted.
+            TurnTimeout: the idle timeout or the total timeout expired.
+            Disconnected: the connection is lost.
         """
         state = await self._started()
         try:
@@ -90,7 +90,7 @@ class AsyncTurn:
         return outcome_of(state)
 
     async def steer(self, given: Input) -> str:
-        """Give the running turn more input; gives the id of the turn that took it."""
+        """Add input to the turn; return the id of the turn that received it."""
         state = await self._started()
         params = TurnSteerParams(
             thread_id=state.thread_id, expected_turn_id=state.id, input=inputs_of(given)
@@ -98,10 +98,10 @@ class AsyncTurn:
         return (await self._core.request(TURN_STEER, params)).turn_id
 
     async def interrupt(self) -> None:
-        """Stop the turn; its end is told as any other."""
+        """Interrupt the turn; it still ends with `turn/completed`."""
         await interrupt(self._core, await self._started())
 
-    # -- its events
+    # -- events
 
     def __aiter__(self) -> Self:
         return self
@@ -118,17 +118,17 @@ class AsyncTurn:
         return event
 
     async def tap(self, take: Callable[[Event | None], None]) -> None:
-        """Hand every event to a function on the loop as it comes; `None` says that it was all."""
+        """Pass each event to a function on the loop as it arrives, and `None` after the last."""
         (await self._started()).tap(take)
 
     def check(self) -> None:
-        """Raise what the turn was given up for, if it was."""
+        """Raise the error that the client gave the turn up with, if there is one."""
         failure = self._known().failure
         if failure is not None:
             raise failure
 
     async def text(self) -> AsyncIterator[str]:
-        """The agent's words as they come, and nothing else."""
+        """Iterate over the text of the agent's messages as it arrives."""
         async for event in self:
             if isinstance(event, AgentMessageDelta):
                 yield event.delta
@@ -164,11 +164,11 @@ class AsyncTurn:
 
 
 def outcome_of(state: TurnState) -> TurnResult[None]:
-    """What came of a turn that is over.
+    """Return the result of a turn that is over.
 
     Raises:
-        TurnFailed: it ended with an error.
-        TurnInterrupted: somebody stopped it.
+        TurnFailed: the turn ended with an error.
+        TurnInterrupted: the turn was interrupted.
     """
     result = state.result()
     match result.turn.status:
@@ -181,19 +181,19 @@ def outcome_of(state: TurnState) -> TurnResult[None]:
 
 
 async def interrupt(core: ClientRuntime, state: TurnState) -> None:
-    """Stop a turn.
+    """Interrupt a turn.
 
-    A server may refuse this until the turn that it has announced does run.
+    A server may refuse the interrupt of a turn that it has accepted but not yet started.
 
     Raises:
-        RequestRefused: the turn cannot be stopped, and did not end by itself either.
+        RequestRefused: the server refused the interrupt, and the turn is still running.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(_FIRST_EVENT_SECONDS):
             await state.first_event()
     params = TurnInterruptParams(thread_id=state.thread_id, turn_id=state.id)
     refused: RequestRefused | None = None
-    for delay in _INSIST.delays():
+    for delay in _INTERRUPT_RETRIES.delays():
         if state.is_over and state.failure is None:
             return
         try:
@@ -207,13 +207,13 @@ async def interrupt(core: ClientRuntime, state: TurnState) -> None:
 
 
 class TurnWatchdog:
-    """Ends a turn that is silent for too long; open asks stop the clock."""
+    """Applies the idle timeout to a turn; open server requests suspend it."""
 
     def __init__(self, core: ClientRuntime, state: TurnState, *, silence: float | None) -> None:
         self._core = core
         self._state = state
         self._silence = silence
-        self._silent = None if silence is None else core.alarms.set(silence, self._check)
+        self._alarm = None if silence is None else core.alarms.set(silence, self._check)
         state.at_end(self._stop)
 
     def _check(self) -> None:
@@ -223,16 +223,16 @@ class TurnWatchdog:
             return
         hub = self._core.hub
         followed = hub.turns.get((state.thread_id, state.id), state)
-        if followed.open_asks or state.thread_id in hub.waiting:
-            state.heard_at = now
-        left = state.heard_at + self._silence - now
-        if left > 0:
-            self._silent = self._core.alarms.set(left, self._check)
+        if followed.open_requests or state.thread_id in hub.waiting:
+            state.last_event_at = now
+        remaining = state.last_event_at + self._silence - now
+        if remaining > 0:
+            self._alarm = self._core.alarms.set(remaining, self._check)
         else:
-            self._core.tasks.spawn(self._look(self._silence), f"look after {state.id}")
+            self._core.tasks.spawn(self._expire(self._silence), f"idle timeout of {state.id}")
 
-    async def _look(self, seconds: float) -> None:
-        """Ask the server how the turn stands: what tells of its end may have been lost."""
+    async def _expire(self, seconds: float) -> None:
+        """Fail the turn unless the server has stored its end: `turn/completed` may be lost."""
         state = self._state
         params = ThreadReadParams(thread_id=state.thread_id, include_turns=True)
         with suppress(ClientError):
@@ -245,5 +245,5 @@ class TurnWatchdog:
             self._core.give_up(state)
 
     def _stop(self) -> None:
-        if self._silent is not None:
-            self._silent.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()

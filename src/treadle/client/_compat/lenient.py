@@ -1,7 +1,7 @@
-"""Reading what a newer, older or other server says: whatever can be understood, without an error.
+"""Lenient decoding of messages from newer, older or other servers.
 
-The strict decoder goes first. Only what it refuses is read here: an unknown variant becomes an
-`Unknown`, an unknown word stays a string, a missing field is `None`.
+The strict decoder goes first. This module decodes only what it rejects: an unknown variant becomes
+an `Unknown`, an unknown enum value stays a string, a missing field is `None`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A variant that this version does not know: its tag, and all that came with it."""
+    """A variant that this version does not know: its tag and its fields."""
 
     type: str
     fields: dict[str, JsonValue]
@@ -33,32 +33,32 @@ class UnknownItem(Unknown, frozen=True):
 
 
 Item = ThreadItem | UnknownItem
-"""What a turn is made of, as a client may meet it."""
+"""An item of a turn, including items of unknown types."""
 
 
 def decode(decoder: msgspec.json.Decoder[T], kind: object, raw: bytes | msgspec.Raw) -> T:
-    """Read a document as this type, as far as it goes.
+    """Decode a document as a type, leniently if the strict decoder rejects it.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the document is not JSON.
     """
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError):
-        return read_anyhow(kind, raw)  # type: ignore[return-value]  # as near to it as can be
+        return read_leniently(kind, raw)  # type: ignore[return-value]  # the closest value
 
 
-def read_anyhow(kind: object, raw: bytes | msgspec.Raw) -> object:
-    """Read a document that the strict decoder has refused.
+def read_leniently(kind: object, raw: bytes | msgspec.Raw) -> object:
+    """Decode a document that the strict decoder has rejected.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the document is not JSON.
     """
     return read(json.loads(bytes(raw).decode("utf-8", "replace")), kind)
 
 
 def read(value: JsonValue, kind: object) -> object:
-    """Read a document as this type; what does not fit is left as it is."""
+    """Convert a document to a type; parts that do not match stay unchanged."""
     origin = get_origin(kind)
     if origin is Annotated:
         return read(value, get_args(kind)[0])
@@ -112,17 +112,17 @@ def _unknown(value: dict[str, JsonValue], structs: list[type[msgspec.Struct]]) -
 def _read_struct(value: JsonValue, struct: type[msgspec.Struct]) -> object:
     if not isinstance(value, dict):
         return value
-    given: dict[str, object] = {}
+    values: dict[str, object] = {}
     hints = _hints(struct)
     for field in msgspec.structs.fields(struct):
         if field.encode_name in value:
-            given[field.name] = read(value[field.encode_name], hints[field.name])
+            values[field.name] = read(value[field.encode_name], hints[field.name])
         elif field.required:
-            given[field.name] = [] if get_origin(hints[field.name]) is list else None
+            values[field.name] = [] if get_origin(hints[field.name]) is list else None
     try:
-        return struct(**given)
+        return struct(**values)
     except ValueError:
-        return value  # an externally tagged variant that is none of those we know
+        return value  # an unknown externally tagged variant
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A line whose text is mended where a server wrote half a character."""
+"""A transport that replaces lone surrogates in the server's messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from treadle.jsonrpc.framing import Frame
 from treadle.transport.base import DirectTransport, Transport
 
-# Half of a surrogate pair, or a whole one; an escaped backslash is no beginning of an escape.
+# A lone surrogate or a whole pair; an escaped backslash does not start an escape.
 _ESCAPE: Final = re.compile(
     rb"\\\\"
     rb"|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -20,10 +20,10 @@ _BACKSLASH: Final = ord("\\")
 
 
 class MendedTransport:
-    """Passes frames on; half a character becomes the sign for one that is missing.
+    """Forwards frames and replaces each lone surrogate with U+FFFD.
 
-    JSON allows to write it, strict readers refuse the whole message for it, and servers that cut
-    text at a number of bytes do send it.
+    JSON can express a lone surrogate, strict decoders reject the whole message because of it, and
+    servers that truncate text at a number of bytes send it.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -32,19 +32,19 @@ class MendedTransport:
 
     async def receive(self) -> Sequence[Frame]:
         """Wait for the next messages."""
-        return [_mend(frame) for frame in await self._transport.receive()]
+        return [_replace_in(frame) for frame in await self._transport.receive()]
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send messages in order."""
         await self._transport.send(frames)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the transport."""
         await self._transport.close()
 
 
 class DirectMendedTransport(MendedTransport):
-    """The same over a line that needs no waiting."""
+    """`MendedTransport` over a direct transport."""
 
     def __init__(self, transport: DirectTransport) -> None:
         super().__init__(transport)
@@ -55,24 +55,24 @@ class DirectMendedTransport(MendedTransport):
         return self._direct.send_now(frame)
 
     def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
-        """Hand over messages as they arrive."""
-        self._direct.pour_into(lambda frames: sink([_mend(frame) for frame in frames]))
+        """Pass messages to a function as they arrive."""
+        self._direct.pour_into(lambda frames: sink([_replace_in(frame) for frame in frames]))
 
 
-def mended(transport: Transport) -> Transport:
-    """A line whose text is mended."""
+def replace_lone_surrogates(transport: Transport) -> Transport:
+    """Wrap a transport."""
     if isinstance(transport, DirectTransport):
         return DirectMendedTransport(transport)
     return MendedTransport(transport)
 
 
-def _mend(frame: Frame) -> Frame:
-    # Few messages have an escape at all, and looking for one number costs next to nothing.
+def _replace_in(frame: Frame) -> Frame:
+    # Few messages contain an escape, and the search for a single byte is cheap.
     if isinstance(frame, bytes) and _BACKSLASH in frame and b"\\u" in frame:
         return _ESCAPE.sub(_replace, frame)
     return frame
 
 
 def _replace(match: re.Match[bytes]) -> bytes:
-    is_fine = match[1] is not None or match[0] == b"\\\\"
-    return match[0] if is_fine else b"\\ufffd"
+    is_valid = match[1] is not None or match[0] == b"\\\\"
+    return match[0] if is_valid else b"\\ufffd"

@@ -1,1 +1,1 @@
-"""The methods of the protocol as Python methods."""
+"""The protocol's methods as Python methods."""

@@ -1,4 +1,4 @@
-"""The server's files and its configuration, in Python's own terms."""
+"""The client's methods for the server's files and configuration."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ if TYPE_CHECKING:
     from treadle.client._runtime.runtime import ClientRuntime
 
 AnyPath: TypeAlias = str | PathLike[str]
-"""A path on the server's machine; one that is not absolute starts at the client's `cwd`."""
+"""A path on the server's machine; a relative path is resolved against the client's `cwd`."""
 
 
 class AsyncFiles:
-    """The part of a client that is about files and configuration."""
+    """File and configuration methods of the client."""
 
     _core: ClientRuntime
     _cwd: str | None
 
     async def read_file(self, path: AnyPath) -> bytes:
-        """All that a file holds."""
-        params = FsReadFileParams(path=self._at(path))
+        """Return the contents of a file."""
+        params = FsReadFileParams(path=self._absolute(path))
         return base64.b64decode((await self._core.request(FS_READ_FILE, params)).data_base64)
 
     async def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
-        """All that a file holds, as text."""
+        """Return the contents of a text file."""
         return (await self.read_file(path)).decode(encoding)
 
     async def write_file(self, path: AnyPath, data: bytes | str) -> None:
-        """Create a file or replace all it holds; text is written as UTF-8."""
+        """Create or overwrite a file; text is encoded as UTF-8."""
         raw = data.encode() if isinstance(data, str) else data
-        params = FsWriteFileParams(data_base64=base64.b64encode(raw).decode(), path=self._at(path))
+        params = FsWriteFileParams(
+            data_base64=base64.b64encode(raw).decode(), path=self._absolute(path)
+        )
         await self._core.request(FS_WRITE_FILE, params)
 
     async def write_config(
@@ -55,17 +57,17 @@ class AsyncFiles:
         file_path: AnyPath | None = None,
         reload_user_config: bool = False,
     ) -> ConfigWriteResponse:
-        """Set keys of the user's configuration, such as `model` or `tools.web_search`; all or none.
+        """Set keys such as `model` or `tools.web_search` in the user's configuration, all or none.
 
         `None` removes a key.
         """
         params = ConfigBatchWriteParams(
             edits=[ConfigEdit(key, merge_strategy, value) for key, value in values.items()],
             expected_version=expected_version,
-            file_path=None if file_path is None else self._at(file_path),
+            file_path=None if file_path is None else self._absolute(file_path),
             reload_user_config=reload_user_config,
         )
         return await self._core.request(CONFIG_BATCH_WRITE, params)
 
-    def _at(self, path: AnyPath) -> str:
+    def _absolute(self, path: AnyPath) -> str:
         return str(path) if self._cwd is None else str(Path(self._cwd, path))

@@ -1,4 +1,4 @@
-"""How a client is told what to do when the server asks or tells something."""
+"""Registration of listeners, handlers of server requests, and client tools."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ K = TypeVar("K", bound=OnTokenRefresh)
 
 
 class Handlers:
-    """The decorators of a client; handlers may be coroutine functions or plain ones.
+    """The decorators of a client; handlers may be coroutine functions or plain functions.
 
-    Plain handlers and tools run in a thread of their own, so that they may wait. What a missing
-    handler would have decided is no; one that raises has decided no as well.
+    Plain handlers and tools run in separate threads, so that they may block. A request without a
+    handler is declined, and so is one whose handler raises.
     """
 
     _core: ClientRuntime
 
-    # -- what the server tells
+    # -- notifications
 
     @overload
     def on(self, name: str) -> Callable[[L], L]: ...
     @overload
     def on(self, name: str, listener: L) -> L: ...
     def on(self, name: str, listener: L | None = None) -> L | Callable[[L], L]:
-        """Call something for each event of a name, such as `turn:started` or `item:completed`.
+        """Register a listener of an event name, such as `turn:started` or `item:completed`.
 
-        `*` hears everything, `error` what befalls the client itself. Listeners are called one
-        after another, in the order of the events.
+        `*` receives every event, `error` the failures of the client itself. Listeners are called
+        one after another, in the order of the events.
         """
 
         def register(listener: L) -> L:
@@ -70,45 +70,45 @@ class Handlers:
         return register if listener is None else register(listener)
 
     def off(self, name: str, listener: Listener) -> None:
-        """Call it no more."""
+        """Remove a listener."""
         self._core.hub.unlisten(name, listener)
 
-    # -- what the server asks
+    # -- server requests
 
     def on_command_approval(self, handler: C) -> C:
-        """Decide whether a command may run."""
+        """Register the handler that decides whether a command may run."""
         self._core.asks.handle(wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL, handler)
         return handler
 
     def on_file_change(self, handler: F) -> F:
-        """Decide whether files may be changed."""
+        """Register the handler that decides whether files may be changed."""
         self._core.asks.handle(wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL, handler)
         return handler
 
     def on_permissions(self, handler: G) -> G:
-        """Decide which wider permissions are granted."""
+        """Register the handler that decides which additional permissions are granted."""
         self._core.asks.handle(wire.ITEM_PERMISSIONS_REQUEST_APPROVAL, handler)
         return handler
 
     def on_user_input(self, handler: U) -> U:
-        """Answer the model's questions to the user: texts by the ids of the questions."""
+        """Register the handler of the model's questions; it returns answers by question id."""
         self._core.asks.handle(wire.ITEM_TOOL_REQUEST_USER_INPUT, handler)
         return handler
 
     def on_elicitation(self, handler: E) -> E:
-        """Answer an MCP server's question to the user: the filled-in form, or `False`."""
+        """Register the handler of elicitations; it returns the form's content, or `False`."""
         self._core.asks.handle(wire.MCP_SERVER_ELICITATION_REQUEST, handler)
         return handler
 
     def on_token_refresh(self, handler: K) -> K:
-        """Give the server new ChatGPT tokens."""
+        """Register the handler that returns new ChatGPT tokens."""
         self._core.asks.handle(wire.ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, handler)
         return handler
 
     def on_request(
         self, method: Request[P, R]
     ) -> Callable[[Callable[[P], R | Awaitable[R]]], Callable[[P], R | Awaitable[R]]]:
-        """Answer any other request of the server, by its entry in `server_requests`."""
+        """Register the handler of any server request, by its entry in `server_requests`."""
 
         def register(handler: Callable[[P], R | Awaitable[R]]) -> Callable[[P], R | Awaitable[R]]:
             self._core.asks.handle(method, handler)
@@ -132,7 +132,7 @@ class Handlers:
         name: str | None = None,
         description: str | None = None,
     ) -> Function:
-        """Offer a function to the model in every thread that is started from now on."""
+        """Offer a function to the model in every thread that starts from now on."""
 
         def register(function: Function) -> Function:
             self._core.tools.add(make_tool(function, name=name, description=description))
@@ -141,5 +141,5 @@ class Handlers:
         return register if function is None else register(function)
 
     def add_tool(self, tool: Tool) -> None:
-        """Offer a tool that is already made."""
+        """Offer a `Tool` to the model in every thread that starts from now on."""
         self._core.tools.add(tool)

@@ -1,6 +1,6 @@
-"""Every method of the protocol as a method in Python, made from the table.
+"""Every method of the protocol as a Python method, generated from the protocol's table.
 
-`methods.pyi` holds the signatures for type checkers and editors; a test holds it to the table.
+`methods.pyi` holds the signatures for type checkers and editors; a test compares it with the table.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from treadle.protocol.client_requests import CLIENT_REQUESTS
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.protocol.method import Request
 
-# What a request is about stands first, whatever the order on the wire.
+# The subject of a request comes first, whatever the order on the wire.
 _FIRST: Final = ("thread_id", "turn_id", "process_id", "path")
 
 
 def request_named(method: str) -> Request[Any, Any]:
-    """The entry of a table."""
+    """Return the protocol's entry of a method."""
     return CLIENT_REQUESTS.get(method) or LEGACY_REQUESTS[method]
 
 
 def parameters(request: Request[Any, Any]) -> list[Parameter]:
-    """What the Python method takes: required fields by position, the others by name."""
+    """Return the parameters of the Python method: required fields, then keyword-only ones."""
     kind = request.params
     if kind is NoParams:
         return []
@@ -56,34 +56,36 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 def _make(name: str, request: Request[Any, Any]) -> Callable[..., object]:
     kind = request.params
-    taken = parameters(request)
-    names = [each.name for each in taken if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    signature = parameters(request)
+    names = [each.name for each in signature if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
     is_struct = isinstance(kind, type)
 
-    def method(self: Any, *args: object, **given: object) -> object:  # noqa: ANN401 - either client
+    def method(self: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 - either client
         if len(args) > len(names):
             raise TypeError(f"{name}() takes {len(names)} positional arguments, got {len(args)}")
-        given.update(zip(names, args, strict=False))
-        given = {key: str(each) if isinstance(each, Path) else each for key, each in given.items()}
-        return self.request(request, kind(**given) if is_struct else given["params"])
+        kwargs.update(zip(names, args, strict=False))
+        fields = {
+            key: str(each) if isinstance(each, Path) else each for key, each in kwargs.items()
+        }
+        return self.request(request, kind(**fields) if is_struct else fields["params"])
 
     method.__name__ = name
     method.__doc__ = inspect.getdoc(kind) if is_struct and kind is not NoParams else None
     me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    method.__signature__ = Signature([me, *taken])  # type: ignore[attr-defined]  # inspect reads it
+    method.__signature__ = Signature([me, *signature])  # type: ignore[attr-defined]  # inspect reads it
     return method
 
 
 def _methods() -> dict[str, Callable[..., object]]:
-    made = {}
+    methods = {}
     for method, name in NAMES.items():
         if method not in OWN:
-            made[name] = _make(name, request_named(method))
-    return made
+            methods[name] = _make(name, request_named(method))
+    return methods
 
 
 AsyncMethods: Final = type("AsyncMethods", (), _methods())
-"""For a client whose `request` is awaited."""
+"""Base class of the asyncio client."""
 
 Methods: Final = type("Methods", (), _methods())
-"""For a client whose `request` waits by itself."""
+"""Base class of the blocking client."""

@@ -1,4 +1,4 @@
-"""What each method of the protocol is called in Python: verb first, one line each."""
+"""Python names of the protocol's methods, verb first."""
 
 from __future__ import annotations
 
@@ -196,4 +196,4 @@ OWN: Final = frozenset(
         "fs/writeFile",
     }
 )
-"""Methods that the client has its own form of, with more comfort than the table gives."""
+"""Methods for which the client classes define their own, more convenient form."""

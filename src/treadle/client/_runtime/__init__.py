@@ -1,1 +1,1 @@
-"""How the client works: connection, routing, server requests, reconnection."""
+"""The client's internals: connection, routing, server requests, reconnection."""

@@ -1,4 +1,4 @@
-"""Running other people's functions: coroutines on the loop, plain functions in a thread."""
+"""Calls of user functions: coroutine functions on the loop, plain functions in a thread."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ R = TypeVar("R")
 
 
 async def call(function: Callable[..., object], *args: object, **kwargs: object) -> object:
-    """Call a function off the read loop and give what it returns or raises.
+    """Call a user function without blocking the loop; return its result or raise its error.
 
     Raises:
-        RuntimeError: it wanted to end the program, or something that it waited for was cancelled.
+        RuntimeError: the function raised `SystemExit`, or something it awaited was cancelled.
     """
     try:
         if _is_async(function):
@@ -27,25 +27,25 @@ async def call(function: Callable[..., object], *args: object, **kwargs: object)
             outcome = await in_thread(partial(function, *args, **kwargs))
         return await outcome if inspect.isawaitable(outcome) else outcome
     except SystemExit as exit_:
-        # Parsers of arguments do this; a task that raises it would take the whole loop down.
+        # Argument parsers raise it; in a task it would end the whole loop.
         raise RuntimeError(f"SystemExit: {exit_.code}") from exit_
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Not we were cancelled: whoever waits for an answer must get one.
-        raise RuntimeError("what it waited for was cancelled") from error
+        # This task was not cancelled, so its caller must receive an answer.
+        raise RuntimeError("the function awaited something that was cancelled") from error
 
 
 def _is_async(function: Callable[..., object]) -> bool:
-    call_ = getattr(function, "__call__", None)  # noqa: B004 - an object may be an async function
+    call_ = getattr(function, "__call__", None)  # noqa: B004 - an object can have an async __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_)
 
 
 async def in_thread(function: Callable[[], R]) -> R:
-    """Run a plain function in a thread that does not keep the process alive.
+    """Run a plain function in a daemon thread.
 
-    The loop's own threads are waited for at the end: one that reads from a terminal would not end.
+    The loop waits for its own threads at exit, and a thread that reads from a terminal never ends.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
@@ -58,18 +58,18 @@ async def in_thread(function: Callable[[], R]) -> R:
     def run() -> None:
         try:
             outcome = context.run(function)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-            told: Callable[[], None] = partial(answer.set_exception, _raisable(error))
+        except BaseException as error:  # noqa: BLE001 - raised again in the awaiting task
+            deliver: Callable[[], None] = partial(answer.set_exception, _raisable(error))
         else:
-            told = partial(answer.set_result, outcome)
-        # A loop that has ended raises, and nobody waits any more.
+            deliver = partial(answer.set_result, outcome)
+        # A closed loop raises RuntimeError; then there is no waiter either.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, told)
+            loop.call_soon_threadsafe(settle, deliver)
 
     threading.Thread(target=run, name=f"call {function!r}"[:60], daemon=True).start()
     return await answer
 
 
 def _raisable(error: BaseException) -> BaseException:
-    # A future refuses this one.
+    # A future rejects StopIteration.
     return RuntimeError("StopIteration") if isinstance(error, StopIteration) else error

@@ -1,6 +1,6 @@
-"""The line to one server: the handshake, requests that end in time, and coming back when it broke.
+"""The connection to one server: handshake, requests with timeouts, reconnection.
 
-A task of its own owns the conversation, so that a server that dies never cancels its user.
+A separate task owns the connection, so that a server that dies never cancels the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from treadle.client._compat.lenient import decode
-from treadle.client._compat.surrogates import mended
+from treadle.client._compat.surrogates import replace_lone_surrogates
 from treadle.client._runtime.reconnect import Asker, Backoff
 from treadle.client.connectors import Connector
 from treadle.client.errors import (
@@ -41,7 +41,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 INITIALIZED: Final = Notification("initialized", NoParams)
-_BUSY: Final = Backoff(attempts=6, first_s=0.1, longest_s=2.0)
+_OVERLOAD_RETRIES: Final = Backoff(attempts=6, first_s=0.1, longest_s=2.0)
 _REPEATABLE: Final = ("/read", "/list", "/search", "/readFile", "/readDirectory", "/getMetadata")
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @runtime_checkable
 class ChildTransport(Protocol):
-    """The part of a transport that only a server in a process of its own has."""
+    """The attributes of a transport to a child process."""
 
     exit_code: int | None
     stderr_tail: str
@@ -66,15 +66,15 @@ class _Link:
         self.task = tasks.spawn(connection.run(), "connection")
 
     def failure(self) -> Disconnected:
-        """Why there is nobody at the other end any more."""
+        """Return the error that describes the loss of the connection."""
         transport = self.transport
         if isinstance(transport, ChildTransport):
             return ServerExited(transport.exit_code, transport.stderr_tail)
-        return Disconnected(f"{transport.peer} hung up")
+        return Disconnected(f"{transport.peer} disconnected")
 
 
 class ServerConnection:
-    """Talks to a server for as long as the client lives, over one connection after another."""
+    """The client's connection to its server, across reconnections."""
 
     def __init__(
         self,
@@ -107,25 +107,25 @@ class ServerConnection:
 
     @property
     def can_return(self) -> bool:
-        """Whether a broken line is mended."""
+        """Whether the client reconnects after a lost connection."""
         return self._backoff is not None
 
     async def open(self) -> InitializeResponse:
-        """Connect and shake hands.
+        """Connect and perform the handshake.
 
         Raises:
-            ServerUnavailable: there is nobody to talk to.
-            Disconnected: the server hung up at once.
+            ServerUnavailable: the server cannot be reached.
+            Disconnected: the server disconnected during the handshake.
         """
-        link, answer = await self._shake_hands()
+        link, answer = await self._handshake()
         self._use(link)
-        self._tasks.spawn(self._live(link), "line")
+        self._tasks.spawn(self._supervise(link), "connection supervisor")
         return answer
 
     def _use(self, link: _Link) -> None:
         self._link = link
         self._is_up.set()
-        # At once, so that nobody takes the dead line for the living one.
+        # Called immediately, so that no request uses the lost connection.
         link.task.add_done_callback(self._on_lost)
 
     def _on_lost(self, _task: asyncio.Task[None]) -> None:
@@ -133,7 +133,7 @@ class ServerConnection:
             self._is_up.clear()
 
     async def close(self) -> None:
-        """Hang up; every open request fails."""
+        """Close the connection; every open request fails."""
         self._is_closing = True
         if self._link is not None:
             self._link.connection.finish()
@@ -141,30 +141,30 @@ class ServerConnection:
         self._finish(Disconnected("the client is closed"))
 
     async def request(self, method: Request[P, R], params: P, *, timeout: float | None = None) -> R:
-        """Ask, and wait for the answer; an overloaded server is asked again.
+        """Send a request and return its result; retry while the server is overloaded.
 
-        `timeout` is the client's own by default; `inf` waits for ever.
+        `timeout` defaults to the client's; `inf` waits without a limit.
 
         Raises:
             RequestRefused: the server answered with an error.
-            RequestTimeout: it did not answer in time.
-            Disconnected: it is gone.
+            RequestTimeout: the server did not answer in time.
+            Disconnected: the connection is lost.
         """
         seconds = self._timeout if timeout is None else timeout
         try:
             with self._alarms.limit(None if seconds == inf else seconds):
-                return await self._persist(method, params)
+                return await self._request_with_retries(method, params)
         except TimeoutError:
             raise RequestTimeout(method.method, seconds or 0) from None
 
-    async def _persist(self, method: Request[P, R], params: P) -> R:
-        delays = _BUSY.delays()
+    async def _request_with_retries(self, method: Request[P, R], params: P) -> R:
+        delays = _OVERLOAD_RETRIES.delays()
         while True:
             link = self._link if self._is_up.is_set() else None
             if link is None:
-                link = await self._living()
+                link = await self._current_link()
             try:
-                return await _ask(link.connection, method, params)
+                return await _request(link.connection, method, params)
             except RequestRefused as refused:
                 delay = next(delays, None) if refused.code == OVERLOADED else None
                 if delay is None:
@@ -175,36 +175,39 @@ class ServerConnection:
                 if not self.can_return or not method.method.endswith(_REPEATABLE):
                     raise link.failure() from None
 
-    async def _living(self) -> _Link:
-        """The line as it is, or as soon as it is mended."""
+    async def _current_link(self) -> _Link:
+        """Return the connection, after a reconnection in progress."""
         if self._link is not None and not self._is_up.is_set():
             await self._is_up.wait()
         if self._link is None:
             raise _copy(self._end or Disconnected("the client is not connected"))
         return self._link
 
-    async def _live(self, link: _Link) -> None:
-        """Stay with the conversation until the client or the last try to mend it ends."""
+    async def _supervise(self, link: _Link) -> None:
+        """Reconnect after each loss, until the client closes or the attempts are used up."""
         try:
             while True:
                 await asyncio.wait({link.task})
                 if self._is_closing:
                     return
-                logger.info("line broke", extra={"reason": str(link.failure())})
-                if self._backoff is None or (returned := await self._return(self._backoff)) is None:
+                logger.info("connection lost", extra={"reason": str(link.failure())})
+                if (
+                    self._backoff is None
+                    or (new_link := await self._reconnect(self._backoff)) is None
+                ):
                     return
-                link = returned
+                link = new_link
                 self._use(link)
         finally:
-            # However this ends, nobody is left waiting.
+            # On every exit, the open requests must fail.
             if not self._is_closing:
                 self._finish(link.failure())
 
-    async def _return(self, backoff: Backoff) -> _Link | None:
+    async def _reconnect(self, backoff: Backoff) -> _Link | None:
         for delay in backoff.delays():
             await asyncio.sleep(delay)
             try:
-                link, _answer = await self._shake_hands()
+                link, _answer = await self._handshake()
             except ServerUnavailable as unavailable:
                 if unavailable.is_final:
                     return None
@@ -212,25 +215,27 @@ class ServerConnection:
             except ClientError:
                 continue
             try:
-                await self._on_return(partial(self._ask_on, link.connection))
+                await self._on_return(partial(self._request_on, link.connection))
             except (ConnectionLost, TimeoutError):
                 await self._drop(link)
                 continue
             return link
         return None
 
-    async def _ask_on(self, connection: Connection[None], method: Request[P, R], params: P) -> R:
+    async def _request_on(
+        self, connection: Connection[None], method: Request[P, R], params: P
+    ) -> R:
         async with asyncio.timeout(self._timeout):
-            return await _ask(connection, method, params)
+            return await _request(connection, method, params)
 
-    async def _shake_hands(self) -> tuple[_Link, InitializeResponse]:
+    async def _handshake(self) -> tuple[_Link, InitializeResponse]:
         transport = await self._connector.connect(self._tasks)
-        line = mended(transport)
-        connection = Connection(line, self._router, None, on_notice=self._on_notice)
+        valid = replace_lone_surrogates(transport)
+        connection = Connection(valid, self._router, None, on_notice=self._on_notice)
         link = _Link(transport, connection, self._tasks)
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await _ask(connection, INITIALIZE, self._hello)
+                answer = await _request(connection, INITIALIZE, self._hello)
                 await connection.notify(INITIALIZED, NoParams())
         except ConnectionLost:
             await asyncio.wait({link.task})
@@ -255,7 +260,7 @@ class ServerConnection:
             self._on_end(failure)
 
 
-async def _ask(connection: Connection[None], method: Request[P, R], params: P) -> R:
+async def _request(connection: Connection[None], method: Request[P, R], params: P) -> R:
     try:
         raw = await connection.request_raw(method.method, params)
     except RpcError as error:
@@ -264,7 +269,7 @@ async def _ask(connection: Connection[None], method: Request[P, R], params: P) -
 
 
 def _copy(failure: Disconnected) -> Disconnected:
-    """A new error for each waiter: one shared by all would gather all their tracebacks."""
+    """Return a new error for each waiter: a shared one would collect all their tracebacks."""
     if isinstance(failure, ServerExited):
         return ServerExited(failure.exit_code, failure.stderr)
     return Disconnected(str(failure))

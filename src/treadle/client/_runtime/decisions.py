@@ -1,4 +1,4 @@
-"""From what a handler returns to the answer on the wire, in its newer and older forms."""
+"""Conversion of a handler's result to the protocol's response, in its newer and older forms."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from treadle.protocol.tool import (
     ToolRequestUserInputResponse,
 )
 
-_WORDS: Final = ("accept", "acceptForSession", "decline", "cancel")
-_OLD_WORDS: Final[dict[object, ReviewDecision]] = {
+_DECISIONS: Final = ("accept", "acceptForSession", "decline", "cancel")
+_OLD_DECISIONS: Final[dict[object, ReviewDecision]] = {
     "accept": "approved",
     "acceptForSession": "approved_for_session",
     "decline": "denied",
@@ -59,33 +59,33 @@ _OLD_WORDS: Final[dict[object, ReviewDecision]] = {
 
 
 def _decision(outcome: object) -> JsonValue:
-    if isinstance(outcome, CommandExecutionApprovalDecisionDetail) or outcome in _WORDS:
+    if isinstance(outcome, CommandExecutionApprovalDecisionDetail) or outcome in _DECISIONS:
         return outcome
     return "accept" if outcome is True else "decline"
 
 
 def on_command(outcome: object, _params: object) -> CommandExecutionRequestApprovalResponse:
-    """Whether a command may run; whatever is no clear yes is a no."""
+    """Convert a decision about a command; every invalid value declines."""
     if isinstance(outcome, CommandExecutionRequestApprovalResponse):
         return outcome
     return CommandExecutionRequestApprovalResponse(_decision(outcome))
 
 
 def on_file_change(outcome: object, _params: object) -> FileChangeRequestApprovalResponse:
-    """Whether files may be changed."""
+    """Convert a decision about file changes."""
     if isinstance(outcome, FileChangeRequestApprovalResponse):
         return outcome
     decision = _decision(outcome)
-    return FileChangeRequestApprovalResponse(decision if decision in _WORDS else "decline")
+    return FileChangeRequestApprovalResponse(decision if decision in _DECISIONS else "decline")
 
 
 def on_old_command(outcome: object, _params: object) -> ExecCommandApprovalResponse:
-    """The same about a command, in the older form."""
+    """Convert a decision about a command to the older form."""
     return ExecCommandApprovalResponse(_old(on_command(outcome, None).decision))
 
 
 def on_old_patch(outcome: object, _params: object) -> ApplyPatchApprovalResponse:
-    """The same about files, in the older form."""
+    """Convert a decision about file changes to the older form."""
     return ApplyPatchApprovalResponse(_old(on_file_change(outcome, None).decision))
 
 
@@ -94,30 +94,30 @@ def _old(decision: CommandExecutionApprovalDecision) -> ReviewDecision:
         amendment = decision.accept_with_execpolicy_amendment
         if amendment is None:
             return "approved"
-        words = ApprovedExecpolicyAmendment(amendment.execpolicy_amendment)
-        return ReviewDecisionDetail(approved_execpolicy_amendment=words)
-    return _OLD_WORDS[decision]
+        approved = ApprovedExecpolicyAmendment(amendment.execpolicy_amendment)
+        return ReviewDecisionDetail(approved_execpolicy_amendment=approved)
+    return _OLD_DECISIONS[decision]
 
 
 def on_permissions(
     outcome: object, params: PermissionsRequestApprovalParams | None
 ) -> PermissionsRequestApprovalResponse:
-    """What is granted: all that was asked for, a part of it, or nothing."""
+    """Convert a decision about permissions: all that was requested, a part of it, or nothing."""
     if isinstance(outcome, PermissionsRequestApprovalResponse):
         return outcome
     granted = GrantedPermissionProfile()
     if isinstance(outcome, GrantedPermissionProfile):
         granted = outcome
     elif outcome is True and params is not None:
-        asked = params.permissions
-        granted = GrantedPermissionProfile(file_system=asked.file_system, network=asked.network)
+        profile = params.permissions
+        granted = GrantedPermissionProfile(file_system=profile.file_system, network=profile.network)
     return PermissionsRequestApprovalResponse(granted)
 
 
 def on_user_input(
     outcome: object, params: ToolRequestUserInputParams | None
 ) -> ToolRequestUserInputResponse:
-    """The user's answers; a single text answers the first question."""
+    """Convert the user's answers; a single string answers the first question."""
     if isinstance(outcome, ToolRequestUserInputResponse):
         return outcome
     if isinstance(outcome, str) and params is not None and params.questions:
@@ -135,7 +135,7 @@ def _texts(answer: object) -> list[str]:
 
 
 def on_elicitation(outcome: object, _params: object) -> McpServerElicitationRequestResponse:
-    """What the user does about a form: fills it in, refuses, or leaves it."""
+    """Convert the answer to an elicitation: content, acceptance, refusal or cancellation."""
     match outcome:
         case McpServerElicitationRequestResponse():
             return outcome
@@ -149,16 +149,16 @@ def on_elicitation(outcome: object, _params: object) -> McpServerElicitationRequ
             return McpServerElicitationRequestResponse("decline")
 
 
-# -- the older questions in the words of the newer
+# -- older requests in the newer form
 
 
-def joined(command: Sequence[str]) -> str:
-    """A command as one line."""
+def join_command(command: Sequence[str]) -> str:
+    """Return a command as one shell command line."""
     return shlex.join(command)
 
 
 def action_of(part: ParsedCommand) -> CommandAction:
-    """What a part of a command does."""
+    """Convert a part of a command to the newer form."""
     match part:
         case ReadParsedCommand():
             return ReadCommandAction(command=part.cmd, name=part.name, path=part.path)
@@ -171,7 +171,7 @@ def action_of(part: ParsedCommand) -> CommandAction:
 
 
 def edits_of(changes: Mapping[str, FileChange]) -> list[FileUpdateChange]:
-    """The edits of a patch, file by file."""
+    """Convert the file changes of a patch to the newer form."""
     return [_edit(path, change) for path, change in changes.items()]
 
 

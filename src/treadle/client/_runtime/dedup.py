@@ -1,4 +1,4 @@
-"""Doing what a server asks once, though it asks again when a broken line is mended."""
+"""Deduplication of server requests that a server repeats after a reconnection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from treadle.jsonrpc.envelope import Id
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 Key: TypeAlias = tuple[Id, str, bytes]
-"""A question by its id, its method and a digest of its words: only the very same one is known."""
+"""A server request by its id, its method and a digest of its params."""
 
-_KEPT: Final = 16
-"""Answers that are kept in case they were lost on the way; they may hold pictures."""
+_MAX_FINISHED: Final = 16
+"""Answers kept in case the connection lost them; limited, because they may hold images."""
 
 
-class _Deed:
-    """What is done about one question, beside any line."""
+class _Execution:
+    """The handling of one server request, independent of any connection."""
 
     __slots__ = ("line", "outcome", "task")
 
@@ -30,12 +30,12 @@ class _Deed:
 
 
 class RequestDeduplicator:
-    """The questions of one server, and what became of them."""
+    """Runs each server request once and returns its answer to every repetition."""
 
     def __init__(self, tasks: BackgroundTasks, *, can_return: bool) -> None:
         self._tasks = tasks
-        self._kept = _KEPT if can_return else 0
-        self._deeds: dict[Key, _Deed] = {}
+        self._max_finished = _MAX_FINISHED if can_return else 0
+        self._executions: dict[Key, _Execution] = {}
 
     async def do(
         self,
@@ -43,47 +43,47 @@ class RequestDeduplicator:
         line: object,
         work: Callable[[], Coroutine[None, None, msgspec.Struct]],
     ) -> msgspec.Struct:
-        """Do the work, or wait for it if the question came over another line before.
+        """Run the work, or wait for it if an earlier connection delivered the same request.
 
-        Whoever waits may be cancelled with its line; the work goes on.
+        A caller may be cancelled with its connection; the work continues.
         """
-        deed = self._deeds.get(key)
-        if deed is None or deed.line is line or deed.outcome.cancelled():
-            deed = self._begin(key, line, work)
-        deed.line = line
-        return await asyncio.shield(deed.outcome)
+        execution = self._executions.get(key)
+        if execution is None or execution.line is line or execution.outcome.cancelled():
+            execution = self._begin(key, line, work)
+        execution.line = line
+        return await asyncio.shield(execution.outcome)
 
     def give_up(self, id_: Id) -> None:
-        """Stop what is done about a question: its answer is not wanted any more."""
-        for (asked, _, _), deed in list(self._deeds.items()):
-            if asked == id_ and deed.task is not None:
-                deed.task.cancel()
+        """Cancel the handling of a request whose answer is no longer needed."""
+        for (request_id, _, _), execution in list(self._executions.items()):
+            if request_id == id_ and execution.task is not None:
+                execution.task.cancel()
 
     def _begin(
         self, key: Key, line: object, work: Callable[[], Coroutine[None, None, msgspec.Struct]]
-    ) -> _Deed:
-        deed = _Deed(line, asyncio.get_running_loop().create_future())
-        # The newest stand last.
-        self._deeds.pop(key, None)
-        self._deeds[key] = deed
-        deed.task = self._tasks.start(_carry_out(work, deed.outcome), f"answer {key[0]}")
-        self._forget_oldest()
-        return deed
+    ) -> _Execution:
+        execution = _Execution(line, asyncio.get_running_loop().create_future())
+        # Keeps the newest last.
+        self._executions.pop(key, None)
+        self._executions[key] = execution
+        execution.task = self._tasks.start(_run(work, execution.outcome), f"answer {key[0]}")
+        self._drop_oldest()
+        return execution
 
-    def _forget_oldest(self) -> None:
-        done = [key for key, deed in self._deeds.items() if deed.outcome.done()]
-        for key in done[: max(0, len(done) - self._kept)]:
-            del self._deeds[key]
+    def _drop_oldest(self) -> None:
+        done = [key for key, execution in self._executions.items() if execution.outcome.done()]
+        for key in done[: max(0, len(done) - self._max_finished)]:
+            del self._executions[key]
 
 
-async def _carry_out(
+async def _run(
     work: Callable[[], Coroutine[None, None, msgspec.Struct]],
     outcome: asyncio.Future[msgspec.Struct],
 ) -> None:
     try:
         outcome.set_result(await work())
-    except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+    except Exception as error:  # noqa: BLE001 - raised to the waiter
         outcome.set_exception(error)
-        outcome.exception()  # nobody may, just now
+        outcome.exception()  # marks it as retrieved: there may be no waiter
     finally:
-        outcome.cancel()  # if it is not settled: this was given up
+        outcome.cancel()  # has an effect only if the work was cancelled

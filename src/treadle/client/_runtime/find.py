@@ -1,4 +1,4 @@
-"""Finding a program that speaks the protocol."""
+"""Search for an app-server program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.client.errors import ServerUnavailable
 from treadle.support.files.programs import find_on_path
 
 VARIABLE: Final = "TREADLE_APP_SERVER"
-"""Names the program that is started when none is given."""
+"""Environment variable that names the default server program."""
 
 
 def find_command(
@@ -22,10 +22,10 @@ def find_command(
     *,
     workspace: str | None = None,
 ) -> list[str]:
-    """The command that starts a server: `treadle`, `codex`, or the program at a path.
+    """Return the command that starts a server: `treadle`, `codex`, or the program at a path.
 
-    Without a name it is the one that `TREADLE_APP_SERVER` names, else this package's own. A
-    program in the workspace is taken only if there is no other of its name.
+    The name defaults to `TREADLE_APP_SERVER`, else to this package's server. A program in the
+    workspace is used only if there is no other program of that name.
 
     Raises:
         ServerUnavailable: there is no such program.
@@ -35,7 +35,7 @@ def find_command(
     if program is not None:
         return [program, "app-server"]
     if name == "treadle":
-        # Without -P, a module of that name in the folder where the server starts would be run.
+        # Without -P, Python would run a module of that name in the server's working folder.
         return [sys.executable, "-P", "-m", "treadle", "app-server"]
     raise ServerUnavailable(f"there is no program {name!r} on PATH")
 
@@ -46,12 +46,12 @@ def _find(name: str, path: str | None, workspace: str | None) -> str | None:
     beside = Path(sys.executable).with_name(name)
     if name == "treadle" and os.access(beside, os.X_OK):
         return str(beside)
-    found = find_on_path(name, path, workspace=workspace)
-    return found or (_bundled_codex() if name == "codex" else None)
+    program = find_on_path(name, path, workspace=workspace)
+    return program or (_bundled_codex() if name == "codex" else None)
 
 
 def _bundled_codex() -> str | None:
-    """The binary that the package of the official SDK brings along."""
+    """Return the binary that the official SDK's package contains."""
     if find_spec("codex_cli_bin") is None:
         return None
     from codex_cli_bin import bundled_codex_path

@@ -1,4 +1,4 @@
-"""Where notifications go: to the turns that are followed, to listeners, to streams."""
+"""Routing of notifications to followed turns, listeners and streams."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ from treadle.protocol.thread_manage import (
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_UNREAD: Final = 10_000
-"""Events that a stream of the whole server keeps for a reader who does not come."""
+"""Maximum number of events that a stream of the whole server buffers for its reader."""
 
 T = TypeVar("T")
 
 Listener: TypeAlias = Callable[..., Awaitable[None] | object]
 TurnKey: TypeAlias = tuple[str | None, str]
-"""A turn by its thread and its id: servers of 0.98 count turns anew in each thread."""
+"""A turn by its thread and its id: servers of 0.98 number turns per thread."""
 
 JOIN_SECONDS: Final = 2.0
-"""How long a turn may show nothing after another one of its thread has ended.
+"""How long a turn may be without events after another turn of its thread has ended.
 
-Up to 0.118 a server puts input for a busy thread into the turn that runs, but answers with the id
-of a turn that never begins.
+Up to 0.118 a server adds input for a busy thread to the running turn, but answers with the id of a
+turn that never starts.
 """
-TWICE_TOLD: Final = "codex/event/"
-"""How servers of 0.98 begin the names of events that they tell a second time, in old words."""
+DUPLICATE_PREFIX: Final = "codex/event/"
+"""Prefix of the methods with which servers of 0.98 repeat each event in an older form."""
 
 logger = logging.getLogger(__name__)
 
 
 class EventStream:
-    """What happens on the server outside turns, from the moment it was opened."""
+    """A stream of the server's events outside turns, since it was opened."""
 
     def __init__(self, leave: Callable[[EventStream], None]) -> None:
         self._leave = leave
@@ -89,7 +89,7 @@ class EventStream:
         return self._unread.popleft()
 
     def feed(self, event: Event) -> None:
-        """Take one event."""
+        """Add an event."""
         if len(self._unread) < MAX_UNREAD:
             self._unread.append(event)
         else:
@@ -97,18 +97,18 @@ class EventStream:
         self._wake.set()
 
     def end(self, failure: ClientError | None) -> None:
-        """Let the reader know that no more will come, and why."""
+        """End the stream after the buffered events, with an error if there is one."""
         self._end, self._is_over = failure, True
         self._wake.set()
 
     async def aclose(self) -> None:
-        """Hear no more."""
+        """Close the stream."""
         self._leave(self)
         self.end(None)
 
 
 class Opening:
-    """The time in which a request that opens a turn waits for its answer."""
+    """The period in which a request that opens a turn waits for its answer."""
 
     __slots__ = ("_hub", "_serial")
 
@@ -125,16 +125,16 @@ class Opening:
 
 
 class NotificationRouter:
-    """Reads each notification once and hands it to whoever waits for it."""
+    """Decodes each notification once and delivers it to turns, listeners and streams."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
         self.turns: dict[TurnKey, TurnState] = {}
         self.seqs: dict[str, int] = {}
         self.counts = False  # whether the server numbers its events
-        self.can_return = False  # whether a broken line is mended
+        self.can_return = False  # whether the client reconnects
         self.waiting: set[str] = set()
-        """Threads that wait for somebody's answer."""
+        """Ids of threads that wait for an answer of a client."""
         self._edits: dict[str, tuple[TurnKey, Sequence[FileUpdateChange]]] = {}
         self.on_closed: Callable[[str], None] = _ignore
         self.commands: dict[str, Callable[[CommandExecOutputDeltaNotification], None]] = {}
@@ -146,55 +146,55 @@ class NotificationRouter:
         self._serial = 0
         self._listeners: dict[str, list[Listener]] = {}
         self._streams: list[EventStream] = []
-        self._told: deque[tuple[Listener, object]] = deque()
-        self._teller: asyncio.Task[None] | None = None
+        self._calls: deque[tuple[Listener, object]] = deque()
+        self._caller: asyncio.Task[None] | None = None
 
     def on_notice(self, notice: NotificationMessage) -> None:
-        """Take one notification off the line."""
+        """Process one notification."""
         event: Event
         try:
             reader = reader_of(notice.method)
             if reader is None:
                 event = other = unknown(notice.method, notice.params)
                 thread_id, turn_id = other.thread_id, other.turn_id
-            elif reader.is_news and not self._listeners and not self._streams:
+            elif reader.is_global and not self._listeners and not self._streams:
                 return
             else:
                 event = reader.read(notice.params)
                 thread_id, turn_id = reader.thread_of(event), reader.turn_of(event)
             if notice.seq is not None and thread_id is not None:
                 if notice.seq <= self.seqs.get(thread_id, 0):
-                    return  # told before the line broke
+                    return  # delivered before the reconnection
                 self.seqs[thread_id] = notice.seq
             self.deliver(notice.method, event, thread_id, turn_id)
         except Exception:
-            logger.exception("notification lost")  # the line lives on
+            logger.exception("notification lost")  # the connection continues
 
     def deliver(
         self, method: str, event: Event, thread_id: str | None, turn_id: str | None
     ) -> None:
-        """Hand an event to its turn and to those who listen."""
+        """Deliver an event to its turn, and to listeners and streams."""
         if turn_id:
             if type(event) in _ITEMS:
-                self._note_edits(event)
+                self._record_edits(event)
             key = thread_id or self._thread_of(turn_id), turn_id
             state = self.turns.get(key)
             if state is not None:
                 state.feed(event)
             elif self._opening:
                 self._early.setdefault(key, (self._serial, []))[1].append(event)
-        elif not method.startswith(TWICE_TOLD):
-            self._tell_outside(method, event, thread_id)
+        elif not method.startswith(DUPLICATE_PREFIX):
+            self._deliver_outside_turns(method, event, thread_id)
         if self._listeners:
-            self._tell_listeners(method, event)
+            self._notify_listeners(method, event)
 
-    def _tell_outside(self, method: str, event: Event, thread_id: str | None) -> None:
+    def _deliver_outside_turns(self, method: str, event: Event, thread_id: str | None) -> None:
         if isinstance(event, CommandExecOutputDeltaNotification):
             if (listener := self.commands.get(event.process_id)) is not None:
                 listener(event)
             return
         if isinstance(event, ThreadStatusChanged):
-            self.note_status(event.thread_id, event.status)
+            self.record_status(event.thread_id, event.status)
         elif isinstance(event, AskResolved):
             self.on_resolved(event)
         elif isinstance(event, _CLOSINGS):
@@ -209,17 +209,17 @@ class NotificationRouter:
     # -- turns
 
     def opening(self) -> Opening:
-        """Keep the events of new turns until they are followed, while a request opens one."""
+        """Return a context that buffers the events of new turns while a request opens one."""
         return Opening(self)
 
     def begin_opening(self) -> int:
-        """Keep the events of turns that nobody follows, from now on."""
+        """Start to buffer the events of turns that are not followed."""
         self._serial += 1
         self._opening.append(self._serial)
         return self._serial
 
     def end_opening(self, serial: int) -> None:
-        """Forget those that no request still open can have meant."""
+        """Drop buffered events that belong to no open request."""
         self._opening.remove(serial)
         if not self._opening:
             self._early.clear()
@@ -230,12 +230,12 @@ class NotificationRouter:
         _drop_before(self._opening[0], self._ended)
 
     def follow(self, state: TurnState, opening: int | None = None) -> None:
-        """Give a turn its events, from the first that was told since its opening began."""
+        """Deliver a turn's events to its state, starting with the buffered ones."""
         key = state.thread_id, state.id
         _, ended = self._ended.get(key, (0, None))
         known = self.turns.get(key) or ended
         if known is not None:
-            # A server may put new input into the turn that runs, and answer with that one.
+            # A server may add new input to the running turn and answer with that turn.
             known.share_with(state)
             return
         self.turns[key] = state
@@ -261,17 +261,17 @@ class NotificationRouter:
             self._expect(other, state)
 
     def _expect(self, state: TurnState, ended: TurnState) -> None:
-        """Let a turn begin soon, now that another one is over; else that one took its input."""
+        """Join a turn to an ended one, which took its input, unless the turn starts soon."""
         if state.thread_id == ended.thread_id and not (state.has_items or ended.failure):
-            join = partial(_join, state, ended, state.heard_at)
+            join = partial(_join, state, ended, state.last_event_at)
             asyncio.get_running_loop().call_later(JOIN_SECONDS, join)
 
     def _thread_of(self, turn_id: str) -> str | None:
-        """The thread of a turn that is followed, for events that do not say it."""
+        """Return the thread of a followed turn, for events without a thread id."""
         return next((state.thread_id for state in self.turns.values() if state.id == turn_id), None)
 
     def _end_only_turn(self, event: Event, thread_id: str | None) -> None:
-        """End the turn that an ending without an id can only mean."""
+        """End the only running turn, on an end event without a turn id."""
         running = [state for state in self.turns.values() if thread_id in (None, state.thread_id)]
         if not running and self._opening:
             self._early_ends.append((event, thread_id))
@@ -284,10 +284,10 @@ class NotificationRouter:
         state.feed(event)
 
     def edits(self, item_id: str) -> Sequence[FileUpdateChange]:
-        """The edits of an item that are not made yet."""
+        """Return the pending file changes of an item."""
         return self._edits.get(item_id, (None, ()))[1]
 
-    def _note_edits(self, event: Event) -> None:
+    def _record_edits(self, event: Event) -> None:
         if isinstance(event, ItemStarted) and isinstance(event.item, FileChangeThreadItem):
             key = event.thread_id, event.turn_id
             self._edits[event.item.id] = key, event.item.changes
@@ -299,8 +299,8 @@ class NotificationRouter:
             for item_id in ended:
                 del self._edits[item_id]
 
-    def note_status(self, thread_id: str, status: ThreadStatus) -> None:
-        """Know whether a thread waits for somebody."""
+    def record_status(self, thread_id: str, status: ThreadStatus) -> None:
+        """Record whether a thread waits for an answer of a client."""
         if isinstance(status, ActiveThreadStatus) and status.active_flags:
             self.waiting.add(thread_id)
         else:
@@ -309,57 +309,57 @@ class NotificationRouter:
     # -- listeners
 
     def listen(self, name: str, listener: Listener) -> None:
-        """Call this for each event of a name, in order, off the read loop."""
+        """Call a listener for each event of a name, in order, in a separate task."""
         self._listeners.setdefault(method_of(name), []).append(listener)
 
     def unlisten(self, name: str, listener: Listener) -> None:
-        """Call it no more."""
+        """Remove a listener."""
         listeners = self._listeners.get(method_of(name), [])
         if listener in listeners:
             listeners.remove(listener)
 
     def report(self, error: Exception) -> None:
-        """Tell the listeners of `error` what befell the client."""
+        """Notify the listeners of `error` of a failure of the client."""
         for listener in self._listeners.get(FAULT, ()):
             self._enqueue(listener, error)
 
-    def _tell_listeners(self, method: str, event: Event) -> None:
+    def _notify_listeners(self, method: str, event: Event) -> None:
         listeners = self._listeners.get(method)
         if listeners:
             view = view_of(method)
-            shown = view(event) if view and not isinstance(event, UnknownNotification) else event
+            value = view(event) if view and not isinstance(event, UnknownNotification) else event
             for listener in listeners:
-                self._enqueue(listener, shown)
+                self._enqueue(listener, value)
         for listener in self._listeners.get("*", ()):
             self._enqueue(listener, event)
 
     def _enqueue(self, listener: Listener, value: object) -> None:
-        self._told.append((listener, value))
-        if self._teller is None and not self._tasks.is_closed:
-            self._teller = self._tasks.spawn(self._tell_all(), "listeners")
+        self._calls.append((listener, value))
+        if self._caller is None and not self._tasks.is_closed:
+            self._caller = self._tasks.spawn(self._call_listeners(), "listeners")
 
-    async def _tell_all(self) -> None:
+    async def _call_listeners(self) -> None:
         try:
-            while self._told:
-                listener, value = self._told.popleft()
+            while self._calls:
+                listener, value = self._calls.popleft()
                 await _call(listener, value)
         finally:
-            self._teller = None
+            self._caller = None
 
     # -- streams
 
     def stream(self) -> EventStream:
-        """Open a stream of what happens outside turns."""
-        stream = EventStream(self._leave_stream)
+        """Open a stream of the events outside turns."""
+        stream = EventStream(self._remove_stream)
         self._streams.append(stream)
         return stream
 
-    def _leave_stream(self, stream: EventStream) -> None:
+    def _remove_stream(self, stream: EventStream) -> None:
         if stream in self._streams:
             self._streams.remove(stream)
 
     def end(self, failure: ClientError, *, is_clean: bool) -> None:
-        """Let everybody who waits know that nothing more will come."""
+        """End all turns and streams: the connection is closed."""
         for state in list(self.turns.values()):
             state.fail(failure)
         for stream in self._streams:
@@ -380,14 +380,14 @@ def _ignore(_event: object) -> None:
     pass
 
 
-def _join(state: TurnState, ended: TurnState, heard_at: float) -> None:
-    if not state.is_over and state.heard_at == heard_at:
+def _join(state: TurnState, ended: TurnState, last_event_at: float) -> None:
+    if not state.is_over and state.last_event_at == last_event_at:
         ended.share_with(state)
 
 
-def _drop_before(serial: int, kept: dict[TurnKey, tuple[int, T]]) -> None:
-    for key in [key for key, (made, _) in kept.items() if made < serial]:
-        del kept[key]
+def _drop_before(serial: int, entries: dict[TurnKey, tuple[int, T]]) -> None:
+    for key in [key for key, (added, _) in entries.items() if added < serial]:
+        del entries[key]
 
 
 async def _call(listener: Listener, value: object) -> None:
@@ -396,4 +396,4 @@ async def _call(listener: Listener, value: object) -> None:
         if isawaitable(outcome):
             await outcome
     except Exception:
-        logger.exception("listener failed")  # the next one is to hear the event all the same
+        logger.exception("listener failed")  # the next listener still receives the event

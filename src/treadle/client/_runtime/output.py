@@ -1,4 +1,4 @@
-"""Answers as values of a type: the schema that goes out, and reading what comes back."""
+"""Typed answers: the schema that is sent to the model, and decoding of the answer."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from treadle.protocol.base import JsonValue
 
 T = TypeVar("T")
 
-# One way to read each blank: with several, many empty lines would take quadratic time.
+# Each blank can match in one way only: otherwise many empty lines take quadratic time.
 _FENCE: Final = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)```", re.DOTALL)
 
 REPAIR: Final = (
     "Your last message does not fit the required output: {reason}\n"
     "Reply again with the corrected JSON document and nothing else."
 )
-"""What the model is told when its answer does not fit."""
+"""The message to a model whose answer does not match the schema."""
 
 
 def output_schema(kind: type[T]) -> JsonValue:
-    """The schema that asks a model for a value of this type."""
+    """Return the output schema for values of a type."""
     return strict(schema_of(kind))
 
 
 def read_output(kind: type[T], text: str) -> T:
-    """The model's last word as a value of the type.
+    """Decode the final answer as a value of the type.
 
     Raises:
-        OutputInvalid: it does not fit.
+        OutputInvalid: the answer does not match the type.
     """
     fenced = _FENCE.search(text)
     try:
         document = json.loads(fenced[1] if fenced else text)
     except ValueError as error:
-        raise OutputInvalid(text, f"no JSON: {error}") from None
+        raise OutputInvalid(text, f"invalid JSON: {error}") from None
     try:
         return read_as(kind, document)
     except ValueError as error:
         reason = str(error)
     try:
-        # A strict schema makes null of what may be missing.
+        # In a strict schema, optional properties are null instead of missing.
         return read_as(kind, without_nulls(document))
     except ValueError:
         raise OutputInvalid(text, reason) from None

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for programs that have none."""
+"""An event loop in a separate thread, for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_PARTING_SECONDS: Final = 1.0
+_CANCEL_SECONDS: Final = 1.0
 
 
 class Portal:
-    """Runs coroutines in another thread and waits for them in this one."""
+    """Runs coroutines in another thread and waits for them in the calling thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, if it does not run yet."""
+        """Start the thread if it is not running."""
         if self._thread is not None:
             return
         started = threading.Event()
@@ -37,7 +37,7 @@ class Portal:
         started.wait()
 
     def run(self, work: Coroutine[None, None, T]) -> T:
-        """Wait for a coroutine; a keyboard interrupt cancels it and goes on."""
+        """Run a coroutine and return its result; a keyboard interrupt cancels it."""
         if self._loop is None:
             work.close()
             raise RuntimeError("the client is not connected: use it in a `with` block")
@@ -57,7 +57,7 @@ class Portal:
         return self.run(work())
 
     def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
-        """Go through an asynchronous iterator step by step."""
+        """Iterate over an asynchronous iterator."""
 
         async def step() -> tuple[T] | None:
             try:
@@ -70,7 +70,7 @@ class Portal:
                 yield entry[0]
         finally:
             close = getattr(events, "aclose", None)
-            # Whoever forgets the iterator and closes the client closes the iterator as well.
+            # Closing the client has already closed an abandoned iterator.
             if close is not None and self._loop is not None:
                 self.run(close())
 
@@ -85,7 +85,7 @@ class Portal:
 
 
 class _Call(Generic[T]):
-    """One coroutine that a thread waits for; a bare lock wakes it at the least cost."""
+    """A coroutine that a thread waits for; a bare lock is the cheapest way to wake the thread."""
 
     __slots__ = ("_error", "_is_over", "_outcome", "_over", "_task", "_work")
 
@@ -99,14 +99,14 @@ class _Call(Generic[T]):
         self._over.acquire()
 
     def start(self) -> None:
-        """Begin, in the loop's thread."""
+        """Start the coroutine, in the loop's thread."""
         loop = asyncio.get_running_loop()
         if sys.version_info >= (3, 12):
-            # Begins now, and not in the loop's next round.
-            self._task = asyncio.Task(self._carry_out(), loop=loop, eager_start=True)
+            # Runs immediately, not in the loop's next iteration.
+            self._task = asyncio.Task(self._run(), loop=loop, eager_start=True)
         else:
-            self._task = loop.create_task(self._carry_out())
-            # It may be cancelled before it has begun.
+            self._task = loop.create_task(self._run())
+            # The task may be cancelled before it starts.
             self._task.add_done_callback(lambda _task: self._end())
 
     def wait(self, loop: asyncio.AbstractEventLoop) -> T:
@@ -115,19 +115,19 @@ class _Call(Generic[T]):
             self._over.acquire()
         except KeyboardInterrupt:
             loop.call_soon_threadsafe(self._cancel)
-            # What it began is to be given up before the program goes on, which may be to close.
-            self._over.acquire(timeout=_PARTING_SECONDS)
+            # Lets the cancellation finish before the program continues, perhaps with `close`.
+            self._over.acquire(timeout=_CANCEL_SECONDS)
             raise
         try:
             if self._error is not None:
                 raise self._error
         finally:
-            self._error = None  # it holds this frame, which holds it
+            self._error = None  # breaks the reference cycle with this frame
         if self._outcome is None:
-            raise RuntimeError("the loop never ran it")
+            raise RuntimeError("the event loop ended before the call ran")
         return self._outcome[0]
 
-    async def _carry_out(self) -> None:
+    async def _run(self) -> None:
         try:
             self._outcome = (await self._work,)
         except BaseException as error:
@@ -135,7 +135,7 @@ class _Call(Generic[T]):
             if not isinstance(error, Exception):
                 raise
         finally:
-            # Here, and not when the task is done, which the loop tells in its next round.
+            # Called here, because done callbacks run only in the loop's next iteration.
             self._end()
 
     def _end(self) -> None:

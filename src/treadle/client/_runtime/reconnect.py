@@ -1,7 +1,7 @@
-"""Coming back after the line broke: when to try, and how to hear what was missed.
+"""Reconnection: the delays between attempts, and recovery of missed events.
 
-A server that numbers its events (`seq`) is asked for those after the last one heard. From another
-one the thread is read anew, and what its turns hold that was not told is told now.
+A server that numbers its events (`seq`) resends the events after the last one received. With
+another server the client resumes the thread and delivers the stored items that it has not received.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ R = TypeVar("R")
 
 
 class Asker(Protocol):
-    """Makes a request on one connection."""
+    """Sends a request on one connection."""
 
     async def __call__(self, method: Request[P, R], params: P) -> R:
-        """Ask, and wait for the answer."""
+        """Send a request and return its result."""
         ...
 
 
 Reconcile: TypeAlias = Callable[[TurnState, Turn], None]
-"""Brings what was told of a turn in line with what is stored of it."""
+"""Delivers what is stored of a turn and was not received."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before each further try: twice as long each time, and never in step."""
+    """Delays between attempts: doubled each time, with jitter."""
 
     attempts: int = 12
     first_s: float = 0.05
     longest_s: float = 5.0
 
     def delays(self) -> Iterator[float]:
-        """The waits, one for each try that is left."""
+        """Iterate over the delays, one for each attempt."""
         for attempt in range(self.attempts):
             delay = min(self.longest_s, self.first_s * 2**attempt)
-            yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - a jitter, no secret
+            yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
 async def catch_up(
     ask: Asker, hub: NotificationRouter, thread_id: str, reconcile: Reconcile
 ) -> bool:
-    """Subscribe to a thread again and tell its turns what they missed; false if that is refused."""
+    """Subscribe to a thread again and deliver missed events; return false if refused."""
     for state in hub.turns.values():
         if state.thread_id == thread_id and state.text is not None and not hub.counts:
             state.text.break_off()
@@ -67,7 +67,7 @@ async def catch_up(
     except RequestRefused as refused:
         _give_up(hub, thread_id, refused)
         return False
-    hub.note_status(thread_id, thread.status)
+    hub.record_status(thread_id, thread.status)
     turns = {turn.id: turn for turn in thread.turns}
     for state in list(hub.turns.values()):
         if state.thread_id == thread_id and state.id in turns:
@@ -81,7 +81,7 @@ async def _resume(ask: Asker, thread_id: str, after_seq: int | None) -> Thread:
             params = ThreadResumeParams(thread_id=thread_id, after_seq=after_seq)
             return (await ask(THREAD_RESUME, params)).thread
         except RequestRefused:
-            pass  # its numbers are others than ours: a server on another home
+            pass  # the numbers do not match: a server with another home
     return (await ask(THREAD_RESUME, ThreadResumeParams(thread_id=thread_id))).thread
 
 
@@ -92,29 +92,31 @@ def _give_up(hub: NotificationRouter, thread_id: str, reason: ClientError) -> No
 
 
 def is_unsure(turn: Turn) -> bool:
-    """Whether a stored turn may still be going on.
+    """Return whether a stored turn may still be running.
 
-    The reference shows a turn whose end it has not stored yet as interrupted, at no time.
+    The reference shows a turn without a stored end as interrupted, without a completion time.
     """
     return turn.status == "interrupted" and turn.completed_at is None
 
 
 def tell_missed(state: TurnState, turn: Turn) -> None:
-    """Tell a turn's finished items that are new, and its end if it has one."""
-    known = [_gist(item) for item in state.items.values()]
+    """Deliver the completed items of a turn that are new, and its end if it has one."""
+    known = [_content_of(item) for item in state.items.values()]
     for item in _finished(turn):
-        gist = _gist(item)
+        content = _content_of(item)
         if item.id in state.items:
             continue
-        if gist in known:
-            known.remove(gist)  # stored under another id than it was told with
+        if content in known:
+            known.remove(content)  # stored under another id than it was delivered with
             continue
-        told = item if state.text is None else state.text.named(item)
+        message = item if state.text is None else state.text.with_streamed_id(item)
         state.feed(
-            ItemCompleted(item=told, thread_id=state.thread_id, turn_id=turn.id, completed_at_ms=0)
+            ItemCompleted(
+                item=message, thread_id=state.thread_id, turn_id=turn.id, completed_at_ms=0
+            )
         )
     if turn.status != "inProgress":
-        # Its items were told above, some of them under other ids.
+        # Its items were delivered above, some of them under other ids.
         ended = msgspec.structs.replace(turn, items=[])
         state.feed(TurnCompleted(thread_id=state.thread_id, turn=ended))
 
@@ -122,14 +124,24 @@ def tell_missed(state: TurnState, turn: Turn) -> None:
 def _finished(turn: Turn) -> list[ThreadItem]:
     if turn.status != "inProgress":
         return list(turn.items)
-    # The last item may still be written to, and only some kinds of items say so.
+    # The last item may be in progress, and only some kinds of items have a status.
     items = [item for item in turn.items if getattr(item, "status", "") != "inProgress"]
     return items[:-1] if items and items[-1] is turn.items[-1] else list(items)
 
 
-_TELLING = ("text", "content", "command", "changes", "tool", "arguments", "query", "review", "path")
+_CONTENT_FIELDS = (
+    "text",
+    "content",
+    "command",
+    "changes",
+    "tool",
+    "arguments",
+    "query",
+    "review",
+    "path",
+)
 
 
-def _gist(item: Item) -> tuple[object, ...]:
-    """What tells two items apart besides their ids."""
-    return type(item), *(getattr(item, name, None) for name in _TELLING)
+def _content_of(item: Item) -> tuple[object, ...]:
+    """Return the content of an item, for comparison without its id."""
+    return type(item), *(getattr(item, name, None) for name in _CONTENT_FIELDS)

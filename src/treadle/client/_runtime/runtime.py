@@ -1,4 +1,4 @@
-"""What a client is made of, for its threads, turns and commands to share."""
+"""The internals that a client shares with its threads, turns and commands."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 Ask: TypeAlias = Callable[[], Awaitable[tuple[str, Turn]]]
-"""Makes the request that opens a turn; gives the thread that it runs in, and the turn."""
+"""Sends the request that opens a turn; returns the id of its thread, and the turn."""
 
-_FAREWELL_SECONDS: Final = 2.0
-_LOOKS: Final = Backoff(attempts=6, first_s=0.05, longest_s=0.8)
+_CLOSE_SECONDS: Final = 2.0
+_READ_DELAYS: Final = Backoff(attempts=6, first_s=0.05, longest_s=0.8)
 
 logger = logging.getLogger(__name__)
 
 
 class _Start:
-    """A turn that is being opened, for one who waits for its start, or watches it to its end."""
+    """A turn that is being opened; `watch` makes the caller wait until the turn ends."""
 
-    __slots__ = ("ask", "late", "outcome", "state", "watch")
+    __slots__ = ("ask", "deadline", "outcome", "state", "watch")
 
     def __init__(self, ask: Ask, watch: Callable[[TurnState], object] | None) -> None:
         self.ask = ask
         self.watch = watch
-        self.late: Alarm | None = None
+        self.deadline: Alarm | None = None
         self.state: TurnState | None = None
         self.outcome: asyncio.Future[TurnState] = asyncio.get_running_loop().create_future()
 
     def go_on(self, state: TurnState) -> None:
-        """The turn is open."""
+        """Continue with the opened turn."""
         self.state = state
-        if self.late is not None:
-            state.at_end(self.late.cancel)
+        if self.deadline is not None:
+            state.at_end(self.deadline.cancel)
         if self.watch is None:
             self.outcome.set_result(state)
         else:
@@ -65,10 +65,10 @@ class _Start:
             state.at_end(self._end)
 
     def fail(self, error: Exception) -> None:
-        """Tell what went wrong."""
+        """Raise an error to the caller."""
         if not self.outcome.done():
             self.outcome.set_exception(error)
-            self.outcome.exception()  # whoever waited may be gone
+            self.outcome.exception()  # marks it as retrieved: the caller may be gone
 
     def _end(self) -> None:
         if self.state is None or self.outcome.done():
@@ -80,7 +80,7 @@ class _Start:
 
 
 class ClientRuntime:
-    """The line, what is heard on it, and who answers; `connect` makes it live."""
+    """The client's connection, notification router, handlers and tools; `open` connects it."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class ClientRuntime:
         self.asks = ServerRequestHandlers(self.hub, self.tools, policy, self.tasks)
         self.silence = silence
         self.subscribed: set[str] = set()
-        """The threads whose events this client gets."""
+        """Ids of the threads that this client is subscribed to."""
         self.hub.on_closed = self._forget
         self._name = uuid7()
         self._numbers = count(1)
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._closing_tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._connecting = asyncio.Lock()
         self._server: InitializeResponse | None = None
@@ -114,7 +114,7 @@ class ClientRuntime:
             self.tasks,
             self.alarms,
             on_notice=self.hub.on_notice,
-            on_return=self._return,
+            on_return=self._on_return,
             on_end=self._end,
             hello=hello,
             backoff=backoff,
@@ -122,7 +122,7 @@ class ClientRuntime:
         )
 
     async def open(self) -> InitializeResponse:
-        """Connect and shake hands, once for all who ask."""
+        """Connect once; later calls return the same answer."""
         async with self._connecting:
             if self._is_closed:
                 raise Disconnected("the client is closed")
@@ -131,12 +131,12 @@ class ClientRuntime:
             return self._server
 
     async def close(self) -> None:
-        """Hang up, and leave no task behind."""
+        """Close the connection and end all tasks."""
         self._is_closed = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                while self._farewells:  # one may lead to the next
-                    await asyncio.wait(self._farewells)
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while self._closing_tasks:  # one may start another
+                    await asyncio.wait(self._closing_tasks)
         await self.line.close()
         await self.tasks.close()
         self.alarms.close()
@@ -144,56 +144,56 @@ class ClientRuntime:
     def request(
         self, method: Request[P, R], params: P, *, timeout: float | None = None
     ) -> Coroutine[None, None, R]:
-        """Ask the server."""
+        """Send a request and return its result."""
         return self.line.request(method, params, timeout=timeout)
 
     def message_id(self) -> str:
-        """An id by which a server knows a message that it was sent twice."""
+        """Return a new message id, by which a server recognises a repeated message."""
         return f"{self._name}-{next(self._numbers)}"
 
     async def begin_turn(self, ask: Ask, *, timeout: float | None) -> TurnState:
-        """Make the request that opens a turn, and follow it from its first event on.
+        """Open a turn and follow it from its first event.
 
-        A caller that is cancelled meanwhile has the turn interrupted as soon as it is known.
+        If the caller is cancelled meanwhile, the turn is interrupted once its id is known.
 
         Raises:
-            TurnTimeout: the time for the whole turn went by with its opening.
+            TurnTimeout: the total timeout expired before the turn was open.
         """
         return await self._wait_for(_Start(ask, None), timeout)
 
     async def run_turn(
         self, ask: Ask, *, silence: float | None, timeout: float | None
     ) -> TurnState:
-        """Open a turn and wait for its end, in one: the caller wakes once, when it is over.
+        """Open a turn and wait until it ends; the caller wakes only once.
 
         Raises:
-            ClientError: the turn was given up.
+            ClientError: the client gave the turn up.
         """
         watch = partial(TurnWatchdog, self, silence=silence)
         return await self._wait_for(_Start(ask, watch), timeout)
 
     async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:
         if timeout is not None:
-            start.late = self.alarms.set(timeout, partial(self._expire, start, timeout))
-        # A task of its own: the request goes on when the caller is cancelled.
+            start.deadline = self.alarms.set(timeout, partial(self._expire, start, timeout))
+        # A separate task: the request continues if the caller is cancelled.
         opening = self.tasks.start(self._open_turn(start), "turn start")
         try:
             return await start.outcome
         except BaseException:
-            if start.late is not None:
-                start.late.cancel()
+            if start.deadline is not None:
+                start.deadline.cancel()
             if start.state is not None:
                 self.give_up(start.state)
             elif not opening.done():
-                self._part_with(opening)
+                self._finish_before_close(opening)
             raise
 
     def _expire(self, start: _Start, seconds: float) -> None:
-        """The time for the whole turn is up, whether it is open yet or not."""
+        """Fail the turn with its total timeout, whether it is open or not."""
         state = start.state
         if state is None:
-            unknown = TurnState("", Turn(id="", items=[], status="inProgress"))
-            start.fail(TurnTimeout(unknown.result(), seconds, is_total=True))
+            empty = TurnState("", Turn(id="", items=[], status="inProgress"))
+            start.fail(TurnTimeout(empty.result(), seconds, is_total=True))
         else:
             state.fail(TurnTimeout(state.result(), seconds, is_total=True))
             self.give_up(state)
@@ -205,54 +205,54 @@ class ClientRuntime:
                 state = TurnState(thread_id, turn, keeps_events=start.watch is None)
                 self.hub.follow(state, opening)
                 if turn.items or turn.status != "inProgress":
-                    self.reconcile(state, turn)  # it is not new: its start was asked for twice
+                    self.reconcile(state, turn)  # not new: its start was requested twice
         except asyncio.CancelledError:
             start.fail(Disconnected("the client is closed"))
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+        except Exception as error:  # noqa: BLE001 - raised to the caller
             start.fail(error)
         else:
             if start.outcome.done():
-                self.give_up(state)  # whoever asked has left
+                self.give_up(state)  # the caller is gone
             else:
                 start.go_on(state)
 
     def give_up(self, state: TurnState) -> None:
-        """Interrupt a turn that nobody waits for any more, without waiting for it either."""
+        """Interrupt an abandoned turn in the background."""
         is_done = state.is_given_up or (state.is_over and state.failure is None)
         if is_done or isinstance(state.failure, Disconnected) or self.tasks.is_closed:
             return
         state.is_given_up = True
-        self._part_with(self.tasks.spawn(self._interrupt(state), f"give up {state.id}"))
+        self._finish_before_close(self.tasks.spawn(self._interrupt(state), f"give up {state.id}"))
 
-    def _part_with(self, task: asyncio.Task[None]) -> None:
-        """Let a task end by itself, and give it a moment when the client closes."""
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+    def _finish_before_close(self, task: asyncio.Task[None]) -> None:
+        """Let a task end by itself; `close` waits for it for up to 2 seconds."""
+        self._closing_tasks.add(task)
+        task.add_done_callback(self._closing_tasks.discard)
 
     async def _interrupt(self, state: TurnState) -> None:
         with suppress(ClientError):
             await interrupt(self, state)
 
-    async def _return(self, ask: Asker) -> None:
-        """The line is back: hear the threads again, those that somebody waits for first."""
+    async def _on_return(self, ask: Asker) -> None:
+        """Subscribe to the threads again, first to those with an awaited turn."""
         awaited = {state.thread_id for state in self.hub.turns.values()}
         for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
             if not await catch_up(ask, self.hub, thread_id, self.reconcile):
                 self.subscribed.discard(thread_id)
 
     def reconcile(self, state: TurnState, turn: Turn) -> None:
-        """Tell a followed turn what is stored of it and was not told."""
+        """Deliver the stored events of a turn that the client missed."""
         if is_unsure(turn):
-            self.tasks.spawn(self._look_again(state, turn), f"look again at {state.id}")
+            self.tasks.spawn(self._read_until_sure(state, turn), f"read {state.id} again")
         else:
             tell_missed(state, turn)
 
-    async def _look_again(self, state: TurnState, turn: Turn) -> None:
-        """Read a turn until its end is certain, or nothing more is to be expected."""
+    async def _read_until_sure(self, state: TurnState, turn: Turn) -> None:
+        """Read a turn until its end is certain, or the attempts are used up."""
         params = ThreadReadParams(thread_id=state.thread_id, include_turns=True)
         with suppress(ClientError):
-            for delay in _LOOKS.delays():
+            for delay in _READ_DELAYS.delays():
                 await asyncio.sleep(delay)
                 thread = (await self.request(THREAD_READ, params)).thread
                 turn = next((each for each in thread.turns if each.id == state.id), turn)
@@ -261,7 +261,7 @@ class ClientRuntime:
         tell_missed(state, turn)
 
     def _forget(self, thread_id: str) -> None:
-        """The server has unloaded a thread: who wants it resumes it."""
+        """Drop the subscription to a thread that the server has unloaded."""
         self.subscribed.discard(thread_id)
 
     def _end(self, failure: Disconnected) -> None:

@@ -1,7 +1,7 @@
-"""JSON Schemas of Python types, and values of those types from JSON documents.
+"""JSON Schemas of Python types, and conversion of JSON documents to those types.
 
-Dataclasses, TypedDicts, msgspec Structs and plain types go through msgspec; a pydantic class
-speaks for itself, and pydantic is not imported here.
+msgspec handles dataclasses, TypedDicts, msgspec Structs and plain types. Pydantic classes use their
+own methods; this module does not import pydantic.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _MAX_DEPTH = 40
 
 
 def schema_of(kind: object) -> JsonValue:
-    """The schema of a type, without references where it is not recursive."""
+    """Return the schema of a type, without references unless the type is recursive."""
     own = getattr(kind, "model_json_schema", None)
     schema = own() if callable(own) else msgspec.json.schema(kind, schema_hook=_schema_of_other)
     return inlined(schema)
 
 
 def read_as(kind: type[T], document: JsonValue) -> T:
-    """The document as a value of the type.
+    """Convert a document to a value of the type.
 
     Raises:
-        ValueError: it does not fit; the message says where.
+        ValueError: the document does not match; the message says where.
     """
     own = getattr(kind, "model_validate", None)
     if callable(own):
@@ -61,14 +61,14 @@ def _read_other(kind: type, value: JsonValue) -> object:
 
 
 def to_json(value: object) -> str:
-    """A value as JSON text; what has no JSON form is shown as a string."""
+    """Encode a value as JSON; values without a JSON form become strings."""
     own = getattr(value, "model_dump_json", None)
     if callable(own):
         return str(own())
     try:
         return msgspec.json.encode(value, enc_hook=_encode_other).decode()
     except UnicodeEncodeError:
-        # Half a character: JSON can spell it, though not every writer does.
+        # A lone surrogate: JSON can express it, but msgspec cannot encode it.
         return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_other))
 
 
@@ -78,7 +78,7 @@ def _encode_other(value: object) -> JsonValue:
 
 
 def inlined(schema: JsonValue) -> JsonValue:
-    """The schema with its definitions put where they are used; a recursive one is left alone."""
+    """Replace references by their definitions; return a recursive schema unchanged."""
     definitions = schema.get("$defs", {})
     if any(_refers(name, name, definitions, 0) for name in definitions):
         return schema
@@ -104,7 +104,7 @@ def _target(node: dict[str, JsonValue]) -> str:
 
 
 def _refers(node: JsonValue, name: str, definitions: dict[str, JsonValue], depth: int) -> bool:
-    """Whether a definition leads back to itself."""
+    """Return whether a definition refers to itself."""
     if depth > _MAX_DEPTH:
         return True
     if isinstance(node, str) and depth == 0:
@@ -122,29 +122,30 @@ def _refers(node: JsonValue, name: str, definitions: dict[str, JsonValue], depth
 
 
 def strict(schema: JsonValue) -> JsonValue:
-    """The dialect that providers enforce: every property is required, nothing may be added.
+    """Convert a schema to the strict dialect that providers enforce.
 
-    A property that may be missing may be null instead.
+    Every property is required and additional properties are forbidden. An optional property may be
+    null instead.
     """
     if isinstance(schema, list):
         return [strict(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
-        # Here the names are the user's own, and may be words of schemas.
+    strict_schema = {
+        # These keys are names of the user's choice, which may equal schema keywords.
         name: _each_strict(value) if name in ("properties", "$defs") else strict(value)
         for name, value in schema.items()
         if name != "default"
     }
-    properties = made.get("properties")
+    properties = strict_schema.get("properties")
     if isinstance(properties, dict) and schema.get("type", "object") == "object":
         required = schema.get("required", [])
-        made["properties"] = {
+        strict_schema["properties"] = {
             name: each if name in required else _nullable(each) for name, each in properties.items()
         }
-        made["required"] = list(properties)
-        made["additionalProperties"] = False
-    return made
+        strict_schema["required"] = list(properties)
+        strict_schema["additionalProperties"] = False
+    return strict_schema
 
 
 def _each_strict(schemas: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -159,7 +160,7 @@ def _nullable(schema: JsonValue) -> JsonValue:
 
 
 def without_nulls(document: JsonValue) -> JsonValue:
-    """The document without properties that are null: the other half of `strict`."""
+    """Remove null properties from a document: the inverse of `strict`."""
     if isinstance(document, list):
         return [without_nulls(each) for each in document]
     if not isinstance(document, dict):

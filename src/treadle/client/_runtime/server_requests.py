@@ -1,7 +1,7 @@
-"""Answering the server: every question gets one answer, whatever becomes of its handler.
+"""Handlers of server requests: each request receives exactly one answer.
 
-Handlers run beside the reader of the line. One that is missing, raises or makes no sense answers
-with the harmless choice: no, nothing, or a failed tool.
+Handlers run concurrently with the reader of the connection. If a handler is missing, raises or
+returns an invalid value, the answer is the harmless one: decline, nothing, or a failed tool call.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ logger = logging.getLogger(__name__)
 
 
 class NoHandler(InvalidRequest):
-    """Nobody here can answer this."""
+    """The client has no handler for this request."""
 
     KIND = "noHandler"
 
 
 class ServerRequestHandlers:
-    """The handlers of one client, and the answers made of what they return."""
+    """The handlers of one client, and the conversion of their results to answers."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ServerRequestHandlers:
     ) -> None:
         self._hub = hub
         self._tools = tools
-        self._once = RequestDeduplicator(tasks, can_return=hub.can_return)
+        self._deduplicator = RequestDeduplicator(tasks, can_return=hub.can_return)
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Id, asyncio.Task[Any]] = {}
         hub.on_resolved = self._withdraw
@@ -82,7 +82,7 @@ class ServerRequestHandlers:
 
     @property
     def can_approve(self) -> bool:
-        """Whether somebody decides about commands or files."""
+        """Whether there is a handler for command or file approvals."""
         kinds = (
             wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
             wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL,
@@ -90,7 +90,7 @@ class ServerRequestHandlers:
         return any(kind.method in self._handlers for kind in kinds)
 
     def follow(self, policy: ApprovalPolicy) -> None:
-        """Let a policy decide all that it has a decision for."""
+        """Register the handlers of a policy."""
         handlers: Mapping[Request[Any, Any], Handler | None] = {
             wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL: policy.command,
             wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL: policy.file_change,
@@ -103,14 +103,14 @@ class ServerRequestHandlers:
                 self.handle(method, handler)
 
     def handle(self, method: Request[Any, Any], handler: Handler) -> None:
-        """Let this handler answer a method from now on."""
+        """Register the handler of a method."""
         self._handlers[method.method] = handler
 
     def router(self) -> Router[None]:
-        """What answers the server on a connection."""
+        """Return the router that answers server requests on a connection."""
         router: Router[None] = Router(wire.SERVER_REQUESTS)
         for method in wire.SERVER_REQUESTS.values():
-            # Params are read here and not by the router, which would refuse what it does not know.
+            # Params are decoded here, because the router would reject unknown fields and values.
             raw = Request(method.method, msgspec.Raw, method.result)
             router.request(raw)(partial(self._answer, method))
         return router
@@ -124,7 +124,9 @@ class ServerRequestHandlers:
             self._running[id_] = task
         try:
             key = id_, method.method, sha256(raw).digest()
-            return await self._once.do(key, context.connection, partial(self._do, method, raw))
+            return await self._deduplicator.do(
+                key, context.connection, partial(self._do, method, raw)
+            )
         finally:
             if self._running.get(id_) is task:
                 del self._running[id_]
@@ -133,7 +135,7 @@ class ServerRequestHandlers:
         params = decode(method.params_decoder, method.params, raw)
         key = getattr(params, "thread_id", None), getattr(params, "turn_id", None) or ""
         state = self._hub.turns.get(key)
-        with _noted(state):
+        with _suspend_timeout(state):
             if isinstance(params, DynamicToolCallParams):
                 return await self._tools.call(params)
             return await self._decide(method, params, state)
@@ -144,22 +146,22 @@ class ServerRequestHandlers:
         params: JsonValue,
         state: TurnState | None,
     ) -> msgspec.Struct:
-        kind = _SAME.get(method.method, method.method)
+        kind = _NEW_METHODS.get(method.method, method.method)
         respond = _RESPOND.get(method.method)
         handler = self._handlers.get(kind)
         if handler is None:
-            return _answer_unasked(method, respond)
-        question: object = params
+            return _answer_without_handler(method, respond)
+        request: object = params
         try:
-            # What a server of another kind asks may make no sense.
-            question = self._question(params)
-            outcome = await call(handler, question)
+            # Inside the try: another server's params may be inconsistent.
+            request = self._handler_argument(params)
+            outcome = await call(handler, request)
             return respond(outcome, params) if respond else _plain(outcome, method)
         except CannotDecide:
             if state is not None:
                 is_input = method is wire.ITEM_TOOL_REQUEST_USER_INPUT
                 error = InputRequired if is_input else ApprovalRequired
-                state.fail(error(state.result(), question))
+                state.fail(error(state.result(), request))
             return _answer_cancelled(method, respond)
         except Exception as error:
             logger.exception("handler failed", extra={"method": method.method})
@@ -168,7 +170,7 @@ class ServerRequestHandlers:
                 raise
             return respond(None, params)
 
-    def _question(self, params: JsonValue) -> object:
+    def _handler_argument(self, params: JsonValue) -> object:
         match params:
             case CommandExecutionRequestApprovalParams() | ExecCommandApprovalParams():
                 return _command_approval(params)
@@ -179,24 +181,24 @@ class ServerRequestHandlers:
                 return params
 
     def _withdraw(self, event: AskResolved) -> None:
-        """Stop asking: somebody else has answered, or the turn moved on."""
+        """Cancel a handler: another client has answered, or the turn has moved on."""
         task = self._running.pop(event.request_id, None)
         if task is not None:
             task.cancel()
-        self._once.give_up(event.request_id)
+        self._deduplicator.give_up(event.request_id)
 
 
 @contextmanager
-def _noted(state: TurnState | None) -> Iterator[None]:
-    """Let no clock of the turn run meanwhile."""
+def _suspend_timeout(state: TurnState | None) -> Iterator[None]:
+    """Suspend the idle timeout of a turn."""
     if state is not None:
-        state.open_asks += 1
+        state.open_requests += 1
     try:
         yield
     finally:
         if state is not None:
-            state.open_asks -= 1
-            state.heard_at = state.now()
+            state.open_requests -= 1
+            state.last_event_at = state.now()
 
 
 def _command_approval(
@@ -217,7 +219,7 @@ def _command_approval(
         thread_id=params.conversation_id,
         turn_id="",
         item_id=params.call_id,
-        command=decisions.joined(params.command),
+        command=decisions.join_command(params.command),
         cwd=params.cwd,
         reason=params.reason,
         actions=[decisions.action_of(part) for part in params.parsed_cmd],
@@ -245,12 +247,12 @@ def _file_approval(
     )
 
 
-def _answer_unasked(method: Request[Any, Any], respond: Respond | None) -> msgspec.Struct:
+def _answer_without_handler(method: Request[Any, Any], respond: Respond | None) -> msgspec.Struct:
     if method is wire.CURRENT_TIME_READ:
         return CurrentTimeReadResponse(int(time.time()))
     if respond is None:
         raise NoHandler(f"this client has no handler for {method.method}", method=method.method)
-    logger.info("nobody to ask", extra={"method": method.method})
+    logger.info("no handler", extra={"method": method.method})
     return respond(None, None)
 
 
@@ -268,7 +270,7 @@ def _plain(outcome: object, method: Request[Any, Any]) -> msgspec.Struct:
     return response
 
 
-_SAME: Final = {
+_NEW_METHODS: Final = {
     wire.EXEC_COMMAND_APPROVAL.method: wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL.method,
     wire.APPLY_PATCH_APPROVAL.method: wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL.method,
 }

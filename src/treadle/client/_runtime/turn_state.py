@@ -1,4 +1,4 @@
-"""A turn as far as it was heard of: what was told, who waits for more, and how it ended."""
+"""The state of a followed turn: its events so far, its waiters and its end."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from treadle.client.events import (
     TurnStarted,
     UnknownNotification,
 )
-from treadle.client.result import TurnResult, last_word
+from treadle.client.result import TurnResult, final_answer
 from treadle.protocol.error import TurnError
 from treadle.protocol.turn import Turn, TurnPlanStep
 from treadle.protocol.usage import ThreadTokenUsage
 
 MAX_UNREAD: Final = 100_000
-"""Events that a stream keeps for a reader who does not come."""
+"""Maximum number of events that a stream buffers for its reader."""
 
 OLD_ENDS: Final = {"turn/failed": "failed", "turn/cancelled": "interrupted"}
-"""How older servers tell that a turn is over."""
+"""Notifications by which older servers report the end of a turn."""
 
 
 class TurnState:
-    """Collects one turn; everything here happens on the loop that reads the line."""
+    """The events of one turn; used only on the event loop that reads the connection."""
 
     def __init__(self, thread_id: str, turn: Turn, *, keeps_events: bool = False) -> None:
         self.thread_id = thread_id
         self.turn = turn
         self.items: dict[str, Item] = {}
-        # How items began, and which of them were begun anew after an end.
+        # The start events of items, and the items that started again after their completion.
         self._starts: dict[str, ItemStarted] = {}
         self._reopened: set[str] = set()
         self.diff: str | None = None
         self.plan: list[TurnPlanStep] = []
         self.usage: ThreadTokenUsage | None = None
-        self.open_asks = 0
-        # The loop's own clock, as its timers go by it.
+        self.open_requests = 0
+        # The loop's clock, which its timers use.
         self.now = asyncio.get_running_loop().time
-        self.heard_at = self.now()
+        self.last_event_at = self.now()
         self.is_running = False
         self.has_items = False
         self.text: OpenText | None = None
-        """The words told so far, if the line may break and nobody else would know."""
+        """The message text so far, if the client reconnects to a server without event numbers."""
         self.is_over = False
         self.is_given_up = False
         self._is_ending = False
@@ -77,40 +77,40 @@ class TurnState:
         return self.turn.id
 
     def keep_events(self) -> None:
-        """Keep what is told from now on, for a reader."""
+        """Buffer events from now on, for a reader."""
         if self._unread is None:
             self._unread = deque()
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Call this when the turn is over or given up."""
+        """Call a function when the turn is over or given up."""
         if self.is_over:
             action()
         else:
             self._on_end.append(action)
 
     def feed(self, event: Event) -> None:
-        """Take the next event of the turn."""
+        """Process the next event of the turn."""
         if self.is_over:
             return
         if self.text is not None and not self._admit(event, self.text):
             return
         for twin in self._twins:
             twin.feed(event)
-        self.heard_at = self.now()
+        self.last_event_at = self.now()
         self.is_running = True
-        # Deltas, the bulk of all events, change nothing that is kept here.
-        if type(event) in _NOTED and not self._note(event):
+        # Deltas, the bulk of all events, do not change the state.
+        if type(event) in _RECORDED and not self._record(event):
             return
-        self._hand_over(event)
+        self._deliver(event)
         if self._is_ending:
             self._end()
         elif self._waiters:
             self._wake()
 
     def _admit(self, event: Event, text: OpenText) -> bool:
-        """Tell first what is missing before an event; false if it is not to be told itself."""
+        """Deliver what is missing before an event; return false to hold the event back."""
         if isinstance(event, TurnCompleted):
-            for item in text.unheard(event.turn.items, self.items):
+            for item in text.missed(event.turn.items, self.items):
                 self.feed(
                     ItemCompleted(
                         item=item, thread_id=self.thread_id, turn_id=self.id, completed_at_ms=0
@@ -118,14 +118,14 @@ class TurnState:
                 )
         rest = text.take(event, self.items)
         if rest is HELD:
-            self.heard_at = self.now()
+            self.last_event_at = self.now()
         elif isinstance(rest, AgentMessageDelta):
             for twin in self._twins:
                 twin.feed(rest)
-            self._hand_over(rest)
+            self._deliver(rest)
         return rest is not HELD
 
-    def _hand_over(self, event: Event) -> None:
+    def _deliver(self, event: Event) -> None:
         if self._tap is not None:
             self._tap(event)
         elif self._unread is not None:
@@ -135,7 +135,7 @@ class TurnState:
                 self._lost += 1
 
     def tap(self, take: Callable[[Event | None], None]) -> None:
-        """Hand every event to a function as it comes, those that nobody read first; `None` ends."""
+        """Pass buffered and new events to a function as they arrive, and `None` after the last."""
         self._tap = take
         for event in self._unread or ():
             take(event)
@@ -143,7 +143,7 @@ class TurnState:
         self.at_end(partial(take, None))
 
     def fail(self, failure: ClientError) -> None:
-        """Give the turn up: whoever waits gets this error."""
+        """Give the turn up; waiters receive this error."""
         if not self.is_over:
             for twin in self._twins:
                 twin.fail(failure)
@@ -151,7 +151,7 @@ class TurnState:
             self._end()
 
     def share_with(self, twin: TurnState) -> None:
-        """Let somebody else follow the same turn from here on, with what is known of it."""
+        """Copy the state to another follower of the turn and forward later events to it."""
         twin.items.update(self.items)
         twin._starts.update(self._starts)
         twin._reopened.update(self._reopened)
@@ -168,8 +168,8 @@ class TurnState:
         """Wait for the next event; `None` after the last.
 
         Raises:
-            ClientError: the turn was given up.
-            EventsLost: the events came faster than they were read.
+            ClientError: the client gave the turn up.
+            EventsLost: events arrived faster than they were read.
         """
         self.keep_events()
         while not self._unread:
@@ -183,15 +183,15 @@ class TurnState:
         return self._unread.popleft()
 
     async def first_event(self) -> None:
-        """Wait until something was heard of the turn."""
+        """Wait for the first event of the turn."""
         while not self.is_running and not self.is_over:
             await self._wait()
 
     async def over(self) -> None:
-        """Wait for the end.
+        """Wait until the turn ends.
 
         Raises:
-            ClientError: the turn was given up.
+            ClientError: the client gave the turn up.
         """
         if not self.is_over:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -201,7 +201,7 @@ class TurnState:
             raise self.failure
 
     def result(self) -> TurnResult[None]:
-        """What is known of the turn by now."""
+        """Return the result so far."""
         items = list(self.items.values())
         items += [item for item in self.turn.items if item.id not in self.items]
         turn = self.turn
@@ -210,7 +210,7 @@ class TurnState:
         return TurnResult(
             turn=turn,
             items=items,
-            agent_message=last_word(items),
+            agent_message=final_answer(items),
             diff=self.diff,
             usage=self.usage,
             plan=self.plan,
@@ -234,8 +234,8 @@ class TurnState:
             action()
         self._wake()
 
-    def _note(self, event: Event) -> bool:
-        """Keep what the event says; false for what was told before."""
+    def _record(self, event: Event) -> bool:
+        """Update the state from an event; return false for a repeated event."""
         match event:
             case TurnStarted():
                 self.turn = event.turn
@@ -244,9 +244,9 @@ class TurnState:
                 self._is_ending = True
             case ItemStarted():
                 self.has_items = True
-                return self._note_start(event)
+                return self._record_start(event)
             case ItemCompleted():
-                return self._note_item(event.item)
+                return self._record_item(event.item)
             case TurnDiffUpdated():
                 self.diff = event.diff
             case TurnPlanUpdated():
@@ -256,40 +256,40 @@ class TurnState:
             case TurnErrorReported():
                 self._error = event.error
             case _:
-                self._note_old_end(event)
+                self._record_old_end(event)
         return True
 
-    def _note_start(self, event: ItemStarted) -> bool:
-        """Keep how an item began; false if it is known to have ended since.
+    def _record_start(self, event: ItemStarted) -> bool:
+        """Record the start of an item; return false if the item has completed since.
 
-        A server whose model broke off may begin it anew under the same id.
+        A server may start the item again under the same id after its model stream broke off.
         """
         id_ = event.item.id
-        before = self._starts.get(id_)
+        previous = self._starts.get(id_)
         if id_ in self.items:
-            if before is None or before == event:
+            if previous is None or previous == event:
                 return False
             self._reopened.add(id_)
         self._starts[id_] = event
         return True
 
-    def _note_item(self, item: Item) -> bool:
-        """Keep a finished item; false if it was finished before."""
+    def _record_item(self, item: Item) -> bool:
+        """Record a completed item; return false if it was completed before."""
         if item.id in self.items:
             if item.id not in self._reopened:
                 return False
             self._reopened.discard(item.id)
-            # What took its place came later than all the others.
+            # The replacement is the newest item.
             del self.items[item.id]
         self.items[item.id] = item
         return True
 
-    def _note_old_end(self, event: Event) -> None:
+    def _record_old_end(self, event: Event) -> None:
         if isinstance(event, UnknownNotification) and event.method in OLD_ENDS:
             status = OLD_ENDS[event.method]
             params = event.params if isinstance(event.params, dict) else {}
-            words = str(params.get("message") or params.get("reason") or event.method)
-            error = TurnError(words) if status == "failed" else None
+            message = str(params.get("message") or params.get("reason") or event.method)
+            error = TurnError(message) if status == "failed" else None
             self.turn = msgspec.structs.replace(self.turn, status=status, error=error)
             self._is_ending = True
 
@@ -299,7 +299,7 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-_NOTED: Final = frozenset(
+_RECORDED: Final = frozenset(
     {
         TurnStarted,
         TurnCompleted,

@@ -1,4 +1,4 @@
-"""Asking at the terminal: each question is shown alone, and takes what is typed after it."""
+"""Prompts in a terminal: one at a time, answered only by input typed after it is shown."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from treadle.protocol.elicitation import McpServerElicitationRequestParams
 from treadle.protocol.permission import PermissionsRequestApprovalParams
 from treadle.protocol.tool import ToolRequestUserInputParams
 
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 _YES: Final = ("y", "yes")
-_WORDS: Final[dict[str, FileChangeApprovalDecision]] = {
+_DECISIONS: Final[dict[str, FileChangeApprovalDecision]] = {
     "y": "accept",
     "yes": "accept",
     "a": "acceptForSession",
@@ -39,7 +39,7 @@ _WORDS: Final[dict[str, FileChangeApprovalDecision]] = {
 
 
 class Terminal:
-    """Puts each question to the person at the terminal."""
+    """Approval handlers that prompt the user in a terminal."""
 
     def __init__(
         self,
@@ -48,92 +48,92 @@ class Terminal:
     ) -> None:
         self._read = read or _read_line
         self._write = write or _write
-        # Clients on several event loops can share a terminal, hence a lock of threads.
-        self._taken = threading.Lock()
+        # A thread lock, because clients on several event loops can share a terminal.
+        self._lock = threading.Lock()
         self._reading: Future[str] | None = None
 
     async def command(self, ask: CommandApproval) -> CommandDecision:
-        """Show the command and wait for a word."""
+        """Show a command and return the user's decision."""
         return await self._decide(questions.about_command(ask))
 
     async def file_change(self, ask: FileChangeApproval) -> FileChangeDecision:
-        """Show the edits and wait for a word."""
+        """Show file changes and return the user's decision."""
         return await self._decide(questions.about_files(ask))
 
     async def permissions(self, ask: PermissionsRequestApprovalParams) -> bool:
-        """Show what is wanted and wait for a word."""
+        """Show the requested permissions and return whether the user grants them."""
         return await self._ask(questions.about_permissions(ask)) in _YES
 
     async def user_input(self, ask: ToolRequestUserInputParams) -> UserAnswers:
-        """Put each question, and take the number of an option or free text."""
+        """Show each question and return the chosen options or free text."""
         answers: dict[str, str] = {}
         for question in ask.questions:
             labels = [option.label for option in question.options or ()]
-            said = await self._ask(questions.about_input(question))
-            chosen = int(said) if said.isdecimal() else 0
-            answers[question.id] = labels[chosen - 1] if 0 < chosen <= len(labels) else said
+            answer = await self._ask(questions.about_input(question))
+            number = int(answer) if answer.isdecimal() else 0
+            answers[question.id] = labels[number - 1] if 0 < number <= len(labels) else answer
         return answers
 
     async def elicitation(self, ask: McpServerElicitationRequestParams) -> ElicitationDecision:
-        """Show what an MCP server wants and wait for a word."""
-        word = await self._decide(questions.about_elicitation(ask))
-        if word == "accept":
+        """Show an elicitation and return the user's decision."""
+        decision = await self._decide(questions.about_elicitation(ask))
+        if decision == "accept":
             return questions.can_accept(ask)
-        return "cancel" if word == "cancel" else False
+        return "cancel" if decision == "cancel" else False
 
-    async def _decide(self, question: questions.Prompt) -> FileChangeApprovalDecision | None:
-        word = _WORDS.get(await self._ask(question))
-        is_offered = word != "acceptForSession" or any("[a]" in each for each in question.answers)
-        return word if is_offered else None
+    async def _decide(self, prompt: questions.Prompt) -> FileChangeApprovalDecision | None:
+        decision = _DECISIONS.get(await self._ask(prompt))
+        is_offered = decision != "acceptForSession" or any("[a]" in each for each in prompt.answers)
+        return decision if is_offered else None
 
-    async def _ask(self, question: questions.Prompt) -> str:
-        # Two questions at once would take each other's answers.
-        while not self._taken.acquire(blocking=False):  # noqa: ASYNC110 - held by another loop
-            await asyncio.sleep(_LOOK_SECONDS)
+    async def _ask(self, prompt: questions.Prompt) -> str:
+        # Two prompts at once would take each other's answers.
+        while not self._lock.acquire(blocking=False):  # noqa: ASYNC110 - held by another loop
+            await asyncio.sleep(_POLL_SECONDS)
         try:
             is_whole = False
             while True:
-                said = await self._exchange(question, is_whole=is_whole)
-                if not question.answers:
-                    return said
-                if is_whole or said.lower() not in ("w", "whole"):
-                    return said.lower()
+                answer = await self._exchange(prompt, is_whole=is_whole)
+                if not prompt.answers:
+                    return answer
+                if is_whole or answer.lower() not in ("w", "whole"):
+                    return answer.lower()
                 is_whole = True
         finally:
-            self._taken.release()
+            self._lock.release()
 
-    async def _exchange(self, question: questions.Prompt, *, is_whole: bool) -> str:
+    async def _exchange(self, prompt: questions.Prompt, *, is_whole: bool) -> str:
         width = shutil.get_terminal_size().columns
-        shown = await asyncio.to_thread(question.shown, width, is_whole=is_whole)
-        if question.answers:
-            _discard_typed()
-        # The read of a question that was withdrawn still waits for a line. This question takes
-        # it over; a line that was typed before this question is shown answers nothing.
+        text = await asyncio.to_thread(prompt.render, width, is_whole=is_whole)
+        if prompt.answers:
+            _discard_pending_input()
+        # The read of a cancelled prompt still waits for a line. This prompt takes it over; a line
+        # that was typed before this prompt is shown is discarded.
         if self._reading is not None and self._reading.done():
             self._reading = None
-        self._write(shown)
+        self._write(text)
         if self._reading is None:
             self._reading = self._start_reading()
         reading = self._reading
-        said = await asyncio.wrap_future(reading)
+        line = await asyncio.wrap_future(reading)
         self._reading = None
-        return said.strip()
+        return line.strip()
 
     def _start_reading(self) -> Future[str]:
         reading: Future[str] = Future()
-        # From here on it cannot be cancelled: a thread that reads cannot be stopped.
+        # Makes the future uncancellable: a thread that reads cannot be stopped.
         reading.set_running_or_notify_cancel()
 
         def read() -> None:
             try:
                 line = self._read()
-            except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                is_stop = isinstance(error, StopIteration)  # which a future refuses
+            except BaseException as error:  # noqa: BLE001 - raised again in the awaiting task
+                is_stop = isinstance(error, StopIteration)  # which a future rejects
                 reading.set_exception(RuntimeError("StopIteration") if is_stop else error)
             else:
                 reading.set_result(line)
 
-        # Not a thread of the loop: the end of the program does not wait for this one.
+        # A daemon thread, not a thread of the loop: the program does not wait for it at exit.
         threading.Thread(target=read, name="read from the terminal", daemon=True).start()
         return reading
 
@@ -147,8 +147,8 @@ def _write(text: str) -> None:
     sys.stderr.flush()
 
 
-def _discard_typed() -> None:
-    """Drop what was typed before the question is shown: it was meant for something else."""
+def _discard_pending_input() -> None:
+    """Discard input that was typed before the prompt is shown: it was not meant as an answer."""
     with suppress(ImportError, OSError, ValueError, AttributeError):
         import termios
 
@@ -157,7 +157,7 @@ def _discard_typed() -> None:
 
 
 def terminal_policy(terminal: Terminal) -> ApprovalPolicy:
-    """A policy that asks at this terminal."""
+    """Return a policy that prompts in a terminal."""
     return ApprovalPolicy(
         terminal.command,
         terminal.file_change,
@@ -168,4 +168,4 @@ def terminal_policy(terminal: Terminal) -> ApprovalPolicy:
 
 
 ask_in_terminal: Final = terminal_policy(Terminal())
-"""The person at the terminal decides."""
+"""Let the user decide in the terminal."""

@@ -1,7 +1,7 @@
-"""What a terminal shows of each question: all that a yes would allow, and nothing that misleads.
+"""The prompts of server requests: they show everything that a yes allows, without ambiguity.
 
-Text from the model or a server appears in marked rows alone, with control characters as escapes.
-The program's own lines have no mark, so that no text can imitate them.
+Text from the model or a server appears only in marked rows, with control characters as escapes. The
+client's own lines have no mark, so that quoted text cannot imitate them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WHOLE: Final = "[w]hole text"
 
 @dataclass(frozen=True, slots=True)
 class QuotedText:
-    """One text that is not ours, under a label that is."""
+    """Text from the model or a server, under the client's label."""
 
     label: str
     text: str
@@ -49,16 +49,16 @@ class QuotedText:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question as it is shown; facts of our own stand last, next to the answers."""
+    """A prompt; the client's own `facts` come last, next to the answers."""
 
     title: str
     parts: Sequence[QuotedText]
     facts: Sequence[str] = ()
     answers: Sequence[str] = ()
-    """None: free text is expected."""
+    """Choices of the user; empty if free text is expected."""
 
-    def shown(self, width: int, *, is_whole: bool = False) -> str:
-        """The text for a terminal of this width; long parts are cut unless all is wanted."""
+    def render(self, width: int, *, is_whole: bool = False) -> str:
+        """Return the text for a terminal; long parts are cut unless `is_whole`."""
         lines = ["", self.title]
         is_cut = False
         for part in self.parts:
@@ -72,25 +72,25 @@ class Prompt:
         lines += self.facts
         if is_cut:
             lines.append('  not all of it is shown: answer "w" to see the whole text')
-        # Where it stands, the last answers stay next to the cursor.
+        # Inserted before the last two answers, which stay next to the cursor.
         answers = [*self.answers[:-2], *([_WHOLE] if is_cut else []), *self.answers[-2:]]
         lines.append(f"{', '.join(answers)}: " if self.answers else "> ")
         return "\n".join(lines)
 
 
-def _cut(rows: Sequence[str], most: int) -> list[str]:
-    head, tail = most - most // 3 - 1, most // 3
-    left_out = sum(len(row) - len(LINE) for row in rows[head:-tail])
-    middle = f"  [... {left_out} characters in {len(rows) - head - tail} rows left out ...]"
+def _cut(rows: Sequence[str], limit: int) -> list[str]:
+    head, tail = limit - limit // 3 - 1, limit // 3
+    omitted = sum(len(row) - len(LINE) for row in rows[head:-tail])
+    middle = f"  [... {omitted} characters in {len(rows) - head - tail} rows left out ...]"
     return [*rows[:head], middle, *rows[-tail:]]
 
 
 def about_command(ask: CommandApproval) -> Prompt:
-    """May a command run, get input, or reach a host?"""
+    """Return the prompt about a command that wants to run, get input or reach a host."""
     params = ask.params
     if not isinstance(params, CommandExecutionRequestApprovalParams):
         return _about_running(ask, "Run this command?", [], _ALWAYS)
-    answers = _ALWAYS if _lasts(params) else _ONCE
+    answers = _ALWAYS if _offers_session(params) else _ONCE
     if params.network_approval_context is not None:
         address = QuotedText("address", _address(params))
         parts = [*_reason("reason", ask.reason), *_known("command", ask.command), address]
@@ -116,7 +116,7 @@ def _about_running(
 
 
 def about_files(ask: FileChangeApproval) -> Prompt:
-    """May files be changed?"""
+    """Return the prompt about file changes."""
     diffs = [f"{_edit(change)}\n{change.diff}" for change in ask.changes]
     parts = _reason("reason given (not checked)", ask.reason)
     facts: list[str] = []
@@ -141,18 +141,18 @@ def _edit(change: FileUpdateChange) -> str:
 
 
 def about_permissions(ask: PermissionsRequestApprovalParams) -> Prompt:
-    """May the commands of the turn do more?"""
-    wanted = _permissions(ask.permissions) or ["nothing"]
+    """Return the prompt about additional permissions for the turn."""
+    requested = _permissions(ask.permissions) or ["nothing"]
     parts = [
         *_reason("the model says (not checked)", ask.reason),
         *_known("folder", ask.cwd),
-        QuotedText("all later commands of this turn get", "\n".join(wanted)),
+        QuotedText("all later commands of this turn get", "\n".join(requested)),
     ]
     return Prompt("Give the model's commands these permissions?", parts, answers=_ONCE[:2])
 
 
 def about_input(question: ToolRequestUserInputQuestion) -> Prompt:
-    """What does the user say?"""
+    """Return the prompt for a question of the model."""
     parts = [QuotedText("the model asks", str(question.question))]
     options = [
         f"{number}. {_name(option.label)}" + (f" - {_name(text)}" if text else "")
@@ -167,16 +167,16 @@ def about_input(question: ToolRequestUserInputQuestion) -> Prompt:
 
 
 def about_elicitation(ask: McpServerElicitationRequestParams) -> Prompt:
-    """What does the user say to an MCP server?"""
+    """Return the prompt for an elicitation."""
     parts = [
         *_known("MCP server", getattr(ask, "server_name", None)),
-        *_known("it says (not checked)", _said(ask)),
+        *_known("it says (not checked)", _message(ask)),
     ]
     meta = getattr(ask, "meta", None)
     if isinstance(meta, Mapping) and meta:
-        # The arguments are there twice, once for display: those that are used are shown.
-        shown = {name: meta[name] for name in meta if name != "tool_params_display"}
-        parts.append(QuotedText("details", _json(shown)))
+        # The arguments are present twice; the display copy is omitted in favour of the real ones.
+        details = {name: meta[name] for name in meta if name != "tool_params_display"}
+        parts.append(QuotedText("details", _json(details)))
     if isinstance(ask, UrlMcpServerElicitationRequestParams):
         parts.append(QuotedText("it wants you to open", str(ask.url)))
         return Prompt("Does this MCP server get your consent?", parts, answers=_ONCE)
@@ -186,24 +186,24 @@ def about_elicitation(ask: McpServerElicitationRequestParams) -> Prompt:
 
 
 def can_accept(ask: McpServerElicitationRequestParams) -> bool:
-    """Whether a plain yes is an answer: forms with fields to fill in need more."""
+    """Return whether a plain yes is a complete answer: forms with required fields need more."""
     if isinstance(ask, UrlMcpServerElicitationRequestParams):
         return True
     schema = msgspec.to_builtins(getattr(ask, "requested_schema", None))
     return isinstance(schema, dict) and not schema.get("required")
 
 
-def _said(ask: object) -> str | None:
-    said = [getattr(ask, name, None) for name in ("title", "message", "description")]
-    return "\n".join(str(each) for each in said if each) or None
+def _message(ask: object) -> str | None:
+    texts = [getattr(ask, name, None) for name in ("title", "message", "description")]
+    return "\n".join(str(each) for each in texts if each) or None
 
 
-def _lasts(params: CommandExecutionRequestApprovalParams) -> bool:
-    """Whether a yes for the session is an answer: servers leave it out where it says too much."""
+def _offers_session(params: CommandExecutionRequestApprovalParams) -> bool:
+    """Return whether the session answer applies: servers omit it where it allows too much."""
     offered = params.available_decisions
     if offered is None:
         return params.additional_permissions is None and params.kind == "command"
-    # Where a rule is offered instead, a yes for the session says less than the rule.
+    # Where a rule is offered instead, a yes for the session allows less than the rule.
     return any(each == "acceptForSession" or not isinstance(each, str) for each in offered)
 
 
@@ -211,7 +211,7 @@ def _address(params: CommandExecutionRequestApprovalParams) -> str:
     context = params.network_approval_context
     host = str(getattr(context, "host", None))
     protocol = str(getattr(context, "protocol", None))
-    # The port is part of the item's name alone.
+    # Only the item id contains the port.
     match str(params.item_id).split("#"):
         case ["network", _, _, named, port, _] if named == host and port.isdecimal():
             port = f":{port}"
@@ -222,12 +222,12 @@ def _address(params: CommandExecutionRequestApprovalParams) -> str:
 
 
 def _permissions(profile: object) -> list[str]:
-    """What a profile opens, a line each."""
+    """Return one line for each permission of a profile."""
     fields = msgspec.to_builtins(profile)
-    return list(_opened(fields)) if isinstance(fields, dict) else []
+    return list(_lines(fields)) if isinstance(fields, dict) else []
 
 
-def _opened(profile: Mapping[str, JsonValue]) -> Iterator[str]:
+def _lines(profile: Mapping[str, JsonValue]) -> Iterator[str]:
     for name, part in profile.items():
         fields = part if isinstance(part, dict) else {}
         if name == "network" and fields.get("enabled") is not None:
@@ -265,14 +265,14 @@ def _known(label: str, text: str | None) -> list[QuotedText]:
 
 
 def _name(value: JsonValue) -> str:
-    r"""A value within a list: a line break in it must not look like the next entry.
+    r"""Return a value as one line: a line break in it must not look like the next entry.
 
-    A carriage return and the like are escaped with everything else.
+    Other control characters are escaped with the rest of the text.
     """
     text = value if isinstance(value, str) else _json(value)
     return text.replace("\n", "\\n")
 
 
 def _json(value: JsonValue) -> str:
-    # Not by msgspec, which refuses lone surrogates.
+    # Not msgspec, which rejects lone surrogates.
     return json.dumps(value, ensure_ascii=False, default=str)
