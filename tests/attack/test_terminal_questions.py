@@ -78,7 +78,7 @@ def test_additional_permissions_are_shown_and_have_no_yes_for_the_session(home: 
         "justification": "list files",
     }
     shown = asked(home, "on-request", arguments)
-    assert "  beyond the sandbox it gets:\n" in shown
+    assert "  permissions beyond the sandbox:\n" in shown
     assert re.search(r"^  \| write: /( \(the whole file system\))?$", shown, re.MULTILINE)
     assert "  | network: all hosts\n" in shown
     assert "[a]lways" not in shown

@@ -151,8 +151,8 @@ approve_safe: Final = ApprovalPolicy(is_safe, _decline, _decline, None, _decline
 
 The decision depends on the text of the command. Git is never accepted, because a repository's
 settings can name programs. Treadle's server runs an accepted command without start-up files and
-with a `PATH` in which other commands cannot have changed anything. On another server, `ls` may run a
-program that a command has planted in a folder of `PATH`; the client cannot detect that.
+with a `PATH` in which other commands cannot have changed anything. On another server, `ls` may run
+a program that a command has planted in a folder of `PATH`; the client cannot detect that.
 """
 
 fail_on_ask: Final = ApprovalPolicy(

@@ -51,7 +51,7 @@ from treadle.protocol.turn import Turn, TurnInterruptParams, TurnStartParams, Tu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle.client._runtime.runtime import Ask, ClientRuntime
+    from treadle.client._runtime.runtime import ClientRuntime, TurnOpener
     from treadle.client.async_client import AsyncClient
 
 T = TypeVar("T")
@@ -232,13 +232,13 @@ class AsyncThread:
             target=target or UncommittedChangesReviewTarget(), thread_id=self.id, delivery=delivery
         )
 
-        async def ask() -> tuple[str, Turn]:
+        async def open_turn() -> tuple[str, Turn]:
             if self.id not in self._core.subscribed:
                 await self._subscribe()
             answer = await self._core.request(REVIEW_START, params)
             return answer.review_thread_id or self.id, answer.turn
 
-        begin = partial(self._core.begin_turn, ask, timeout=timeout)
+        begin = partial(self._core.begin_turn, open_turn, timeout=timeout)
         return AsyncTurn(self._core, begin, silence=self._silence(silence))
 
     # -- the thread itself
@@ -277,19 +277,19 @@ class AsyncThread:
     async def _run(
         self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
     ) -> TurnResult[None]:
-        ask = self._starter(given, options)
+        open_turn = self._opener(given, options)
         silence = self._silence(silence)
-        state = await self._core.run_turn(ask, silence=silence, timeout=timeout)
+        state = await self._core.run_turn(open_turn, silence=silence, timeout=timeout)
         return outcome_of(state)
 
     def _turn(
         self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
     ) -> AsyncTurn:
-        ask = self._starter(given, options)
-        begin = partial(self._core.begin_turn, ask, timeout=timeout)
+        open_turn = self._opener(given, options)
+        begin = partial(self._core.begin_turn, open_turn, timeout=timeout)
         return AsyncTurn(self._core, begin, silence=self._silence(silence))
 
-    def _starter(self, given: Input, options: TurnOptions) -> Ask:
+    def _opener(self, given: Input, options: TurnOptions) -> TurnOpener:
         """Return the function that starts the turn; its message id makes it safe to repeat."""
         fields = to_wire(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
@@ -309,7 +309,7 @@ class AsyncThread:
                     await self._subscribe()
                 return self.id, (await self._core.request(TURN_START, params)).turn
             except Disconnected:
-                if attempts == _MAX_START_ATTEMPTS or not self._core.line.can_return:
+                if attempts == _MAX_START_ATTEMPTS or not self._core.connection.can_return:
                     raise
             turn = await self._find_turn(params.client_user_message_id)
             if turn is not None:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from treadle.client._compat.lenient import decode
 from treadle.client._compat.surrogates import replace_lone_surrogates
-from treadle.client._runtime.reconnect import Asker, Backoff
+from treadle.client._runtime.reconnect import Backoff, RequestSender
 from treadle.client.connectors import Connector
 from treadle.client.errors import (
     OVERLOADED,
@@ -84,7 +84,7 @@ class ServerConnection:
         alarms: Alarms,
         *,
         on_notice: Callable[[NotificationMessage], None],
-        on_return: Callable[[Asker], Awaitable[None]],
+        on_return: Callable[[RequestSender], Awaitable[None]],
         on_end: Callable[[Disconnected], None],
         hello: InitializeParams,
         backoff: Backoff | None,

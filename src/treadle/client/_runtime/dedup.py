@@ -21,10 +21,10 @@ _MAX_FINISHED: Final = 16
 class _Execution:
     """The handling of one server request, independent of any connection."""
 
-    __slots__ = ("line", "outcome", "task")
+    __slots__ = ("connection", "outcome", "task")
 
-    def __init__(self, line: object, outcome: asyncio.Future[msgspec.Struct]) -> None:
-        self.line = line
+    def __init__(self, connection: object, outcome: asyncio.Future[msgspec.Struct]) -> None:
+        self.connection = connection
         self.outcome = outcome
         self.task: asyncio.Task[None] | None = None
 
@@ -40,7 +40,7 @@ class RequestDeduplicator:
     async def do(
         self,
         key: Key,
-        line: object,
+        connection: object,
         work: Callable[[], Coroutine[None, None, msgspec.Struct]],
     ) -> msgspec.Struct:
         """Run the work, or wait for it if an earlier connection delivered the same request.
@@ -48,9 +48,9 @@ class RequestDeduplicator:
         A caller may be cancelled with its connection; the work continues.
         """
         execution = self._executions.get(key)
-        if execution is None or execution.line is line or execution.outcome.cancelled():
-            execution = self._begin(key, line, work)
-        execution.line = line
+        if execution is None or execution.connection is connection or execution.outcome.cancelled():
+            execution = self._begin(key, connection, work)
+        execution.connection = connection
         return await asyncio.shield(execution.outcome)
 
     def give_up(self, id_: Id) -> None:
@@ -60,9 +60,12 @@ class RequestDeduplicator:
                 execution.task.cancel()
 
     def _begin(
-        self, key: Key, line: object, work: Callable[[], Coroutine[None, None, msgspec.Struct]]
+        self,
+        key: Key,
+        connection: object,
+        work: Callable[[], Coroutine[None, None, msgspec.Struct]],
     ) -> _Execution:
-        execution = _Execution(line, asyncio.get_running_loop().create_future())
+        execution = _Execution(connection, asyncio.get_running_loop().create_future())
         # Keeps the newest last.
         self._executions.pop(key, None)
         self._executions[key] = execution

@@ -28,7 +28,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Asker(Protocol):
+class RequestSender(Protocol):
     """Sends a request on one connection."""
 
     async def __call__(self, method: Request[P, R], params: P) -> R:
@@ -56,14 +56,14 @@ class Backoff:
 
 
 async def catch_up(
-    ask: Asker, hub: NotificationRouter, thread_id: str, reconcile: Reconcile
+    send: RequestSender, hub: NotificationRouter, thread_id: str, reconcile: Reconcile
 ) -> bool:
     """Subscribe to a thread again and deliver missed events; return false if refused."""
     for state in hub.turns.values():
         if state.thread_id == thread_id and state.text is not None and not hub.counts:
             state.text.break_off()
     try:
-        thread = await _resume(ask, thread_id, hub.seqs.get(thread_id))
+        thread = await _resume(send, thread_id, hub.seqs.get(thread_id))
     except RequestRefused as refused:
         _give_up(hub, thread_id, refused)
         return False
@@ -75,14 +75,14 @@ async def catch_up(
     return True
 
 
-async def _resume(ask: Asker, thread_id: str, after_seq: int | None) -> Thread:
+async def _resume(send: RequestSender, thread_id: str, after_seq: int | None) -> Thread:
     if after_seq is not None:
         try:
             params = ThreadResumeParams(thread_id=thread_id, after_seq=after_seq)
-            return (await ask(THREAD_RESUME, params)).thread
+            return (await send(THREAD_RESUME, params)).thread
         except RequestRefused:
             pass  # the numbers do not match: a server with another home
-    return (await ask(THREAD_RESUME, ThreadResumeParams(thread_id=thread_id))).thread
+    return (await send(THREAD_RESUME, ThreadResumeParams(thread_id=thread_id))).thread
 
 
 def _give_up(hub: NotificationRouter, thread_id: str, reason: ClientError) -> None:

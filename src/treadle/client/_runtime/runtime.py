@@ -12,7 +12,13 @@ from typing import Final, TypeAlias, TypeVar
 
 from treadle.client._runtime.connection import ServerConnection
 from treadle.client._runtime.notifications import NotificationRouter
-from treadle.client._runtime.reconnect import Asker, Backoff, catch_up, is_unsure, tell_missed
+from treadle.client._runtime.reconnect import (
+    Backoff,
+    RequestSender,
+    catch_up,
+    is_unsure,
+    tell_missed,
+)
 from treadle.client._runtime.server_requests import ServerRequestHandlers
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.approvals import ApprovalPolicy
@@ -32,7 +38,7 @@ from treadle.support.ids import uuid7
 P = TypeVar("P")
 R = TypeVar("R")
 
-Ask: TypeAlias = Callable[[], Awaitable[tuple[str, Turn]]]
+TurnOpener: TypeAlias = Callable[[], Awaitable[tuple[str, Turn]]]
 """Sends the request that opens a turn; returns the id of its thread, and the turn."""
 
 _CLOSE_SECONDS: Final = 2.0
@@ -44,10 +50,10 @@ logger = logging.getLogger(__name__)
 class _Start:
     """A turn that is being opened; `watch` makes the caller wait until the turn ends."""
 
-    __slots__ = ("ask", "deadline", "outcome", "state", "watch")
+    __slots__ = ("deadline", "open_turn", "outcome", "state", "watch")
 
-    def __init__(self, ask: Ask, watch: Callable[[TurnState], object] | None) -> None:
-        self.ask = ask
+    def __init__(self, open_turn: TurnOpener, watch: Callable[[TurnState], object] | None) -> None:
+        self.open_turn = open_turn
         self.watch = watch
         self.deadline: Alarm | None = None
         self.state: TurnState | None = None
@@ -108,7 +114,7 @@ class ClientRuntime:
         self._is_closed = False
         self._connecting = asyncio.Lock()
         self._server: InitializeResponse | None = None
-        self.line = ServerConnection(
+        self.connection = ServerConnection(
             connector,
             self.asks.router(),
             self.tasks,
@@ -127,7 +133,7 @@ class ClientRuntime:
             if self._is_closed:
                 raise Disconnected("the client is closed")
             if self._server is None:
-                self._server = await self.line.open()
+                self._server = await self.connection.open()
             return self._server
 
     async def close(self) -> None:
@@ -137,7 +143,7 @@ class ClientRuntime:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 while self._closing_tasks:  # one may start another
                     await asyncio.wait(self._closing_tasks)
-        await self.line.close()
+        await self.connection.close()
         await self.tasks.close()
         self.alarms.close()
 
@@ -145,13 +151,13 @@ class ClientRuntime:
         self, method: Request[P, R], params: P, *, timeout: float | None = None
     ) -> Coroutine[None, None, R]:
         """Send a request and return its result."""
-        return self.line.request(method, params, timeout=timeout)
+        return self.connection.request(method, params, timeout=timeout)
 
     def message_id(self) -> str:
         """Return a new message id, by which a server recognises a repeated message."""
         return f"{self._name}-{next(self._numbers)}"
 
-    async def begin_turn(self, ask: Ask, *, timeout: float | None) -> TurnState:
+    async def begin_turn(self, open_turn: TurnOpener, *, timeout: float | None) -> TurnState:
         """Open a turn and follow it from its first event.
 
         If the caller is cancelled meanwhile, the turn is interrupted once its id is known.
@@ -159,10 +165,10 @@ class ClientRuntime:
         Raises:
             TurnTimeout: the total timeout expired before the turn was open.
         """
-        return await self._wait_for(_Start(ask, None), timeout)
+        return await self._wait_for(_Start(open_turn, None), timeout)
 
     async def run_turn(
-        self, ask: Ask, *, silence: float | None, timeout: float | None
+        self, open_turn: TurnOpener, *, silence: float | None, timeout: float | None
     ) -> TurnState:
         """Open a turn and wait until it ends; the caller wakes only once.
 
@@ -170,7 +176,7 @@ class ClientRuntime:
             ClientError: the client gave the turn up.
         """
         watch = partial(TurnWatchdog, self, silence=silence)
-        return await self._wait_for(_Start(ask, watch), timeout)
+        return await self._wait_for(_Start(open_turn, watch), timeout)
 
     async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:
         if timeout is not None:
@@ -201,7 +207,7 @@ class ClientRuntime:
     async def _open_turn(self, start: _Start) -> None:
         try:
             with self.hub.opening() as opening:
-                thread_id, turn = await start.ask()
+                thread_id, turn = await start.open_turn()
                 state = TurnState(thread_id, turn, keeps_events=start.watch is None)
                 self.hub.follow(state, opening)
                 if turn.items or turn.status != "inProgress":
@@ -234,11 +240,11 @@ class ClientRuntime:
         with suppress(ClientError):
             await interrupt(self, state)
 
-    async def _on_return(self, ask: Asker) -> None:
+    async def _on_return(self, send: RequestSender) -> None:
         """Subscribe to the threads again, first to those with an awaited turn."""
         awaited = {state.thread_id for state in self.hub.turns.values()}
         for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
-            if not await catch_up(ask, self.hub, thread_id, self.reconcile):
+            if not await catch_up(send, self.hub, thread_id, self.reconcile):
                 self.subscribed.discard(thread_id)
 
     def reconcile(self, state: TurnState, turn: Turn) -> None:

@@ -27,11 +27,11 @@ from treadle.support.text.terminal import LINE, block, has_escapes
 
 _ROWS: Final = 36
 _FEW_ROWS: Final = 6
-_NOTE: Final = r"  escapes such as \x1b stand for characters that a terminal would obey or hide"
+_NOTE: Final = r"  escapes such as \x1b replace characters that a terminal would interpret or hide"
 _SANDBOX: Final = (
-    "  sandbox: a yes can let this run WITHOUT the sandbox; the server does not say if it does"
+    "  sandbox: a yes can let this run WITHOUT the sandbox; the server does not report this"
 )
-_FORM: Final = "  this terminal cannot give what the server asks for"
+_FORM: Final = "  this terminal cannot fill in the form that the server requests"
 _SCHEMES: Final = {"socks5Tcp": "tcp", "socks5Udp": "udp"}
 _ONCE: Final = ("[y]es", "[N]o", "[s]top")
 _ALWAYS: Final = ("[y]es", "[a]lways in this session", "[N]o", "[s]top")
@@ -107,27 +107,27 @@ def _about_running(
         *_reason("the model says (not checked)", ask.reason),
         *_known("folder", ask.cwd),
         QuotedText(
-            "command", "(the server does not say)" if ask.command is None else str(ask.command)
+            "command", "(not sent by the server)" if ask.command is None else str(ask.command)
         ),
     ]
     if permissions:
-        parts.append(QuotedText("beyond the sandbox it gets", "\n".join(permissions)))
+        parts.append(QuotedText("permissions beyond the sandbox", "\n".join(permissions)))
     return Prompt(title, parts, [_SANDBOX], answers)
 
 
 def about_files(ask: FileChangeApproval) -> Prompt:
     """Return the prompt about file changes."""
     diffs = [f"{_edit(change)}\n{change.diff}" for change in ask.changes]
-    parts = _reason("reason given (not checked)", ask.reason)
+    parts = _reason("reason (not checked)", ask.reason)
     facts: list[str] = []
     if diffs:
         parts.append(QuotedText("changes", "\n".join(diffs)))
         parts.append(QuotedText("files", "\n".join(_edit(change) for change in ask.changes)))
     else:
-        facts.append("  the server has not said which files, nor what changes in them")
+        facts.append("  the server did not send the files or their changes")
     if ask.grant_root is not None:
         parts.append(
-            QuotedText("a yes opens for the session all that is below", str(ask.grant_root))
+            QuotedText("a yes grants write access for the session below", str(ask.grant_root))
         )
     return Prompt("Make these changes to files?", parts, facts, _ALWAYS)
 
@@ -146,7 +146,7 @@ def about_permissions(ask: PermissionsRequestApprovalParams) -> Prompt:
     parts = [
         *_reason("the model says (not checked)", ask.reason),
         *_known("folder", ask.cwd),
-        QuotedText("all later commands of this turn get", "\n".join(requested)),
+        QuotedText("permissions for all later commands of this turn", "\n".join(requested)),
     ]
     return Prompt("Give the model's commands these permissions?", parts, answers=_ONCE[:2])
 
@@ -160,9 +160,7 @@ def about_input(question: ToolRequestUserInputQuestion) -> Prompt:
         for text in [option.description]
     ]
     if options:
-        parts.append(
-            QuotedText("answers to choose from, by number or in other words", "\n".join(options))
-        )
+        parts.append(QuotedText("options (answer with a number or free text)", "\n".join(options)))
     return Prompt("The model has a question.", parts)
 
 
