@@ -193,8 +193,8 @@ def test_operations_are_counted_as_graphql_has_them(query: str, kinds: list[str]
     ("arguments", "words"),
     [
         (None, "expected an object"),
-        ({}, "must be a text"),
-        ({"query": "  "}, "must be a text"),
+        ({}, "must be a non-empty string"),
+        ({"query": "  "}, "must be a non-empty string"),
         ({"query": "{ a }", "variables": [1]}, "must be an object"),
         ({"query": "query A { x } query B { y }"}, "exactly one operation, not 2"),
         ({"query": "subscription { x }"}, "subscription"),

@@ -339,7 +339,7 @@ async def test_a_session_runs_one_turn_at_a_time(in_memory: Staged) -> None:
     async with in_memory() as play, play.session as session, asyncio.TaskGroup() as tasks:
         first = tasks.create_task(session.run(begun()))
         await play.begun()
-        with pytest.raises(RuntimeError, match="a turn runs already"):
+        with pytest.raises(RuntimeError, match="a turn is already running"):
             await session.run(begun(END))
         first.cancel()
 

@@ -1,11 +1,10 @@
-"""Running an agent with nobody watching: turns in one workspace that end, well or with a reason.
+"""Unattended runs of an agent: turns in one workspace that end with a report or an error.
 
     async with Session(SessionOptions(cwd="work/issue-7")) as session:
         report = await session.run("Fix the failing test.")
 
 `run_unattended` adds continuation turns, retries within a budget, and a state that outlives the
-process. Whatever happens, no question of the server stays without an answer, no turn goes on for
-ever, and no process is left behind.
+process. Every server request is answered, every turn ends, and no process is left behind.
 """
 
 from __future__ import annotations

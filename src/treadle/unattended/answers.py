@@ -1,4 +1,4 @@
-"""The handling matrix: what an unattended session answers when the server asks."""
+"""The answers of an unattended session to server requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from treadle.client.async_client import AsyncClient
 
 Questions: TypeAlias = Literal["answer", "block", "ask"]
-"""What becomes of a question to the user: the standing answers, the end of the turn, or a call."""
+"""How to handle a question to the user: canned answer, fail the turn, or call the handler."""
 
 UNAVAILABLE: Final = "This is a non-interactive session. Operator input is unavailable."
 TOOL_APPROVAL: Final = "mcp_tool_call_approval_"
@@ -58,86 +58,90 @@ _NEEDS_TYPES: Final = ("input_required", "needs_input")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Answers each kind of question by the session's policies; `block` ends the turn instead."""
+    """Answers each kind of server request by the session's policies; `block` ends the turn."""
 
     is_auto: bool
-    """Whether approvals are given: the thread was started with the policy `never`."""
+    """Whether to accept approval requests: the thread has the approval policy `never`."""
     approvals: ApprovalPolicy | None
-    """Decides before all else, where it has a decision."""
+    """Decides first, where it has a decision."""
     questions: Questions
     on_question: OnUserInput | None
     on_elicitation: OnElicitation | None
     block: Callable[[SessionError], None]
 
     def serve(self, client: AsyncClient) -> None:
-        """Answer for this client from now on."""
+        """Register the handlers with a client."""
         client.on_command_approval(self.command)
         client.on_file_change(self.file_change)
         client.on_permissions(self.permissions)
         client.on_user_input(self.user_input)
         client.on_elicitation(self.elicitation)
 
-    async def command(self, ask: CommandApproval) -> CommandDecision:
-        """Run it for the whole session, or stop."""
+    async def command(self, request: CommandApproval) -> CommandDecision:
+        """Accept the command for the session, or end the turn."""
         if self.approvals is not None and self.approvals.command is not None:
-            decision: CommandDecision = await self._decided(self.approvals.command, ask, ask.params)
+            decision: CommandDecision = await self._decide(
+                self.approvals.command, request, request.params
+            )
             return decision
-        return "acceptForSession" if self.is_auto else self._require_approval(ask.params)
+        return "acceptForSession" if self.is_auto else self._require_approval(request.params)
 
-    async def file_change(self, ask: FileChangeApproval) -> FileChangeDecision:
-        """Make it, or stop."""
+    async def file_change(self, request: FileChangeApproval) -> FileChangeDecision:
+        """Accept the change for the session, or end the turn."""
         policy = self.approvals
         if policy is not None and policy.file_change is not None:
-            decision: FileChangeDecision = await self._decided(policy.file_change, ask, ask.params)
+            decision: FileChangeDecision = await self._decide(
+                policy.file_change, request, request.params
+            )
             return decision
-        return "acceptForSession" if self.is_auto else self._require_approval(ask.params)
+        return "acceptForSession" if self.is_auto else self._require_approval(request.params)
 
-    async def permissions(self, ask: PermissionsRequestApprovalParams) -> PermissionsDecision:
-        """Grant what is asked for, or stop."""
+    async def permissions(self, request: PermissionsRequestApprovalParams) -> PermissionsDecision:
+        """Grant the requested permissions, or end the turn."""
         policy = self.approvals
         if policy is not None and policy.permissions is not None:
-            decision: PermissionsDecision = await self._decided(policy.permissions, ask, ask)
+            decision: PermissionsDecision = await self._decide(policy.permissions, request, request)
             return decision
-        return True if self.is_auto else self._require_approval(ask)
+        return True if self.is_auto else self._require_approval(request)
 
-    async def user_input(self, ask: ToolRequestUserInputParams) -> UserAnswers:
-        """Approve tools where approvals are given, else what the policy for questions says."""
+    async def user_input(self, request: ToolRequestUserInputParams) -> UserAnswers:
+        """Approve tools if approvals are automatic, otherwise apply the policy for questions."""
         if self.approvals is not None and self.approvals.user_input is not None:
-            answers: UserAnswers = await self._decided(self.approvals.user_input, ask, ask)
+            answers: UserAnswers = await self._decide(self.approvals.user_input, request, request)
             return answers
-        questions = ask.questions or []
+        questions = request.questions or []
         if self.is_auto and (approved := _approving(questions)) is not None:
             return approved
         if self.questions == "ask" and self.on_question is not None:
-            given: UserAnswers = await self._decided(self.on_question, ask, ask)
-            return given
+            reply: UserAnswers = await self._decide(self.on_question, request, request)
+            return reply
         if self.questions != "answer":
-            self._require_input(ask)
+            self._require_input(request)
         return {question.id: UNAVAILABLE for question in questions}
 
-    async def elicitation(self, ask: McpServerElicitationRequestParams) -> ElicitationDecision:
-        """Approve tools where approvals are given; nobody fills in forms."""
+    async def elicitation(self, request: McpServerElicitationRequestParams) -> ElicitationDecision:
+        """Approve tools if approvals are automatic; forms are never filled in."""
         if self.approvals is not None and self.approvals.elicitation is not None:
-            decision: ElicitationDecision = await self._decided(
-                self.approvals.elicitation, ask, ask
+            decision: ElicitationDecision = await self._decide(
+                self.approvals.elicitation, request, request
             )
             return decision
-        meta = getattr(ask, "meta", None)
+        meta = getattr(request, "meta", None)
         if isinstance(meta, Mapping) and meta.get("codex_approval_kind") is not None:
-            return _persisting(meta) if self.is_auto else self._require_approval(ask)
+            return _persisting(meta) if self.is_auto else self._require_approval(request)
         if self.questions == "ask" and self.on_elicitation is not None:
-            given: ElicitationDecision = await self._decided(self.on_elicitation, ask, ask)
-            return given
-        return False if self.questions == "answer" else self._require_input(ask)
+            reply: ElicitationDecision = await self._decide(self.on_elicitation, request, request)
+            return reply
+        return False if self.questions == "answer" else self._require_input(request)
 
-    async def _decided(
+    async def _decide(
         self,
         handler: Callable[..., object | Awaitable[object]],
-        ask: object,
+        request: object,
         params: msgspec.Struct,
     ) -> JsonValue:
         try:
-            return await call(handler, ask)
+            return await call(handler, request)
         except CannotDecide:
             kind = ToolRequestUserInputParams | McpServerElicitationRequestParams
             if isinstance(params, kind):
@@ -154,7 +158,7 @@ class Answers:
 
 
 def _approving(questions: Sequence[ToolRequestUserInputQuestion]) -> dict[str, str] | None:
-    """Answers that let tools run, if that is all that is asked."""
+    """Return answers that approve tools, if every question asks for that."""
     answers: dict[str, str] = {}
     for question in questions:
         label = _approval(question)
@@ -173,7 +177,7 @@ def _approval(question: ToolRequestUserInputQuestion) -> str | None:
 
 
 def _persisting(meta: Mapping[str, JsonValue]) -> McpServerElicitationRequestResponse:
-    """Yes, and for the rest of the session where that can be said."""
+    """Return an acceptance, for the rest of the session where the request offers it."""
     offered = meta.get("persist")
     lasts = isinstance(offered, list) and "session" in offered
     chosen = {"persist": "session"} if lasts else None
@@ -181,7 +185,7 @@ def _persisting(meta: Mapping[str, JsonValue]) -> McpServerElicitationRequestRes
 
 
 def needs_input(method: str, params: JsonValue) -> bool:
-    """Whether an older server tells, rather than asks, that a turn waits for somebody."""
+    """Return whether an older server notifies that a turn waits for user input."""
     if not method.startswith("turn/"):
         return False
     fields = params if isinstance(params, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The client of an unattended session: a server of its own choice, and a tap on the line to it."""
+"""The options of an unattended session, and its client with a tap on the connection."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from treadle.unattended.usage import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """How a session is set up; only the folder must be said."""
+    """The configuration of a session; only `cwd` is required."""
 
     cwd: Path | str
     """The folder that the agent works in."""
     workspace_root: Path | str | None = None
-    """If given, the folder must be below this one, with all links resolved."""
+    """If set, `cwd` must be below this folder, with all links resolved."""
     server: Where | None = None
-    """As for `AsyncClient`: a command, a program, a URL; this package's own if not given."""
+    """A command, a program or a URL, as for `AsyncClient`. Defaults to this package's server."""
     token: str | None = None
     """The bearer token of a WebSocket server."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """What a server that is started gets on top of this process's environment."""
+    """Variables that a started server gets in addition to this process's environment."""
     hidden_env: Sequence[str] = ()
-    """Variables that a server that is started does not get: tools run here and keep secrets."""
+    """Variables withheld from a started server, such as secrets of tools that run here."""
     merge_stderr: bool = False
-    """Whether the server's stderr is read as lines of its output; they are `malformed` events."""
+    """Whether to read the server's stderr as output lines, which become `malformed` events."""
     resume: str | None = None
-    """A thread to go on with; a new one is started if the server does not know it."""
+    """A thread to resume; a new one is started if the server does not know it."""
     resume_total: Usage | None = None
-    """Where that thread stood, if it is known: what it uses beyond that is the session's."""
+    """The earlier total of that thread, if known; only usage beyond it counts."""
     title: str | None = None
     """A name for a new thread."""
     model: str | None = None
     approval_policy: AskForApproval | str = "never"
-    """With `never`, approvals are given if a server asks all the same; else they end the turn."""
+    """With `never`, approval requests are accepted; otherwise they end the turn."""
     sandbox: SandboxMode | str = "workspace-write"
     thread: ThreadOptions = field(default_factory=ThreadOptions)
     """Further fields of `thread/start`."""
@@ -62,31 +62,31 @@ class SessionOptions:
     tools: Sequence[ToolLike] = ()
     """Functions that the model may call; they run here."""
     approvals: ApprovalPolicy | None = None
-    """Decides in place of the rule of `approval_policy`, where it has a decision."""
+    """Decides before the rule of `approval_policy`, where it has a decision."""
     questions: Questions = "answer"
-    """What becomes of questions to the user: a standing answer, the turn's end, `on_question`."""
+    """How to handle questions to the user: canned answer, fail the turn, or `on_question`."""
     on_question: OnUserInput | None = None
     on_elicitation: OnElicitation | None = None
     on_token_refresh: OnTokenRefresh | None = None
     on_event: OnEvent | None = None
-    """Called for everything that happens, in order."""
+    """Called for every event, in order."""
     read_seconds: float = 30.0
-    """How long the server may take for each answer."""
+    """Timeout of each request to the server."""
     stall_seconds: float | None = 300.0
-    """How long nothing may be heard of a turn while no question to us is open."""
+    """Idle timeout of a turn; it pauses while a server request is open."""
     turn_seconds: float | None = None
-    """How long a turn may take in all."""
+    """Maximum duration of a turn."""
     tool_seconds: float | None = 300.0
-    """How long a tool may take."""
+    """Timeout of each tool call."""
     max_tokens: int | None = None
-    """How many tokens the session may use in all."""
+    """Maximum number of tokens for the whole session."""
     uses_git: bool = True
-    """Whether git is asked what a turn changed."""
+    """Whether to ask git what a turn changed."""
     client_name: str = "treadle-unattended"
 
     @property
     def is_process(self) -> bool:
-        """Whether the server is started by the session, and so ends with it."""
+        """Whether the session starts the server, and so ends it too."""
         where = self.server
         if isinstance(where, str):
             return "://" not in where
@@ -99,7 +99,7 @@ _MERGED: Final = ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh"]
 
 
 class SessionClient(AsyncClient):
-    """An `AsyncClient` whose line has a tap."""
+    """An `AsyncClient` with a tap on its connection."""
 
     def __init__(self, options: SessionOptions, cwd: str, tap: Tap) -> None:
         super().__init__(
@@ -128,8 +128,8 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
         if isinstance(where, Sequence) and not isinstance(where, str):
             command = list(where)
         else:
-            named = where if isinstance(where, str) else None
-            command = find_command(program or named, environ, workspace=cwd)
+            name = where if isinstance(where, str) else None
+            command = find_command(program or name, environ, workspace=cwd)
         if options.merge_stderr:
             command = [*_MERGED, *rooted(command, cwd=cwd, env=environ)]
         return spawn(command, cwd=cwd, env=environ)
@@ -138,7 +138,7 @@ def _connector(options: SessionOptions, cwd: str) -> Connector:
 
 
 def _bounded(connector: Connector, seconds: float) -> Connector:
-    """The same way, with an end: a host that takes calls and says nothing is not waited for."""
+    """Add a timeout: a host may accept the connection and never answer."""
 
     async def dial(tasks: BackgroundTasks) -> Transport:
         try:
@@ -151,11 +151,11 @@ def _bounded(connector: Connector, seconds: float) -> Connector:
 
 
 def timed_tools(tools: Sequence[ToolLike], seconds: float | None) -> list[Tool]:
-    """The tools of a session, each with a deadline: the model is told when one passes it."""
-    made = [make_tool(each) for each in tools]
+    """Return the tools of a session with a timeout, which the model sees as a tool error."""
+    prepared = [make_tool(each) for each in tools]
     if seconds is None:
-        return made
-    return [replace(each, function=_timed(each.name, each.function, seconds)) for each in made]
+        return prepared
+    return [replace(each, function=_timed(each.name, each.function, seconds)) for each in prepared]
 
 
 def _timed(name: str, function: Callable[..., object], seconds: float) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-"""What can end an unattended session, as one tree with a word for each case.
+"""The errors that end an unattended turn or session, with one `kind` for each case.
 
     SessionError                 `kind`, `is_retryable`, `ends_session`, `exit_code`
     ├── InvalidWorkspaceCwd      invalid_workspace_cwd: `reason`
@@ -8,17 +8,17 @@
     │   ├── InvalidThreadPayload invalid_thread_payload
     │   └── InvalidTurnPayload   invalid_turn_payload
     ├── PortExit                 port_exit: `status`, `stderr`
-    └── TurnError                a turn was begun: `report`
-        ├── TurnFailed           turn_failed: `codex_error_info`, `retry_at`
-        ├── TurnCancelled        turn_cancelled
-        ├── TurnTimeout          turn_timeout
+    └── TurnError                a turn was started: `report`
+        ├── SessionTurnFailed    turn_failed: `codex_error_info`, `retry_at`
+        ├── SessionTurnCancelled turn_cancelled
+        ├── SessionTurnTimeout   turn_timeout
         ├── Stalled              stalled
         ├── TurnInputRequired    turn_input_required: `payload`
-        ├── ApprovalRequired     approval_required: `payload`
-        ├── BudgetExceeded       budget_exceeded
+        ├── SessionApprovalRequired approval_required: `payload`
+        ├── SessionBudgetExceeded budget_exceeded
         └── NoProgress           no_progress
 
-The words are those that other drivers of this kind use, so that their users can read our logs.
+The kinds have the names that other drivers of app-servers use in their logs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ErrorKind(StrEnum):
-    """One word for each way to fail."""
+    """The kinds of failure, as they appear in logs and state files."""
 
     INVALID_WORKSPACE_CWD = "invalid_workspace_cwd"
     CODEX_NOT_FOUND = "codex_not_found"
@@ -71,43 +71,43 @@ EXIT_CODES: Final = {
     ErrorKind.INVALID_TURN_PAYLOAD: 25,
     ErrorKind.INVALID_WORKSPACE_CWD: 30,
 }
-"""What `treadle run` ends with."""
+"""The exit codes of `treadle run`."""
 
 
 class SessionError(errors.ClientError):
-    """Anything that ends an unattended turn or session otherwise than asked."""
+    """Base class of errors that end an unattended turn or session."""
 
     kind: ClassVar[ErrorKind]
     is_retryable: bool = False
-    """Whether the same may succeed later, without a person changing something."""
+    """Whether a retry may succeed without a change by a person."""
     ends_session: bool = True
-    """Whether the session is over; its server was stopped then, and all that ran in it."""
+    """Whether the session is over; its server and all processes in it are stopped then."""
     retry_at: float | None = None
-    """When it makes sense to try again, in Unix seconds, where the server said so."""
+    """When to retry, in Unix seconds, if the server reported it."""
 
     @property
     def exit_code(self) -> int:
-        """What a program that fails with this ends with."""
+        """The exit code of a program that fails with this error."""
         return EXIT_CODES[self.kind]
 
     def payload_document(self) -> JsonValue:
-        """The fields, for logs."""
+        """Return the fields, for logs."""
         return {"kind": str(self.kind), "message": str(self), "isRetryable": self.is_retryable}
 
 
 class InvalidWorkspaceCwd(SessionError):
-    """The folder is not one that the agent may be let into."""
+    """The folder is not a permitted workspace."""
 
     kind = ErrorKind.INVALID_WORKSPACE_CWD
 
     def __init__(self, reason: str, path: str) -> None:
-        super().__init__(f"{path!r} is no workspace: {reason}")
+        super().__init__(f"{path!r} is not a valid workspace: {reason}")
         self.reason = reason
         self.path = path
 
 
 class ServerNotFound(SessionError):
-    """There is no server to talk to."""
+    """The server cannot be found or reached."""
 
     kind = ErrorKind.CODEX_NOT_FOUND
 
@@ -143,19 +143,19 @@ class ResponseError(SessionError):
 
 
 class InvalidThreadPayload(ResponseError):
-    """The server started a thread and did not say which."""
+    """The server started a thread without returning its id."""
 
     kind = ErrorKind.INVALID_THREAD_PAYLOAD
 
 
 class InvalidTurnPayload(ResponseError):
-    """The server started a turn and did not say which."""
+    """The server started a turn without returning its id."""
 
     kind = ErrorKind.INVALID_TURN_PAYLOAD
 
 
 class PortExit(SessionError):
-    """The server is gone; `status` is its exit code, or `None` if it was no process of ours."""
+    """The server is gone; `status` is its exit code if the session had started it."""
 
     kind = ErrorKind.PORT_EXIT
     is_retryable = True
@@ -167,12 +167,12 @@ class PortExit(SessionError):
 
 
 class TurnError(SessionError):
-    """A turn was begun and came to no good end; `report` holds what came of it."""
+    """A started turn did not succeed; `report` holds its partial result."""
 
     report: TurnReport | None = None
 
 
-_HOPELESS: Final = frozenset(
+_PERMANENT: Final = frozenset(
     {
         "unauthorized",
         "badRequest",
@@ -183,7 +183,7 @@ _HOPELESS: Final = frozenset(
         "sandboxError",
     }
 )
-_PASSING: Final = frozenset({408, 409, 425, 429})
+_TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 429})
 _LIMITS: Final = frozenset({"usageLimitExceeded", "rateLimitExceeded"})
 
 
@@ -196,32 +196,32 @@ class SessionTurnFailed(TurnError):
     def __init__(self, message: str, info: CodexErrorInfo | None = None) -> None:
         super().__init__(message)
         self.codex_error_info = info
-        self.is_retryable = not self._will_stay
+        self.is_retryable = not self._is_permanent
 
     @property
-    def _will_stay(self) -> bool:
-        """Whether the cause is one that no time changes: a bad key or question, not a busy line."""
+    def _is_permanent(self) -> bool:
+        """Whether a retry cannot help: a bad key or request, as opposed to an overloaded server."""
         status = errors.http_status_of(self.codex_error_info) or 0
-        is_refused = 400 <= status < 500 and status not in _PASSING
+        is_refused = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
         return is_refused or (
-            isinstance(self.codex_error_info, str) and self.codex_error_info in _HOPELESS
+            isinstance(self.codex_error_info, str) and self.codex_error_info in _PERMANENT
         )
 
     @property
     def is_limit(self) -> bool:
-        """Whether the account has nothing left for now."""
+        """Whether a rate limit of the account is exhausted."""
         return isinstance(self.codex_error_info, str) and self.codex_error_info in _LIMITS
 
 
 class SessionTurnCancelled(TurnError):
-    """Somebody stopped the turn; the thread may be continued."""
+    """The turn was interrupted; the thread may be continued."""
 
     kind = ErrorKind.TURN_CANCELLED
     ends_session = False
 
 
 class SessionTurnTimeout(TurnError):
-    """The turn took too long in all."""
+    """The turn exceeded its total time limit."""
 
     kind = ErrorKind.TURN_TIMEOUT
     is_retryable = True
@@ -232,54 +232,54 @@ class SessionTurnTimeout(TurnError):
 
 
 class Stalled(TurnError):
-    """Nothing was heard of the turn for too long, and the server knows of no end either."""
+    """The turn exceeded its idle timeout, and the server does not report its end either."""
 
     kind = ErrorKind.STALLED
     is_retryable = True
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"nothing was heard of the turn for {seconds:g} s")
+        super().__init__(f"no message about the turn for {seconds:g} s")
         self.seconds = seconds
 
 
 class TurnInputRequired(TurnError):
-    """The turn needs an answer that nobody is there to give."""
+    """The turn needs user input, which the session does not provide."""
 
     kind = ErrorKind.TURN_INPUT_REQUIRED
 
     def __init__(self, payload: JsonValue) -> None:
-        super().__init__("the turn needs somebody's answer")
+        super().__init__("the turn requires user input")
         self.payload = payload
 
 
 class SessionApprovalRequired(TurnError):
-    """The turn needs an approval that nobody may give."""
+    """The turn needs an approval that the session's policy does not grant."""
 
     kind = ErrorKind.APPROVAL_REQUIRED
 
     def __init__(self, payload: JsonValue) -> None:
-        super().__init__("the turn needs somebody's approval")
+        super().__init__("the turn requires an approval")
         self.payload = payload
 
 
 class SessionBudgetExceeded(TurnError):
-    """The session used more tokens than it was given."""
+    """The session used more tokens than its budget allows."""
 
     kind = ErrorKind.BUDGET_EXCEEDED
 
     def __init__(self, used: int, limit: int) -> None:
-        super().__init__(f"{used} tokens were used, {limit} were given")
+        super().__init__(f"used {used} tokens of a budget of {limit}")
         self.used = used
         self.limit = limit
 
 
 class NoProgress(TurnError):
-    """Turns ended well one after another, the work is not done, and nothing changed."""
+    """Consecutive turns succeeded without changes while the work is not done."""
 
     kind = ErrorKind.NO_PROGRESS
 
     def __init__(self, turns: int) -> None:
-        super().__init__(f"{turns} turns in a row changed nothing, and the work is not done")
+        super().__init__(f"{turns} consecutive turns changed nothing and the work is not done")
         self.turns = turns
 
 
@@ -291,8 +291,8 @@ _INVALID: Final[dict[str | None, type[ResponseError]]] = {
 }
 
 
-def translated(error: errors.ClientError) -> SessionError:
-    """The same in the words of an unattended session."""
+def to_session_error(error: errors.ClientError) -> SessionError:
+    """Return the session error that corresponds to a client error."""
     match error:
         case SessionError():
             return error

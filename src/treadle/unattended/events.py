@@ -1,4 +1,4 @@
-"""What an unattended session tells whoever started it, and how it reaches them."""
+"""The events of an unattended session and their delivery to its callback."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import msgspec
 from treadle.protocol.base import JsonValue
 from treadle.support.concurrency.tasks import BackgroundTasks
 
-MAX_UNTOLD: Final = 10_000
-"""Events that wait for a slow callback before the server is read no further."""
+MAX_PENDING: Final = 10_000
+"""Maximum number of events pending for a slow callback before reading from the server stops."""
 
 logger = logging.getLogger(__name__)
 
 
 class EventKind(StrEnum):
-    """What an event is about."""
+    """The kinds of events."""
 
     SESSION_STARTED = "session_started"
-    """A turn was begun; told once for each."""
+    """A turn started; emitted once for each turn."""
     STARTUP_FAILED = "startup_failed"
     NOTIFICATION = "notification"
-    """Whatever the server tells, known or not, as it came."""
+    """Any notification of the server, known or not, unchanged."""
     OTHER_MESSAGE = "other_message"
-    """JSON that is no message, or an answer to nothing that was asked."""
+    """JSON that is not a message, or a response without a request."""
     MALFORMED = "malformed"
-    """A line that is no JSON."""
+    """A line that is not JSON."""
     APPROVAL_AUTO_APPROVED = "approval_auto_approved"
     APPROVAL_DECLINED = "approval_declined"
     TOOL_INPUT_AUTO_ANSWERED = "tool_input_auto_answered"
@@ -41,9 +41,9 @@ class EventKind(StrEnum):
     TOOL_CALL_FAILED = "tool_call_failed"
     UNSUPPORTED_TOOL_CALL = "unsupported_tool_call"
     REQUEST_ANSWERED = "request_answered"
-    """Any other question of the server got its answer."""
+    """Any other server request was answered."""
     REQUEST_REFUSED = "request_refused"
-    """A question that nobody here can answer was refused."""
+    """A server request without a handler was refused."""
     TURN_COMPLETED = "turn_completed"
     TURN_ENDED_WITH_ERROR = "turn_ended_with_error"
     RETRYING = "retrying"
@@ -51,7 +51,7 @@ class EventKind(StrEnum):
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing that happened in a session; `payload` is what the wire carried, where it did."""
+    """One event of a session; `payload` holds the wire's content where there is one."""
 
     event: EventKind
     at_ms: int
@@ -66,8 +66,8 @@ class SessionEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 OnEvent: TypeAlias = Callable[[SessionEvent], object | Awaitable[object]]
 
 
-async def tell(callback: OnEvent, event: SessionEvent) -> None:
-    """Call back for one event; whatever goes wrong there stays there."""
+async def call_back(callback: OnEvent, event: SessionEvent) -> None:
+    """Call the callback for one event; log its exceptions."""
     try:
         outcome = callback(event)
         if isawaitable(outcome):
@@ -77,43 +77,46 @@ async def tell(callback: OnEvent, event: SessionEvent) -> None:
 
 
 class Delivery:
-    """Calls back for each event, in order, beside the reader of the line; loses none."""
+    """Calls the callback for each event, in order, without blocking the connection's reader."""
 
     def __init__(self, callback: OnEvent | None, tasks: BackgroundTasks) -> None:
         self._callback = callback
         self._tasks = tasks
-        self._untold: deque[SessionEvent] = deque()
-        self._teller: asyncio.Task[None] | None = None
+        self._pending: deque[SessionEvent] = deque()
+        self._delivery_task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
 
     def put(self, event: SessionEvent) -> None:
-        """Tell this next."""
+        """Queue an event."""
         if self._callback is None or self._tasks.is_closed:
             return
-        self._untold.append(event)
-        if len(self._untold) >= MAX_UNTOLD:
+        self._pending.append(event)
+        if len(self._pending) >= MAX_PENDING:
             self._room.clear()
-        if self._teller is None:
-            self._teller = self._tasks.spawn(self._tell(self._callback), "events")
+        if self._delivery_task is None:
+            self._delivery_task = self._tasks.spawn(self._deliver(self._callback), "events")
 
     async def room(self) -> None:
         """Wait until the callback has caught up enough."""
         await self._room.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything was told, but not for ever."""
+        """Wait until all events are delivered, at most this long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._teller is not None and self._teller is not asyncio.current_task():
-                    await asyncio.wait({self._teller})
+                while (
+                    self._delivery_task is not None
+                    and self._delivery_task is not asyncio.current_task()
+                ):
+                    await asyncio.wait({self._delivery_task})
 
-    async def _tell(self, callback: OnEvent) -> None:
+    async def _deliver(self, callback: OnEvent) -> None:
         try:
-            while self._untold:
-                event = self._untold.popleft()
-                if len(self._untold) < MAX_UNTOLD:
+            while self._pending:
+                event = self._pending.popleft()
+                if len(self._pending) < MAX_PENDING:
                     self._room.set()
-                await tell(callback, event)
+                await call_back(callback, event)
         finally:
-            self._teller = None
+            self._delivery_task = None

@@ -1,4 +1,4 @@
-"""A tool that lets the model speak GraphQL to one service, with a token it never sees."""
+"""A tool that sends GraphQL operations to one service, with a token hidden from the model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LINEAR: Final = "https://api.linear.app/graphql"
 _DESCRIPTION: Final = (
     "Execute one GraphQL query or mutation against {service}, with the credentials of the session."
 )
-# A text that is not closed is one, too: to look for the end of each takes quadratic time.
-_WORDS: Final = re.compile(
+# An unclosed string is a token too: searching for the end of each takes quadratic time.
+_TOKENS: Final = re.compile(
     r'''"""(?:\\"""|(?!""").)*+(?:""")?+|"(?:\\.|[^"\\\n])*+"?+'''
     r"|#[^\n\r]*|[{}()\[\]]|[_A-Za-z]\w*",
     re.DOTALL,
@@ -33,11 +33,11 @@ _WORDS: Final = re.compile(
 _OPERATIONS: Final = frozenset({"query", "mutation", "subscription"})
 _OPENING: Final = ("(", "[", "{")
 _CLOSING: Final = (")", "]", "}")
-_SILENT: Final = ('"', "#")  # texts and comments
+_IGNORED: Final = ('"', "#")  # strings and comments
 
 
 class InvalidQuery(ValueError):
-    """The arguments are no single operation."""
+    """The arguments are not a single operation."""
 
 
 def graphql_tool(
@@ -49,22 +49,22 @@ def graphql_tool(
     headers: Mapping[str, str] | None = None,
     seconds: float = 30.0,
 ) -> Tool:
-    """A tool `{query, variables?}` that posts one operation and gives the service's answer.
+    """Return a tool `{query, variables?}` that posts one operation and returns the response.
 
-    An answer with top-level errors is a failed call whose output keeps the whole answer; so is
-    anything that keeps the question from being put. `token` goes into `Authorization` as it is.
+    A response with top-level errors is a failed call whose output is the whole response; a request
+    that cannot be sent is a failed call too. `token` goes into `Authorization` unchanged.
     """
 
     async def run(arguments: JsonValue) -> DynamicToolCallResponse:
         try:
             body = read_arguments(arguments)
-            sent = {"Authorization": _known(token, name), **(headers or {})}
-            answer = await _post(endpoint, body, sent, seconds)
+            request_headers = {"Authorization": _resolve_token(token, name), **(headers or {})}
+            answer = await _post(endpoint, body, request_headers, seconds)
         except InvalidQuery as error:
             return _response({"error": {"message": str(error)}}, is_good=False)
         except (OSError, TimeoutError, ValueError) as error:
-            words = f"the request failed: {str(error) or type(error).__name__}"
-            return _response({"error": {"message": words}}, is_good=False)
+            message = f"the request failed: {str(error) or type(error).__name__}"
+            return _response({"error": {"message": message}}, is_good=False)
         has_errors = isinstance(answer, dict) and bool(answer.get("errors"))
         return _response(answer, is_good=not has_errors)
 
@@ -89,53 +89,53 @@ def graphql_tool(
 
 
 def read_arguments(arguments: JsonValue) -> JsonValue:
-    """The body to post: from `{query, variables?}`, or from a bare query.
+    """Return the body to post for `{query, variables?}` or a bare query.
 
     Raises:
-        InvalidQuery: there is no query, several operations, or variables that are no object.
+        InvalidQuery: no query, several operations, or variables that are not an object.
     """
-    given = {"query": arguments} if isinstance(arguments, str) else arguments
-    if not isinstance(given, Mapping):
+    fields = {"query": arguments} if isinstance(arguments, str) else arguments
+    if not isinstance(fields, Mapping):
         raise InvalidQuery("expected an object with `query` and optionally `variables`")
-    query, variables = given.get("query"), given.get("variables")
+    query, variables = fields.get("query"), fields.get("variables")
     if not isinstance(query, str) or not query.strip():
-        raise InvalidQuery("`query` must be a text that is not empty")
+        raise InvalidQuery("`query` must be a non-empty string")
     if variables is not None and not isinstance(variables, Mapping):
         raise InvalidQuery("`variables` must be an object")
-    found = operations(query)
-    if len(found) != 1:
-        raise InvalidQuery(f"`query` must hold exactly one operation, not {len(found)}")
-    if found[0] == "subscription":
+    kinds = operations(query)
+    if len(kinds) != 1:
+        raise InvalidQuery(f"`query` must hold exactly one operation, not {len(kinds)}")
+    if kinds[0] == "subscription":
         raise InvalidQuery("a subscription cannot be answered by one response")
     return {"query": query.strip(), "variables": dict(variables or {})}
 
 
 def operations(query: str) -> Sequence[str]:
-    """The kinds of the operations in a document; fragments are none."""
-    found: list[str] = []
+    """Return the kinds of the operations in a document, without fragments."""
+    kinds: list[str] = []
     depth = 0
-    is_begun = False  # between the first word of a definition and the end of its braces
-    for word in _WORDS.findall(query):
-        if word in _OPENING:
-            if word == "{" and depth == 0 and not is_begun:
-                found.append("query")
+    is_begun = False  # between the first token of a definition and the end of its braces
+    for lexeme in _TOKENS.findall(query):
+        if lexeme in _OPENING:
+            if lexeme == "{" and depth == 0 and not is_begun:
+                kinds.append("query")
                 is_begun = True
             depth += 1
-        elif word in _CLOSING:
+        elif lexeme in _CLOSING:
             depth -= 1
-            is_begun = is_begun and not (word == "}" and depth == 0)
-        elif depth == 0 and not is_begun and word[0] not in _SILENT:
+            is_begun = is_begun and not (lexeme == "}" and depth == 0)
+        elif depth == 0 and not is_begun and lexeme[0] not in _IGNORED:
             is_begun = True
-            if word in _OPERATIONS:
-                found.append(word)
-    return found
+            if lexeme in _OPERATIONS:
+                kinds.append(lexeme)
+    return kinds
 
 
-def _known(token: str | Callable[[], str | None] | None, name: str) -> str:
-    known = token() if callable(token) else token
-    if not known:
+def _resolve_token(token: str | Callable[[], str | None] | None, name: str) -> str:
+    value = token() if callable(token) else token
+    if not value:
         raise InvalidQuery(f"{name} has no token: set one where the session is started")
-    return known
+    return value
 
 
 async def _post(
@@ -154,8 +154,8 @@ async def _post(
         ):
             text = secrets.redact(await answer.text(), limit=None)
     except aiohttp.ClientError as error:
-        words = without_queries(str(error)) or type(error).__name__
-        raise OSError(secrets.redact(words)) from None
+        message = without_queries(str(error)) or type(error).__name__
+        raise OSError(secrets.redact(message)) from None
     if answer.status in REDIRECTS:
         target = redirect_target(endpoint, answer.headers.get("location"))
         where = "an unknown location" if target is None else origin_of(target)

@@ -1,4 +1,4 @@
-"""Follows the line of a session: what is told, what it costs, when something was last heard."""
+"""The monitor of a session's connection: events, token usage and the time of the last message."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.unattended.answers import TOOL_APPROVAL, UNAVAILABLE, needs_input
 from treadle.unattended.errors import SessionBudgetExceeded, SessionError, TurnInputRequired
 from treadle.unattended.events import Delivery, EventKind, SessionEvent
 from treadle.unattended.tap import ObservedRequest, Tap
-from treadle.unattended.usage import RateLimit, Usage, UsageLedger, rate_limits_in, tells_limits
+from treadle.unattended.usage import RateLimit, Usage, UsageLedger, rate_limits_in, reports_limits
 
 logger = logging.getLogger(__name__)
 
 
 class Monitor:
-    """Knows what has happened in a session so far, and tells it on."""
+    """The state of a session as seen on its connection; emits an event for each message."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Monitor:
         self.rate_limits: dict[str, RateLimit] = {}
         self.thread_id: str | None = None
         self.turn_id: str | None = None
-        self.heard_at = 0.0
+        self.last_message_at = 0.0
         self._delivery = delivery
         self._tools = tools
         self._max_tokens = max_tokens
@@ -51,37 +51,37 @@ class Monitor:
 
     @property
     def used(self) -> Usage:
-        """What the session used so far."""
+        """The tokens that the session has used so far."""
         return self.ledger.used
 
     def seconds_silent(self) -> float:
-        """How long nothing was heard of the thread while the server owed us something."""
-        if self.tap.open_questions:
-            # The server waits for us: for an answer, or for a tool that runs here.
-            self.heard_at = _now()
-        return _now() - self.heard_at
+        """Return the seconds without a message of the thread while no server request was open."""
+        if self.tap.open_requests:
+            # The server waits for this client: for an answer, or for a tool that runs here.
+            self.last_message_at = _now()
+        return _now() - self.last_message_at
 
     def begin_turn(self) -> None:
-        """A turn is asked for; the clock starts anew."""
+        """Forget the previous turn and restart the idle timer."""
         self.turn_id = None
-        self.heard_at = _now()
+        self.last_message_at = _now()
 
     def turn_is(self, turn_id: str) -> None:
-        """The turn that was asked for is this one."""
-        is_news = self.turn_id != turn_id
+        """Record the id of the turn that was requested."""
+        is_new = self.turn_id != turn_id
         self.turn_id = turn_id
-        if is_news:
+        if is_new:
             self.emit(EventKind.SESSION_STARTED)
 
     def retry_at(self) -> float | None:
-        """When a limit that is used up begins anew."""
+        """Return the time at which every exhausted rate limit has reset."""
         known = [limit.retry_at for limit in self.rate_limits.values()]
         return max((at for at in known if at is not None), default=None)
 
     def emit(
         self, event: EventKind, *, method: str | None = None, payload: JsonValue = None
     ) -> None:
-        """Tell an event."""
+        """Queue an event for the callback."""
         self._delivery.put(
             SessionEvent(
                 event=event,
@@ -94,47 +94,47 @@ class Monitor:
             )
         )
 
-    # -- what the tap hears
+    # -- called by the tap
 
     def noticed(self, method: str, params: JsonValue) -> None:
-        """Keep accounts, and tell it on."""
+        """Count usage and rate limits, and emit the notification as an event."""
         if self._is_ours(params):
-            self.heard_at = _now()
+            self.last_message_at = _now()
             self._note_start(method, params)
             self._note_work(method, params)
         if self.ledger.note(method, params):
             self._check_budget()
-        if tells_limits(method):
+        if reports_limits(method):
             self.rate_limits |= {limit.limit_id: limit for limit in rate_limits_in(params)}
         self.emit(EventKind.NOTIFICATION, method=method, payload=params)
         if needs_input(method, params):
             self._block(TurnInputRequired({"method": method, "params": params}))
 
     def answered(self, question: ObservedRequest, result: JsonValue, error: JsonValue) -> None:
-        """Tell what was answered, from what really went out."""
-        self.heard_at = _now()
+        """Emit an event for the answer that was sent."""
+        self.last_message_at = _now()
         if error is not None:
             kind = EventKind.REQUEST_REFUSED
             logger.warning("refused a request", extra={"method": question.method})
         else:
-            kind = self._kind_of(question, result)
+            kind = self._answer_kind(question, result)
         payload = {"id": question.id, "params": question.params, "result": result, "error": error}
         self.emit(kind, method=question.method, payload=payload)
 
     def strayed(self, text: str, *, is_json: bool) -> None:
-        """Tell of a line that is no message; it counts as no sign of life."""
-        logger.debug("dropped a line", extra={"is_json": is_json})  # the event says it
+        """Emit an event for a line that is not a message; it does not reset the idle timer."""
+        logger.debug("dropped a line", extra={"is_json": is_json})  # the event carries the text
         kind = EventKind.OTHER_MESSAGE if is_json else EventKind.MALFORMED
         self.emit(kind, payload=text)
 
     async def room(self) -> None:
-        """Wait until whoever is told things has caught up."""
+        """Wait until the event callback has caught up."""
         await self._delivery.room()
 
     # --
 
     def _is_ours(self, params: JsonValue) -> bool:
-        """Whether a message is a sign of life of our thread; on a shared server not all are."""
+        """Return whether a message concerns this thread; a shared server has others."""
         if not self._is_shared or not isinstance(params, dict):
             return True
         named = params.get("threadId") or params.get("conversationId")
@@ -142,12 +142,12 @@ class Monitor:
         if named is None and isinstance(thread, dict):
             named = thread.get("id")
         if named is None:
-            # About no thread at all: only the oldest servers tell of turns in this way.
+            # Without a thread: only the oldest servers report turns in this way.
             return "turn" in params or "turnId" in params or "msg" in params or not params
         return bool(named == self.thread_id)
 
     def _note_start(self, method: str, params: JsonValue) -> None:
-        """A turn may be told of before the request for it is answered."""
+        """Take the turn's id from `turn/started`, which may come before the response."""
         if method != "turn/started" or self.turn_id is not None or not isinstance(params, dict):
             return
         turn = params.get("turn")
@@ -156,7 +156,7 @@ class Monitor:
             self.turn_is(turn_id)
 
     def _note_work(self, method: str, params: JsonValue) -> None:
-        """The model has begun: what it uses from now on is ours."""
+        """Count usage from the model's first item on."""
         if not method.startswith("item/") or not isinstance(params, dict):
             return
         item = params.get("item")
@@ -168,7 +168,7 @@ class Monitor:
         if self._max_tokens is not None and used > self._max_tokens:
             self._block(SessionBudgetExceeded(used, self._max_tokens))
 
-    def _kind_of(self, question: ObservedRequest, result: JsonValue) -> EventKind:
+    def _answer_kind(self, question: ObservedRequest, result: JsonValue) -> EventKind:
         method = question.method
         fields = result if isinstance(result, dict) else {}
         if method == wire.ITEM_TOOL_CALL.method:
@@ -178,37 +178,37 @@ class Monitor:
             is_good = fields.get("success") is True
             return EventKind.TOOL_CALL_COMPLETED if is_good else EventKind.TOOL_CALL_FAILED
         if method == wire.ITEM_TOOL_REQUEST_USER_INPUT.method:
-            if _lets_tools_run(fields):
+            if _approves_tools(fields):
                 return EventKind.APPROVAL_AUTO_APPROVED
             return EventKind.TOOL_INPUT_AUTO_ANSWERED
         if method in _APPROVALS:
-            is_good = _is_yes(fields)
+            is_good = _is_approval(fields)
             return EventKind.APPROVAL_AUTO_APPROVED if is_good else EventKind.APPROVAL_DECLINED
         return EventKind.REQUEST_ANSWERED
 
 
 def _now() -> float:
-    """The loop's own clock, which is monotonic: the timers of a session go by it."""
+    """Return the time of the event loop, which is monotonic; session timers use it."""
     return asyncio.get_running_loop().time()
 
 
-def _is_yes(fields: dict[str, JsonValue]) -> bool:
+def _is_approval(fields: dict[str, JsonValue]) -> bool:
     if isinstance(granted := fields.get("permissions"), dict):
         return any(granted.values())
-    word = fields.get("decision", fields.get("action"))
-    return isinstance(word, dict) or word in _YES
+    decision = fields.get("decision", fields.get("action"))
+    return isinstance(decision, dict) or decision in _APPROVING
 
 
-def _lets_tools_run(fields: dict[str, JsonValue]) -> bool:
-    """Whether these answers are approvals of tools, in the form of answers of the user."""
+def _approves_tools(fields: dict[str, JsonValue]) -> bool:
+    """Return whether these user answers approve tools."""
     answers = fields.get("answers")
     if not isinstance(answers, dict) or not answers:
         return False
-    said = [text for each in answers.values() for text in each.get("answers", ())]
-    return UNAVAILABLE not in said and all(id_.startswith(TOOL_APPROVAL) for id_ in answers)
+    texts = [text for each in answers.values() for text in each.get("answers", ())]
+    return UNAVAILABLE not in texts and all(id_.startswith(TOOL_APPROVAL) for id_ in answers)
 
 
-_YES: Final = frozenset({"accept", "acceptForSession", "approved", "approved_for_session"})
+_APPROVING: Final = frozenset({"accept", "acceptForSession", "approved", "approved_for_session"})
 _APPROVALS: Final = frozenset(
     each.method
     for each in (

@@ -1,4 +1,4 @@
-"""What came of an unattended turn, and what there is to show for it."""
+"""The report of an unattended turn and the evidence of its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.unattended.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A workspace under git at one moment; `None` where it is not under git or git cannot tell."""
+    """The git state of a workspace; `None` where it has no repository or git failed."""
 
     head: str | None = None
     changes: str | None = None
@@ -20,12 +20,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a turn left in the workspace: an end without an error is no proof of work."""
+    """The changes of a turn: success alone does not prove that work was done."""
 
     files: tuple[str, ...] = ()
     """Files that the turn's edits changed."""
     diff: str | None = None
-    """The turn's edits, as the server tells them."""
+    """The turn's edits, as reported by the server."""
     before: Snapshot = field(default_factory=Snapshot)
     after: Snapshot = field(default_factory=Snapshot)
 
@@ -36,12 +36,12 @@ class Evidence:
 
     @property
     def commit(self) -> str | None:
-        """The commit that the turn made, if it made one."""
+        """The commit that the turn paths, if it paths one."""
         return self.after.head if self.after.head != self.before.head else None
 
     @property
     def _differs(self) -> bool:
-        """Whether git reports another state than before; what it does not report proves nothing."""
+        """Whether git reports a changed state; a missing report does not count as a change."""
         before, after = self.before, self.after
         pairs = (before.head, after.head), (before.changes, after.changes)
         return any(now is not None and now != then for then, now in pairs)
@@ -53,24 +53,24 @@ class TurnReport:
 
     session_id: str
     number: int
-    """Which turn of the session this was, counted from one."""
+    """The number of the turn in its session, counted from one."""
     result: TurnResult[None]
     usage: Usage
-    """What this turn used."""
+    """The tokens that this turn used."""
     evidence: Evidence
 
     @property
     def agent_message(self) -> str:
-        """The agent's last word."""
+        """The agent's last message."""
         return self.result.agent_message
 
 
 def edited_files(items: list[Item]) -> tuple[str, ...]:
-    """The files that edits were made to, each once."""
-    made = [
+    """Return the files that completed edits changed, each once."""
+    paths = [
         change.path
         for item in items
         if isinstance(item, FileChangeThreadItem) and item.status == "completed"
         for change in item.changes
     ]
-    return tuple(dict.fromkeys(made))
+    return tuple(dict.fromkeys(paths))

@@ -1,4 +1,4 @@
-"""A whole piece of work: turn after turn until it is done, with failures that are paid for."""
+"""A complete run: turns until the work is done, with a budget for failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.unattended.errors import (
     SessionError,
     SessionTurnFailed,
 )
-from treadle.unattended.events import EventKind, OnEvent, SessionEvent, tell
+from treadle.unattended.events import EventKind, OnEvent, SessionEvent, call_back
 from treadle.unattended.report import TurnReport
 from treadle.unattended.session import Session
 from treadle.unattended.state import RunState
@@ -35,30 +35,30 @@ Ending: TypeAlias = Literal["done", "idle", "max_turns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """When a run ends, and how much it may fail."""
+    """The end conditions of a run and its budget for failures."""
 
     max_turns: int = 20
     is_done: IsDone | None = None
-    """Asked after each turn; without it a run ends with the first turn that changed nothing."""
+    """Called after each turn; without it a run ends with the first turn that changed nothing."""
     continuation: str | Callable[[TurnReport], str] = CONTINUATION
-    """What a further turn is told."""
+    """The input of each further turn."""
     max_idle_turns: int = 3
-    """How many turns in a row may change nothing while `is_done` says no."""
+    """Maximum number of consecutive turns without changes while `is_done` returns false."""
     retry: Backoff = field(default_factory=lambda: Backoff(attempts=5, first_s=10, longest_s=300))
-    """How many failures a run may have in all, and how long to wait after each."""
+    """Maximum number of failures of a run, and the wait after each."""
     longest_wait_s: float = 3600.0
-    """How long to wait for a rate limit that says when it ends."""
+    """Longest wait for a rate limit with a known reset time."""
     state: Path | None = None
-    """A file that lets a later run go on with the same thread, counts and budget."""
+    """A file from which a later run continues with the same thread, counts and budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What came of a run that did not fail."""
+    """The result of a run that did not fail."""
 
     ending: Ending
-    """`done`: so it was found. `idle`: the last turn changed nothing, and nobody was to judge.
-    `max_turns`: there was no end in sight."""
+    """`done`: `is_done` returned true. `idle`: the last turn changed nothing and there is no
+    `is_done`. `max_turns`: the limit was reached."""
     thread_id: str | None
     turns: tuple[TurnReport, ...]
     usage: Usage
@@ -66,17 +66,17 @@ class RunReport:
 
     @property
     def agent_message(self) -> str:
-        """The agent's last word."""
+        """The agent's last message."""
         return self.turns[-1].agent_message if self.turns else ""
 
 
 async def run_unattended(
     prompt: str, options: SessionOptions, plan: RunPlan | None = None
 ) -> RunReport:
-    """Run turns until the work is done, coming back after failures that may pass.
+    """Run turns until the work is done, with retries after transient failures.
 
     Raises:
-        SessionError: one that no retry can help, or the last one when the budget is used up.
+        SessionError: a permanent error, or the last error when the budget is used up.
     """
     run = _Run(prompt, options, plan or RunPlan())
     try:
@@ -107,7 +107,7 @@ class _Run:
             next(self._waits, None)
 
     async def go(self) -> RunReport:
-        """Take turns until the end."""
+        """Run turns until the run ends."""
         state = self._state
         if state.is_done:
             return self._report("done")
@@ -125,21 +125,21 @@ class _Run:
         return self._report("max_turns")
 
     async def close(self) -> None:
-        """Leave no session behind."""
+        """Close the session."""
         if self._session is not None:
-            await self._leave(self._session)
+            await self._close_session(self._session)
 
     async def _turn(self) -> TurnReport:
         session = await self._open()
         state = self._state
-        words = self._next_words()
-        begun = session.turn_count
+        text = self._next_input()
+        count = session.turn_count
         try:
-            report = await session.run(words)
-            # One that fails counts as a failure: else it could be the last, and no turn be done.
+            report = await session.run(text)
+            # A failed turn counts as a failure only: otherwise it could be the last one allowed.
             state.turns += 1
         finally:
-            state.is_prompt_sent = state.is_prompt_sent or session.turn_count > begun
+            state.is_prompt_sent = state.is_prompt_sent or session.turn_count > count
             self._save()
         self._reports.append(report)
         return report
@@ -148,38 +148,38 @@ class _Run:
         if self._session is not None and not self._session.is_closed:
             return self._session
         if self._session is not None:
-            await self._leave(self._session)
+            await self._close_session(self._session)
         state = self._state
-        left = self._options.max_tokens
-        if left is not None:
-            left -= state.usage.total_tokens
-            if left <= 0:
+        budget = self._options.max_tokens
+        if budget is not None:
+            budget -= state.usage.total_tokens
+            if budget <= 0:
                 raise SessionBudgetExceeded(state.usage.total_tokens, self._options.max_tokens or 0)
-        options = replace(self._options, max_tokens=left)
+        options = replace(self._options, max_tokens=budget)
         if state.thread_id is not None:
             options = replace(options, resume=state.thread_id, resume_total=state.thread_total)
         session = Session(options)
         thread_id = await session.start()
         if thread_id != state.thread_id:
             state.thread_id, state.thread_total = thread_id, None
-        # A thread that the server does not know any more must hear the whole prompt again.
+        # A new thread (the server no longer knows the old one) needs the whole prompt again.
         state.is_prompt_sent = state.is_prompt_sent and session.is_resumed
         self._session = session
         self._save()
         return session
 
-    async def _leave(self, session: Session) -> None:
+    async def _close_session(self, session: Session) -> None:
         await session.close()
         self._spent_before += session.used
         self._session = None
 
-    def _next_words(self) -> str:
+    def _next_input(self) -> str:
         if not self._state.is_prompt_sent:
             return self._prompt
-        words = self._plan.continuation
-        if isinstance(words, str):
-            return words
-        return words(self._reports[-1]) if self._reports else CONTINUATION
+        continuation = self._plan.continuation
+        if isinstance(continuation, str):
+            return continuation
+        return continuation(self._reports[-1]) if self._reports else CONTINUATION
 
     async def _judge(self, report: TurnReport) -> Ending | None:
         self._idle = 0 if report.evidence.is_any else self._idle + 1
@@ -197,10 +197,10 @@ class _Run:
         return None
 
     async def _recover(self, error: SessionError) -> None:
-        """Wait and go on, if that can help and the budget allows it.
+        """Wait for a retry, if it can help and the budget allows it.
 
         Raises:
-            SessionError: it cannot, or there is nothing left.
+            SessionError: it cannot, or the budget is used up.
         """
         state = self._state
         state.failures += 1
@@ -214,24 +214,24 @@ class _Run:
         if error.retry_at is not None:
             wait = max(wait, error.retry_at - time.time())
         self._save()
-        await self._tell_retry(error, wait)
+        await self._report_retry(error, wait)
         await asyncio.sleep(wait)
         if _is_full(error) and self._session is not None:
             try:
                 await self._session.compact()
             except SessionError as failure:
-                await self._recover(failure)  # it has failed as any turn may
+                await self._recover(failure)  # counts as a failure like that of a turn
             else:
                 self._is_compacted = True
 
     def _may_help(self, error: SessionError) -> bool:
-        """Whether trying again may help, after a wait that is not too long."""
+        """Return whether a retry may help after an acceptable wait."""
         if not error.is_retryable or (_is_full(error) and self._is_compacted):
-            return False  # a thread that is full again after it was shortened will not fit at all
+            return False  # a thread that is full again after a compaction cannot fit
         until = error.retry_at
         return until is None or until - time.time() <= self._plan.longest_wait_s
 
-    async def _tell_retry(self, error: SessionError, wait: float) -> None:
+    async def _report_retry(self, error: SessionError, wait: float) -> None:
         callback: OnEvent | None = self._options.on_event
         if callback is None:
             return
@@ -242,7 +242,7 @@ class _Run:
             thread_id=self._state.thread_id,
             payload=payload,
         )
-        await tell(callback, event)
+        await call_back(callback, event)
 
     def _save(self) -> None:
         self._state.usage = self._used()

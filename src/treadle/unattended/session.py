@@ -1,4 +1,4 @@
-"""One server, one thread, and the turns in it, with nobody watching."""
+"""An unattended session: one server, one thread, and its turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from treadle.unattended.errors import (
     SessionTurnTimeout,
     Stalled,
     TurnError,
-    translated,
+    to_session_error,
 )
 from treadle.unattended.events import Delivery, EventKind
 from treadle.unattended.git import WorkspaceGit
@@ -34,15 +34,15 @@ from treadle.unattended.report import Evidence, Snapshot, TurnReport, edited_fil
 from treadle.unattended.usage import RateLimit, Usage
 from treadle.unattended.workspace import Workspace
 
-_FAREWELL_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.05
+_DRAIN_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.05
 
 
 class Session:
-    """One server, one thread, and the turns in it; use it as `async with`.
+    """One server, one thread, and its turns; use it as `async with`.
 
-    After `SessionTurnFailed` and `SessionTurnCancelled` the next turn may be run. Any other error
-    has ended the session, and the server with it if the session had started it.
+    After `SessionTurnFailed` and `SessionTurnCancelled` the next turn may run. Any other error
+    ends the session, and the server with it if the session started it.
     """
 
     def __init__(self, options: SessionOptions) -> None:
@@ -68,24 +68,24 @@ class Session:
         self._last = BackgroundTasks()
         self._closing: asyncio.Task[None] | None = None
         self.turn_count = 0
-        """How many turns were begun."""
+        """The number of started turns."""
         self.is_resumed = False
-        """Whether the thread is the one that was to be resumed."""
+        """Whether the requested thread was resumed."""
 
-    # -- its life
+    # -- lifecycle
 
     async def start(self) -> str:
-        """Reach the server and begin the thread, or go on with one; gives its id.
+        """Connect, start or resume the thread, and return its id.
 
         Raises:
-            SessionError: the server is not there, does not answer, or refuses.
+            SessionError: the server is unavailable, does not answer, or refuses.
         """
         try:
             await self._client.connect()
             self._serve()
             self._thread = await self._begin_thread()
         except ClientError as error:
-            failure = translated(error)
+            failure = to_session_error(error)
             if isinstance(failure, ServerNotFound) and self._options.is_process:
                 failure.is_retryable = False
             self._monitor.emit(EventKind.STARTUP_FAILED, payload=failure.payload_document())
@@ -97,17 +97,17 @@ class Session:
         return self._thread.id
 
     async def close(self) -> None:
-        """Stop what runs, hang up, and end a server that was started here with all its group."""
+        """Stop the turn, disconnect, and end a server that was started here with its group."""
         if self._closing is None:
             self._is_closed = True
             self._closing = self._last.spawn(self._close(), "close session")
-        # Whoever is cancelled meanwhile leaves, but the server is not left alive for it.
+        # A cancelled caller stops waiting, but the server is still ended.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         await self._client.close()
         self._monitor.emit(EventKind.SESSION_ENDED)
-        await self._delivery.drain(_FAREWELL_SECONDS)
+        await self._delivery.drain(_DRAIN_SECONDS)
         await self._tasks.close()
 
     async def __aenter__(self) -> Self:
@@ -122,11 +122,11 @@ class Session:
     ) -> None:
         await self.close()
 
-    # -- what is known of it
+    # -- state
 
     @property
     def thread_id(self) -> str | None:
-        """The thread; known once the session has started."""
+        """The thread's id, once the session has started."""
         return self._monitor.thread_id
 
     @property
@@ -136,36 +136,36 @@ class Session:
 
     @property
     def used(self) -> Usage:
-        """The tokens that the session used so far."""
+        """The tokens that the session has used so far."""
         return self._monitor.used
 
     @property
     def thread_total(self) -> Usage | None:
-        """Where the thread stands in all, with what was used before this session."""
+        """The thread's total, including its usage before this session."""
         return self._monitor.ledger.total(self.thread_id or "")
 
     @property
     def rate_limits(self) -> dict[str, RateLimit]:
-        """The account's limits as they were last told, by their ids."""
+        """The account's limits as last reported, by their ids."""
         return dict(self._monitor.rate_limits)
 
     @property
     def pid(self) -> int | None:
-        """The process of the server, which leads a group of its own, if it was started here."""
+        """The process id of a server that was started here; it leads its own process group."""
         return self._monitor.tap.pid
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more turns can be run."""
+        """Whether the session can run no more turns."""
         return self._is_closed
 
     # -- turns
 
     async def run(self, given: Input, **options: Unpack[TurnOptions]) -> TurnReport:
-        """Run a turn to its end; the first one and every other on the same thread.
+        """Run a turn to its end; all turns use the same thread.
 
         Raises:
-            SessionError: it ended otherwise than well; see `treadle.unattended.errors`.
+            SessionError: the turn did not succeed; see `treadle.unattended.errors`.
         """
         thread = self._ready()
         self._is_running = True
@@ -179,7 +179,7 @@ class Session:
             try:
                 result = await self._drive(turn)
             except ClientError as error:
-                failure = translated(error)
+                failure = to_session_error(error)
                 if isinstance(failure, TurnError) and self.turn_count > count:
                     failure.report = self._report(turn.partial, before, before, used)
                 await self._fail(failure)
@@ -193,26 +193,26 @@ class Session:
             self._monitor.tap.forget_all()
 
     async def interrupt(self) -> None:
-        """Stop the turn that runs; whoever waits for it gets `TurnCancelled`."""
+        """Stop the active turn; `run` raises `SessionTurnCancelled`."""
         thread, turn_id = self._thread, self._monitor.turn_id
         if self._is_running and thread is not None and turn_id is not None:
             await thread.interrupt(turn_id)
 
     async def compact(self) -> None:
-        """Have the thread's history shortened, and wait until it is.
+        """Compact the thread's history and wait for the end.
 
         Raises:
-            SessionError: it was not done, or not in time.
+            SessionError: the compaction failed or timed out.
         """
         thread = self._ready()
         ended: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
 
-        def heard(turn: Turn) -> None:
+        def on_completed(turn: Turn) -> None:
             if not ended.done():
                 ended.set_result(turn)
 
         seconds = self._options.stall_seconds
-        self._client.on("turn:completed", heard)
+        self._client.on("turn:completed", on_completed)
         try:
             async with asyncio.timeout(seconds):
                 await thread.compact()
@@ -222,11 +222,11 @@ class Session:
             await self._fail(stalled)
             raise stalled from None
         except ClientError as error:
-            failure = translated(error)
+            failure = to_session_error(error)
             await self._fail(failure)
             raise failure from error
         finally:
-            self._client.off("turn:completed", heard)
+            self._client.off("turn:completed", on_completed)
         if turn.status != "completed":
             raise SessionTurnFailed("the thread could not be compacted")
 
@@ -236,7 +236,7 @@ class Session:
         if self._thread is None or self._is_closed:
             raise RuntimeError("the session is not open: use `async with`")
         if self._is_running:
-            raise RuntimeError("a turn runs already")
+            raise RuntimeError("a turn is already running")
         return self._thread
 
     def _serve(self) -> None:
@@ -271,29 +271,29 @@ class Session:
         thread = await self._client.start_thread(tools=self._tools, **options.thread)
         self._monitor.thread_id = thread.id
         if options.title is not None:
-            with suppress(RequestRefused):  # by a server that knows no names
+            with suppress(RequestRefused):  # by a server without thread names
                 await thread.set_name(options.title)
         return thread
 
     async def _drive(self, turn: AsyncTurn) -> TurnResult[None]:
         seconds = self._options.turn_seconds
         try:
-            async with asyncio.timeout(seconds), self._watched(turn):
+            async with asyncio.timeout(seconds), self._stall_watch(turn):
                 await turn.start()
                 self.turn_count += 1
                 self._monitor.turn_is(turn.id)
                 if self._failure is not None:
                     self._block(self._failure)
                 async for _event in turn:
-                    pass  # the monitor has seen it; this only keeps the stream from filling up
-                # A turn that was quick enough to end by itself has broken the rule all the same.
-                self._raise_blocked()
+                    pass  # the monitor handles events; this only keeps the stream from filling up
+                # A turn that ended before it could be interrupted has still violated the policy.
+                self._raise_failure()
                 return await turn.result()
         except TimeoutError:
             raise SessionTurnTimeout(seconds or 0) from None
 
     @asynccontextmanager
-    async def _watched(self, turn: AsyncTurn) -> AsyncIterator[None]:
+    async def _stall_watch(self, turn: AsyncTurn) -> AsyncIterator[None]:
         seconds = self._options.stall_seconds
         if seconds is None:
             yield
@@ -305,35 +305,35 @@ class Session:
             watch.cancel()
 
     async def _watch(self, turn: AsyncTurn, seconds: float) -> None:
-        """End the turn when nothing is heard of it for too long, unless it has ended unheard."""
+        """Fail the turn at its idle timeout, unless the server reports that it has ended."""
         while True:
             left = seconds - self._monitor.seconds_silent()
             if left > 0:
                 await asyncio.sleep(left)
             elif self._monitor.turn_id is None:
-                await asyncio.sleep(_LOOK_SECONDS)  # the request for it has a deadline of its own
+                await asyncio.sleep(_POLL_SECONDS)  # `turn/start` has its own timeout
             else:
                 if not await self._has_ended(turn):
                     self._block(Stalled(seconds))
                 return
 
     async def _has_ended(self, turn: AsyncTurn) -> bool:
-        """Ask the server how the turn stands: what tells of its end may have been lost."""
+        """Ask the server for the turn's status: `turn/completed` may have been lost."""
         try:
             thread = await self._client.read_thread(turn.thread_id, include_turns=True)
         except ClientError:
-            return False  # it does not know, or does not answer: no sign of life
+            return False  # unknown thread or no answer
         state = self._client.core.hub.turns.get((turn.thread_id, turn.id))
         if state is None:
             return True
-        for known in thread.turns:
-            if known.id == turn.id and known.status != "inProgress":
-                tell_missed(state, known)
+        for candidate in thread.turns:
+            if candidate.id == turn.id and candidate.status != "inProgress":
+                tell_missed(state, candidate)
                 return True
         return False
 
     def _block(self, error: SessionError) -> None:
-        """End the turn that runs with this error."""
+        """End the active turn with this error."""
         self._failure = self._failure or error
         core = self._client.core
         key = self._monitor.thread_id, self._monitor.turn_id or ""
@@ -342,7 +342,7 @@ class Session:
             state.fail(error)
             core.give_up(state)
 
-    def _raise_blocked(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
@@ -370,9 +370,9 @@ class Session:
 
 
 def _is_missing(refused: RequestRefused) -> bool:
-    """Whether the server has no such thread; the reference says so in words only."""
-    words = refused.message.lower()
-    return refused.kind == "threadNotFound" or any(said in words for said in _MISSING)
+    """Return whether the thread is missing; the reference reports it only in the message."""
+    message = refused.message.lower()
+    return refused.kind == "threadNotFound" or any(text in message for text in _MISSING)
 
 
 _MISSING: Final = ("no rollout found", "thread not found", "conversation not found")

@@ -1,4 +1,4 @@
-"""What of a run outlives the process: a small file, replaced as a whole."""
+"""The state of a run that outlives the process: a small file, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from treadle.unattended.usage import Usage
 
 
 class RunState(msgspec.Struct, rename="camel", kw_only=True):
-    """Where a run stands; a later one with the same prompt goes on from here."""
+    """The progress of a run; a later run with the same prompt continues from here."""
 
     prompt: str
-    """A digest: another prompt is another piece of work on the same thread."""
+    """A digest: a different prompt is a new task on the same thread."""
     thread_id: str | None = None
     thread_total: Usage | None = None
     is_prompt_sent: bool = False
@@ -24,31 +24,31 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
     failures: int = 0
     usage: Usage = Usage()
     blocked: str | None = None
-    """Why the run stopped and needs a person, if it does."""
+    """Why the run stopped and needs a person's attention, if it does."""
 
     @classmethod
     def load(cls, path: Path | None, prompt: str) -> RunState:
-        """Read what was kept, if anything was and can be read."""
+        """Read the stored state; a missing or unreadable file means a new run."""
         digest = hashlib.sha256(prompt.encode()).hexdigest()
         try:
-            kept = msgspec.json.decode(path.read_bytes(), type=cls) if path else None
+            stored = msgspec.json.decode(path.read_bytes(), type=cls) if path else None
         except (OSError, msgspec.MsgspecError):
-            kept = None
-        if kept is None:
+            stored = None
+        if stored is None:
             return cls(prompt=digest)
-        if kept.prompt != digest:
+        if stored.prompt != digest:
             return cls(
                 prompt=digest,
-                thread_id=kept.thread_id,
-                thread_total=kept.thread_total,
-                usage=kept.usage,
+                thread_id=stored.thread_id,
+                thread_total=stored.thread_total,
+                usage=stored.usage,
             )
-        kept.blocked = None
-        return kept
+        stored.blocked = None
+        return stored
 
     def save(self, path: Path | None) -> None:
-        """Keep it; a crash leaves the old file or the new one."""
+        """Write the state; a crash leaves the old file or the new one."""
         if path is None:
             return
-        # Beside it under a name that no command of the workspace can foresee and make a link.
+        # The temporary file has a name that no command in the workspace can predict and link.
         replace_file(path, msgspec.json.encode(self))

@@ -1,6 +1,6 @@
-"""A tap on the line of a session: every message is seen as it passes, both ways.
+"""A tap on a session's connection that observes every message, both ways.
 
-It knows the shapes of messages and which questions are open; what they mean is its listener's.
+It knows the shapes of messages and which server requests are open; its observer interprets them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from treadle.unattended.errors import INVALID_THREAD, INVALID_TURN
 
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL: Final = -32603
-SHOWN: Final = 2000
+MAX_TEXT_BYTES: Final = 2000
 _PAYLOADS: Final = {
     "thread/start": ("thread", INVALID_THREAD),
     "thread/resume": ("thread", INVALID_THREAD),
@@ -51,18 +51,18 @@ class ObservedRequest:
 
 
 class MessageObserver(Protocol):
-    """Whoever follows the conversation."""
+    """The observer of a session's messages."""
 
     def noticed(self, method: str, params: JsonValue) -> None:
-        """The server told something."""
+        """Handle a notification of the server."""
         ...
 
     def answered(self, question: ObservedRequest, result: JsonValue, error: JsonValue) -> None:
-        """A question of the server got its answer: a result, or an error."""
+        """Handle the answer to a server request: a result, or an error."""
         ...
 
     def strayed(self, text: str, *, is_json: bool) -> None:
-        """Something came that is no message to us."""
+        """Handle input that is not a message for this client."""
         ...
 
     async def room(self) -> None:
@@ -71,30 +71,30 @@ class MessageObserver(Protocol):
 
 
 class Tap:
-    """Follows one conversation, over one connection after another."""
+    """Observes one session over all its connections."""
 
-    def __init__(self, listener: MessageObserver) -> None:
-        self._listener = listener
+    def __init__(self, observer: MessageObserver) -> None:
+        self._observer = observer
         self._open: dict[Id, ObservedRequest] = {}
-        self._asked: dict[Id, str] = {}
+        self._sent: dict[Id, str] = {}
         self.pid: int | None = None
 
     @property
-    def open_questions(self) -> Sequence[ObservedRequest]:
-        """What the server waits for."""
+    def open_requests(self) -> Sequence[ObservedRequest]:
+        """The server requests without an answer."""
         return list(self._open.values())
 
     def forget_all(self) -> None:
-        """The turn that asked is over."""
+        """Drop the open server requests of a turn that is over."""
         self._open.clear()
 
     def on(self, connector: Connector) -> Connector:
-        """The same way to a server, with this tap on the line."""
+        """Return a connector whose connections have this tap."""
 
         async def dial(tasks: BackgroundTasks) -> Transport:
             transport = await connector.dial(tasks)
             self._open.clear()
-            self._asked.clear()
+            self._sent.clear()
             if isinstance(transport, ChildTransport):
                 self.pid = getattr(transport, "pid", None)
                 return TappedChild(transport, self)
@@ -104,39 +104,39 @@ class Tap:
 
     async def room(self) -> None:
         """Wait until more may be read."""
-        await self._listener.room()
+        await self._observer.room()
 
     def incoming(self, frame: Frame) -> Frame | None:
-        """Look at a message of the server; gives what the client is to see of it, if anything."""
+        """Observe a message of the server; return the client's frame, or `None` to drop it."""
         message = envelope.decode(frame)
         match message:
             case NotificationMessage():
                 params = _document(message.params)
                 if message.method == "serverRequest/resolved" and isinstance(params, dict):
                     self._open.pop(params.get("requestId", ""), None)
-                self._listener.noticed(message.method, params)
+                self._observer.noticed(message.method, params)
             case RequestMessage():
                 return self._on_call(message, frame)
             case ResponseMessage():
                 return self._on_answer(message, frame)
             case ErrorMessage():
-                self._take_asked(message.id, frame)
+                self._take_sent(message.id, frame)
             case MalformedMessage() if message.id is None:
-                self._listener.strayed(_text(frame), is_json=_is_json(frame))
+                self._observer.strayed(_text(frame), is_json=_is_json(frame))
                 return None
             case _:
                 pass  # a request that cannot be read: the client refuses it by its id
         return frame
 
     def outgoing(self, frame: bytes) -> bytes:
-        """Look at a message to the server; gives what it is sent."""
+        """Observe a message to the server; return the frame to send."""
         message = envelope.decode(frame)
         match message:
             case RequestMessage():
-                self._asked[message.id] = message.method
+                self._sent[message.id] = message.method
             case ResponseMessage():
                 if (question := self._open.pop(message.id, None)) is not None:
-                    self._listener.answered(question, _document(message.result), None)
+                    self._observer.answered(question, _document(message.result), None)
             case ErrorMessage():
                 return self._on_refusal(message, frame)
             case _:
@@ -147,9 +147,9 @@ class Tap:
         params = _document(call.params)
         self._open[call.id] = ObservedRequest(call.id, call.method, params)
         if call.method == "item/tool/call" and isinstance(params, dict) and "tool" not in params:
-            # Older servers name the tool otherwise, and leave out arguments that are none.
-            named = {"arguments": {}, **params, "tool": params.get("name")}
-            return envelope.encode_call(call.id, call.method, named)
+            # Older servers name the tool `name` and omit empty arguments.
+            current = {"arguments": {}, **params, "tool": params.get("name")}
+            return envelope.encode_call(call.id, call.method, current)
         return frame
 
     def _on_refusal(self, failure: ErrorMessage, frame: bytes) -> bytes:
@@ -160,11 +160,11 @@ class Tap:
         if question.method not in SERVER_REQUESTS:
             error = ErrorObject(METHOD_NOT_FOUND, f"method not found: {question.method}")
             frame = envelope.encode_failure(failure.id, error)
-        self._listener.answered(question, None, msgspec.to_builtins(error))
+        self._observer.answered(question, None, msgspec.to_builtins(error))
         return frame
 
     def _on_answer(self, answer: ResponseMessage, frame: Frame) -> Frame | None:
-        method = self._take_asked(answer.id, frame)
+        method = self._take_sent(answer.id, frame)
         if method not in _PAYLOADS:
             return frame
         name, kind = _PAYLOADS[method]
@@ -174,32 +174,34 @@ class Tap:
         if isinstance(id_, str) and id_:
             return frame
         data = {"kind": kind, "payload": document}
-        error = ErrorObject(INTERNAL, f"the answer names no {name}", data)
+        error = ErrorObject(INTERNAL, f"response has no {name} id", data)
         return envelope.encode_failure(answer.id, error)
 
-    def _take_asked(self, id_: Id, frame: Frame) -> str | None:
-        method = self._asked.pop(id_, None)
+    def _take_sent(self, id_: Id, frame: Frame) -> str | None:
+        method = self._sent.pop(id_, None)
         if method is None:
-            self._listener.strayed(_text(frame), is_json=True)
+            self._observer.strayed(_text(frame), is_json=True)
         return method
 
 
 class TappedTransport:
-    """Passes frames on and lets the tap see them."""
+    """A transport that shows every frame to a tap."""
 
     def __init__(self, transport: Transport, tap: Tap) -> None:
         self.peer = transport.peer
-        # Text is mended first, or a line with half a character in it would pass for no message.
+        # Text is repaired first: a line with half a character in it would not decode as a message.
         self._transport = MendedTransport(transport)
         self._tap = tap
 
     async def receive(self) -> Sequence[Frame]:
-        """Wait for the next messages that are meant for the client."""
+        """Wait for the next messages for the client."""
         while frames := await self._transport.receive():
-            seen = [passed for frame in frames if (passed := self._tap.incoming(frame)) is not None]
+            visible = [
+                passed for frame in frames if (passed := self._tap.incoming(frame)) is not None
+            ]
             await self._tap.room()
-            if seen:
-                return seen
+            if visible:
+                return visible
         return ()
 
     async def send(self, frames: Sequence[bytes]) -> None:
@@ -207,17 +209,17 @@ class TappedTransport:
         await self._transport.send([self._tap.outgoing(frame) for frame in frames])
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the transport."""
         await self._transport.close()
 
 
 class TappedChild(TappedTransport):
-    """The same for a server that is a process of ours."""
+    """A tapped transport to a server that is a child process."""
 
     def __init__(self, transport: Transport, tap: Tap) -> None:
         super().__init__(transport, tap)
         if not isinstance(transport, ChildTransport):
-            raise TypeError(f"{transport.peer} is no process")
+            raise TypeError(f"{transport.peer} is not a process")
         self._child: ChildTransport = transport
 
     @property
@@ -227,7 +229,7 @@ class TappedChild(TappedTransport):
 
     @property
     def stderr_tail(self) -> str:
-        """What the server said on stderr lately."""
+        """The end of the server's stderr."""
         return self._child.stderr_tail
 
 
@@ -237,7 +239,7 @@ def _document(raw: msgspec.Raw | None) -> JsonValue:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # half a character, say: the client mends what it is given
+        return None  # half a character, for example: the client repairs its own copy
 
 
 def _is_json(frame: Frame) -> bool:
@@ -252,4 +254,4 @@ def _is_json(frame: Frame) -> bool:
 
 def _text(frame: Frame) -> str:
     head = frame.head if isinstance(frame, Oversized) else frame
-    return head[:SHOWN].decode("utf-8", "replace")
+    return head[:MAX_TEXT_BYTES].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a session costs: tokens counted once, from absolute totals, and the latest rate limits."""
+"""Usage of a session: tokens counted once, from absolute totals, and the latest rate limits."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Usage:
         return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def since(self, earlier: Usage) -> Usage:
-        """What came on top of an earlier count; never less than nothing."""
+        """Return the increase over an earlier count, at least zero in each kind."""
         pairs = zip(astuple(self), astuple(earlier), strict=True)
         return Usage(*(max(0, a - b) for a, b in pairs))
 
     def highest(self, other: Usage) -> Usage:
-        """The higher of both counts, kind by kind."""
+        """Return the higher of both counts, kind by kind."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return Usage(*(max(a, b) for a, b in pairs))
 
     def document(self) -> JsonValue:
-        """The counts as the protocol spells them."""
+        """Return the counts in the protocol's spelling."""
         return dict(zip(_CAMEL, astuple(self), strict=True))
 
 
@@ -54,7 +54,7 @@ _CAMEL: Final = (
 
 
 def read_usage(document: JsonValue) -> Usage | None:
-    """Read counts in either spelling; `None` if these are none."""
+    """Read counts in either spelling; return `None` if the document has none."""
     if not isinstance(document, Mapping):
         return None
     for names in (_CAMEL, _SNAKE):
@@ -71,17 +71,17 @@ def _count(value: JsonValue) -> int:
 
 @dataclass(slots=True)
 class _Thread:
-    """Where one thread's totals stood before the session, and where they stand."""
+    """The totals of one thread: before the session, and the highest reported since."""
 
     before: Usage = field(default_factory=Usage)
     high: Usage = field(default_factory=Usage)
 
 
 class UsageLedger:
-    """Adds up threads by what they say of themselves in all, so that no report counts twice.
+    """The sum of the threads' reported totals, so that no report counts twice.
 
-    A thread that was begun elsewhere stands at some total already; that is not ours to pay. Only
-    reports of totals count: those of one request, or of nobody knows what, are passed over.
+    A resumed thread starts with a total that the session did not use; it is subtracted. Only
+    reports of totals count: usage of one request, or of an unknown scope, is ignored.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class UsageLedger:
         self._waiting: set[str] = set()
 
     def resume(self, thread_id: str, before: Usage | None = None) -> None:
-        """A thread goes on that stood at this total, or at one that it has yet to tell."""
+        """Register a resumed thread with its earlier total, or wait for its first report."""
         if before is not None:
             self._threads[thread_id] = _Thread(before, before)
         else:
@@ -98,15 +98,15 @@ class UsageLedger:
             self._waiting.add(thread_id)
 
     def work(self, thread_id: str) -> None:
-        """The model has done something in a thread: what is told from now on was spent by us.
+        """Count what a resumed thread reports from now on: its model has produced an item.
 
-        Until then some servers repeat where a resumed thread stood, even in a turn of ours.
+        Until then some servers repeat the thread's earlier total, even during a new turn.
         """
         self._waiting.discard(thread_id)
 
     def note(self, method: str, params: JsonValue) -> bool:
-        """Take a report, if this is one; whether it was."""
-        thread_id, total, last = _reported(method, params)
+        """Record a usage report; return whether the message was one."""
+        thread_id, total, last = _read_report(method, params)
         if total is None:
             return False
         if thread_id in self._waiting:
@@ -116,30 +116,30 @@ class UsageLedger:
         if thread is None:
             thread = self._threads[thread_id] = _Thread()
             if thread_id in self._resumed:
-                # The first word of a resumed thread: all but its last request came before.
+                # The first report of a resumed thread: all but its last request came before.
                 thread.before = total.since(last) if last is not None else total
         thread.high = thread.high.highest(total)
         return True
 
     def total(self, thread_id: str) -> Usage | None:
-        """Where a thread stands in all, if it ever said so."""
+        """Return the latest total of a thread, if it has reported one."""
         thread = self._threads.get(thread_id)
         return None if thread is None else thread.high
 
     @property
     def used(self) -> Usage:
-        """What the session used so far, in all its threads."""
+        """The tokens that the session has used so far, in all its threads."""
         spent = Usage()
         for thread in self._threads.values():
             spent += thread.high.since(thread.before)
         return spent
 
 
-def _reported(method: str, params: JsonValue) -> tuple[str, Usage | None, Usage | None]:
+def _read_report(method: str, params: JsonValue) -> tuple[str, Usage | None, Usage | None]:
     if not isinstance(params, Mapping):
         return "", None, None
-    named = params.get("threadId") or params.get("conversationId")
-    thread_id = named if isinstance(named, str) else ""
+    owner = params.get("threadId") or params.get("conversationId")
+    thread_id = owner if isinstance(owner, str) else ""
     if method == "thread/tokenUsage/updated":
         usage = params.get("tokenUsage")
         if isinstance(usage, Mapping):
@@ -156,7 +156,7 @@ def _reported(method: str, params: JsonValue) -> tuple[str, Usage | None, Usage 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much of a limit is used, and when it begins anew (Unix seconds)."""
+    """How much of a limit is used, and when it resets (Unix seconds)."""
 
     used_percent: float | None = None
     window_minutes: int | None = None
@@ -165,7 +165,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """One limit of the account, as it was last told."""
+    """One limit of the account, as last reported."""
 
     limit_id: str
     limit_name: str | None = None
@@ -175,19 +175,19 @@ class RateLimit:
 
     @property
     def retry_at(self) -> int | None:
-        """When there is room again, if there is none now and the server knows."""
+        """When an exhausted limit resets, if the server reported it."""
         windows = [each for each in (self.primary, self.secondary) if each is not None]
         full = [each for each in windows if (each.used_percent or 0) >= 100]
         return max((each.resets_at for each in full if each.resets_at), default=None)
 
 
-def tells_limits(method: str) -> bool:
-    """Whether a message of this method may tell of rate limits."""
+def reports_limits(method: str) -> bool:
+    """Return whether a message of this method may report rate limits."""
     return "rateLimits" in method or "token_count" in method
 
 
 def rate_limits_in(params: JsonValue, *, is_limit: bool = False) -> Iterator[RateLimit]:
-    """Every limit that a message tells of, wherever in it and however spelled."""
+    """Yield every limit in a message, at any depth and in either spelling."""
     if isinstance(params, list):
         for each in params:
             yield from rate_limits_in(each)
@@ -197,7 +197,7 @@ def rate_limits_in(params: JsonValue, *, is_limit: bool = False) -> Iterator[Rat
         yield limit
         return
     for name, each in params.items():
-        # The oldest servers give their only limit no name.
+        # The oldest servers do not name their only limit.
         yield from rate_limits_in(each, is_limit=name in ("rateLimits", "rate_limits"))
 
 

@@ -1,4 +1,4 @@
-"""The folder an agent works in: it must be one below the root that holds all of them."""
+"""The folder that an agent works in, which must be below the workspace root."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from treadle.unattended.errors import InvalidWorkspaceCwd
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A folder that was found to be allowed, by its real path."""
+    """A permitted folder, by its real path."""
 
     cwd: Path
     root: Path | None = None
 
     @classmethod
     def guarded(cls, cwd: Path | str, root: Path | str | None = None) -> Workspace:
-        """Resolve a folder and see that it is inside its root, and not the root itself.
+        """Resolve a folder and check that it is inside its root, and not the root itself.
 
         Raises:
             InvalidWorkspaceCwd: it is not, or it cannot be read.
         """
-        said = Path(os.path.abspath(Path(cwd).expanduser()))  # noqa: PTH100 - without links resolved
-        real = _resolve(said)
+        lexical = Path(os.path.abspath(Path(cwd).expanduser()))  # noqa: PTH100 - keeps links unresolved
+        real = _resolve(lexical)
         if root is None:
             return cls(real)
-        said_root = Path(os.path.abspath(Path(root).expanduser()))  # noqa: PTH100
-        real_root = _resolve(said_root)
+        lexical_root = Path(os.path.abspath(Path(root).expanduser()))  # noqa: PTH100
+        real_root = _resolve(lexical_root)
         if real == real_root:
             raise InvalidWorkspaceCwd("workspace_root", str(cwd))
         if real_root not in real.parents:
-            is_inside = said_root in said.parents or real_root in said.parents
+            is_inside = lexical_root in lexical.parents or real_root in lexical.parents
             reason = "symlink_escape" if is_inside else "outside_workspace_root"
             raise InvalidWorkspaceCwd(reason, str(cwd))
         return cls(real, real_root)
 
     def check(self) -> None:
-        """See that the folder is still the one that was allowed.
+        """Check that the folder is still the permitted one.
 
         Raises:
-            InvalidWorkspaceCwd: it is gone, or leads elsewhere by now.
+            InvalidWorkspaceCwd: it is gone, or now leads elsewhere.
         """
         if _resolve(self.cwd) != self.cwd:
             raise InvalidWorkspaceCwd("symlink_escape", str(self.cwd))

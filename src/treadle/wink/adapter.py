@@ -29,8 +29,8 @@ class CodexAppServerAdapter(ProviderAdapter):
     """Evaluates prompts with `codex app-server`, `treadle app-server` or another one.
 
     The server is started with the first prompt and kept for the next, until `close` or the end of
-    a `with` block. `on_event` is called for everything that is told of the turns, `on_turn` with
-    each turn that begins; both on a thread of their own.
+    a `with` block. `on_event` is called for every event of the turns, `on_turn` with each turn
+    that starts; both on a separate thread.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class CodexAppServerAdapter(ProviderAdapter):
         self._on_event = on_event
         self._on_turn = on_turn
         self._pool = Pool(self._config)
-        # Whoever forgets to close the adapter does not leave its servers behind.
+        # Ends the servers of an adapter that was not closed.
         weakref.finalize(self, self._pool.close)
 
     @property
     def adapter_name(self) -> str:
-        """The name that events carry."""
+        """The adapter's name in events."""
         return ADAPTER_NAME
 
     def close(self) -> None:
-        """End the servers; the next prompt would start one anew."""
+        """End the servers; the next prompt starts a new one."""
         self._pool.close()
 
     def __enter__(self) -> Self:
@@ -80,13 +80,13 @@ class CodexAppServerAdapter(ProviderAdapter):
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
     ) -> PromptResponse[OutputT]:
-        """Evaluate a prompt and wait for it, also where a loop runs already.
+        """Evaluate a prompt and wait for it; this also works inside a running event loop.
 
         Raises:
-            PromptEvaluationError: it failed; `phase` and `provider_payload` say how.
-            VisibilityExpansionRequired: a tool wants the prompt to be rendered anew.
+            PromptEvaluationError: it failed; `phase` and `provider_payload` have the details.
+            VisibilityExpansionRequired: a tool requests another rendering of the prompt.
         """
-        wishes = EvaluateOptions(
+        options = EvaluateOptions(
             session=session,
             deadline=deadline,
             budget=budget,
@@ -94,16 +94,16 @@ class CodexAppServerAdapter(ProviderAdapter):
             heartbeat=heartbeat,
             run_context=run_context,
         )
-        call = Evaluation(self, prompt, wishes)
-        evaluation = self._evaluation(call)
-        with call.resources():
-            future = self._pool.submit(evaluation)
+        evaluation = Evaluation(self, prompt, options)
+        run = self._prompt_run(evaluation)
+        with evaluation.resources():
+            future = self._pool.submit(run)
             try:
                 outcome = future.result()
             except BaseException:
-                future.cancel()  # whoever waits may have been interrupted
+                future.cancel()  # the caller may have been interrupted
                 raise
-        return call.respond(outcome)
+        return evaluation.respond(outcome)
 
     async def evaluate_async(
         self,
@@ -116,8 +116,8 @@ class CodexAppServerAdapter(ProviderAdapter):
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
     ) -> PromptResponse[OutputT]:
-        """Do the same without holding up the caller's loop; cancelling it stops the turn."""
-        wishes = EvaluateOptions(
+        """Evaluate a prompt without blocking the caller's loop; cancelling stops the turn."""
+        options = EvaluateOptions(
             session=session,
             deadline=deadline,
             budget=budget,
@@ -125,23 +125,23 @@ class CodexAppServerAdapter(ProviderAdapter):
             heartbeat=heartbeat,
             run_context=run_context,
         )
-        call = Evaluation(self, prompt, wishes)
-        evaluation = self._evaluation(call)
-        with call.resources():
-            outcome = await asyncio.wrap_future(self._pool.submit(evaluation))
-        return call.respond(outcome)
+        evaluation = Evaluation(self, prompt, options)
+        run = self._prompt_run(evaluation)
+        with evaluation.resources():
+            outcome = await asyncio.wrap_future(self._pool.submit(run))
+        return evaluation.respond(outcome)
 
-    def _evaluation(self, call: Evaluation[OutputT]) -> PromptRun:
-        cwd, fingerprint = call.place(self._config)
-        order = EvaluationSpec(
+    def _prompt_run(self, evaluation: Evaluation[OutputT]) -> PromptRun:
+        cwd, fingerprint = evaluation.place(self._config)
+        spec = EvaluationSpec(
             config=self._config,
             model=self._model,
             cwd=cwd,
             workspace_fingerprint=fingerprint,
-            output_schema=call.output_schema(),
-            skills=call.skills(),
-            tracker=call.tracker,
+            output_schema=evaluation.output_schema(),
+            skills=evaluation.skills(),
+            tracker=evaluation.tracker,
             on_event=self._on_event,
             on_turn=self._on_turn,
         )
-        return PromptRun(call.scene, order, call.rendered, self._pool.loop)
+        return PromptRun(evaluation.context, spec, evaluation.rendered, self._pool.loop)

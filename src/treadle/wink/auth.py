@@ -1,4 +1,4 @@
-"""Signing in, and giving new tokens when the server asks; older and newer servers at once."""
+"""Login and token refresh, for older and newer servers at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLAIMS: Final = "https://api.openai.com/auth"
 
 
 class _Tokens(Params, frozen=True):
-    """Tokens with the names of all releases: older servers want one of them, newer two others."""
+    """Tokens under the names of all releases: older servers read one of them, newer two others."""
 
     access_token: str
     chatgpt_account_id: str
@@ -36,7 +36,7 @@ class _Tokens(Params, frozen=True):
 
 
 class _TokenLogin(_Tokens, frozen=True, tag="chatgptAuthTokens"):
-    """The same, to sign in with."""
+    """The tokens as login parameters."""
 
 
 _TOKEN_LOGIN: Final[Request[_TokenLogin, JsonValue]] = Request(
@@ -45,7 +45,7 @@ _TOKEN_LOGIN: Final[Request[_TokenLogin, JsonValue]] = Request(
 
 
 async def sign_in(client: AsyncClient, mode: CodexAuthMode) -> None:
-    """Sign in, and stand by to renew the tokens.
+    """Log in, and register the handler that refreshes the tokens.
 
     Raises:
         ClientError: the server refuses.
@@ -54,15 +54,15 @@ async def sign_in(client: AsyncClient, mode: CodexAuthMode) -> None:
         await client.request(ACCOUNT_LOGIN_START, ApiKeyLoginAccountParams(mode.api_key))
         return
     if mode.refresh is not None:
-        _stand_by(client, mode, mode.refresh)
+        _handle_refresh(client, mode, mode.refresh)
     await client.request(_TOKEN_LOGIN, _TokenLogin(**_fields(mode)))
 
 
-def _stand_by(client: AsyncClient, mode: ExternalTokenAuth, renew: Renew) -> None:
-    def refresh(ask: ChatgptAuthTokensRefreshParams) -> _Tokens:
-        given = renew(ask.reason)
-        account, plan = given.account_id or mode.account_id, given.plan_type or mode.plan_type
-        return _Tokens(**_fields(replace(given, account_id=account, plan_type=plan)))
+def _handle_refresh(client: AsyncClient, mode: ExternalTokenAuth, renew: Renew) -> None:
+    def refresh(request: ChatgptAuthTokensRefreshParams) -> _Tokens:
+        tokens = renew(request.reason)
+        account, plan = tokens.account_id or mode.account_id, tokens.plan_type or mode.plan_type
+        return _Tokens(**_fields(replace(tokens, account_id=account, plan_type=plan)))
 
     client.core.asks.handle(ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, refresh)
 
@@ -78,7 +78,7 @@ def _fields(mode: ExternalTokenAuth) -> dict[str, JsonValue]:
 
 
 def _claims(token: str) -> dict[str, JsonValue]:
-    """What a token says of its owner; it is not ours to check."""
+    """Return a token's claims about its owner, unverified: the server verifies them."""
     import jwt
 
     try:

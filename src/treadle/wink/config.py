@@ -1,4 +1,4 @@
-"""How the adapter is set up: the server, the model, and who signs in."""
+"""The adapter's configuration: the server, the model and the credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.protocol.policy import GranularAskForApproval, SandboxPolicy
 ApprovalPolicy: TypeAlias = (
     Literal["never", "untrusted", "on-failure", "on-request"] | GranularAskForApproval
 )
-"""When the server asks before it acts."""
+"""When the server requests approval."""
 SandboxMode: TypeAlias = Literal["read-only", "workspace-write", "danger-full-access"]
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ReasoningSummary: TypeAlias = Literal["auto", "concise", "detailed", "none"]
@@ -27,17 +27,17 @@ _UNSUPPORTED: Final = ("seed", "stop", "presence_penalty", "frequency_penalty")
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyAuth:
-    """Signs in with an API key; a server that is started here keeps it in memory only."""
+    """Login with an API key; a server that the adapter starts keeps it in memory only."""
 
     api_key: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalTokenAuth:
-    """Signs in with ChatGPT tokens that the caller owns and renews.
+    """Login with ChatGPT tokens that the caller owns and refreshes.
 
-    `refresh` is called with the reason when the tokens were refused, and gives new ones. Account
-    and plan are read from the tokens if they are not given.
+    `refresh` is called with the reason when the tokens were refused, and returns new ones. Account
+    and plan default to those in the tokens.
     """
 
     id_token: str = field(repr=False)
@@ -52,24 +52,24 @@ CodexAuthMode: TypeAlias = ApiKeyAuth | ExternalTokenAuth
 
 @dataclass(frozen=True, slots=True)
 class CodexAppServerClientConfig:
-    """The server, and what it may do."""
+    """The configuration of the server and its permissions."""
 
     codex_bin: str | Sequence[str] = "codex"
-    """A program (`codex`, `treadle`, a path), a whole command, or the URL of a server that runs."""
+    """A program (`codex`, `treadle`, a path), a whole command, or the URL of a running server."""
     cwd: str | None = None
-    """Where the agent works, absolute; else the prompt's workspace, else the current folder."""
+    """The agent's folder, absolute. Defaults to the prompt's workspace or the current folder."""
     env: Mapping[str, str] | None = None
-    """What the server gets on top of this process's environment."""
+    """Variables that the server gets in addition to this process's environment."""
     suppress_stderr: bool = True
     """Keep the server's stderr for error reports; otherwise it is printed too."""
     startup_timeout_s: float = 10.0
     approval_policy: ApprovalPolicy = "never"
     sandbox_mode: SandboxMode | None = None
-    """The server's configuration decides if not given."""
+    """Defaults to the server's configuration."""
     auth_mode: CodexAuthMode | None = None
-    """The server's own credentials are used if not given."""
+    """Defaults to the server's own credentials."""
     reuse_thread: bool = False
-    """Go on with the session's thread if folder, workspace and tools are still the same."""
+    """Resume the session's thread if folder, workspace and tools are unchanged."""
     mcp_servers: Mapping[str, McpServerConfig] | None = None
     ephemeral: bool = False
     """Threads are not written to disk."""
@@ -78,18 +78,18 @@ class CodexAppServerClientConfig:
     transcript: bool = True
     transcript_emit_raw: bool = True
     approvals: Approvals | None = None
-    """Decides what the server asks about; without it, the approval policy implies an answer."""
+    """Decides about server requests. Defaults to an answer that the approval policy implies."""
     sandbox_policy: SandboxPolicy | str | dict[str, JsonValue] | None = None
-    """The sandbox of each turn in full: writable folders, network and so on."""
+    """The full sandbox policy of each turn: writable folders, network and so on."""
     config: Mapping[str, JsonValue] | None = None
     """Further settings for the thread, as in `config.toml`."""
     request_timeout_s: float = 30.0
     interrupt_grace_s: float = 2.0
-    """How long a turn may take to stop before the server is killed."""
+    """Time for an interrupted turn to stop before the server is killed."""
     turn_silence_s: float | None = None
-    """How long a turn may say nothing while no tool runs; for ever if not given."""
+    """Idle timeout of a turn while no tool runs. Defaults to none."""
     max_continuations: int = 10
-    """How many more turns a prompt's completion checker may ask for."""
+    """Maximum number of further turns that a prompt's completion checker may request."""
     keep_warm: bool = True
     """Keep the server for the next evaluation, until `close`."""
 
@@ -100,7 +100,7 @@ class CodexAppServerClientConfig:
 
 @dataclass(frozen=True, slots=True, init=False)
 class CodexAppServerModelConfig:
-    """The model, and how it thinks."""
+    """The model and its reasoning options."""
 
     model: str | None
     effort: ReasoningEffort | None
@@ -115,10 +115,10 @@ class CodexAppServerModelConfig:
         personality: Personality | None = None,
         **unsupported: object,
     ) -> None:
-        """Take `None` as the model for the one that the server is configured with.
+        """Take `None` as the model to use the server's configured one.
 
         Raises:
-            ValueError: an option that the protocol has no place for.
+            ValueError: an option that the protocol does not support.
         """
         known = sorted(name for name in unsupported if name in _UNSUPPORTED)
         if known:

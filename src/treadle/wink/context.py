@@ -1,4 +1,4 @@
-"""What one evaluation is about: the prompt, the session, its limits, and who is told."""
+"""The context of one evaluation: prompt, session, limits and event handlers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationContext:
-    """Everything that the parts of one evaluation share."""
+    """The state that the parts of one evaluation share."""
 
-    # WINK's own classes do not fit its protocols to the letter, which is what its functions take.
+    # WINK's functions take its protocols, which its own classes do not match exactly.
     adapter: JsonValue
     prompt: JsonValue
     prompt_name: str
@@ -31,7 +31,7 @@ class EvaluationContext:
     heartbeat: Heartbeat | None
     run_context: RunContext | None
     is_over: Callable[[], bool] = lambda: False
-    """Whether nobody waits for the evaluation any more."""
+    """Return whether the evaluation is over."""
     adapter_name: str = ADAPTER_NAME
 
     @property
@@ -40,16 +40,16 @@ class EvaluationContext:
         return getattr(self.session, "session_id", None)
 
     def seconds_left(self) -> float | None:
-        """How long the evaluation may still take; `None` if nobody limits it."""
+        """Return the seconds until the deadline; `None` without a deadline."""
         return None if self.deadline is None else self.deadline.remaining().total_seconds()
 
     def beat(self) -> None:
-        """Tell whoever watches that the evaluation is alive."""
+        """Report to the heartbeat that the evaluation is alive."""
         if self.heartbeat is not None:
             self.heartbeat.beat()
 
     def dispatch(self, event: object) -> None:
-        """Tell the session, and go on whatever its handlers make of it."""
+        """Dispatch an event to the session; log failures of its handlers."""
         outcome = self.session.dispatcher.dispatch(event)
         if not outcome.ok:
             logger.error(

@@ -1,4 +1,4 @@
-"""What went wrong, in WINK's words: a phase, a message, and all that is known as the payload."""
+"""Client errors as WINK's errors: a phase, a message and a payload with the details."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ class PromptDeadlineExceeded(PromptEvaluationError, DeadlineExceededError):
 
 
 def cause_of(info: CodexErrorInfo | None) -> tuple[str | None, JsonValue]:
-    """The cause of a failure as a word, and as the wire has it."""
+    """Return the cause of a failure by name, and in its wire form."""
     document: JsonValue = msgspec.to_builtins(info)
     if isinstance(info, CodexErrorInfoDetail):
-        document = {name: each for name, each in document.items() if each is not None}
+        document = {key: each for key, each in document.items() if each is not None}
     if isinstance(document, dict):
         return next(iter(document), None), document
     return document, document
 
 
-def phase_of(word: str | None) -> PromptEvaluationPhase:
-    """The phase that a cause belongs to."""
-    return _PHASES.get(word or "", "response")
+def phase_of(name: str | None) -> PromptEvaluationPhase:
+    """Return the phase of a cause."""
+    return _PHASES.get(name or "", "response")
 
 
 def evaluation_error(error: ClientError, prompt_name: str, stderr: str) -> PromptEvaluationError:
-    """What a client's error means for the prompt."""
+    """Return the prompt's error for a client error."""
     payload: dict[str, JsonValue] = {}
     phase: PromptEvaluationPhase = "request"
     message = str(error)
@@ -70,8 +70,8 @@ def evaluation_error(error: ClientError, prompt_name: str, stderr: str) -> Promp
         payload |= {"turn_id": error.turn.id, "status": error.turn.status}
     match error:
         case TurnFailed():
-            word, document = cause_of(error.codex_error_info)
-            phase = phase_of(word)
+            name, document = cause_of(error.codex_error_info)
+            phase = phase_of(name)
             payload["codexErrorInfo"] = document
             payload["httpStatusCode"] = error.http_status
             payload["additionalDetails"] = error.additional_details
@@ -82,7 +82,7 @@ def evaluation_error(error: ClientError, prompt_name: str, stderr: str) -> Promp
             payload["exit_code"] = error.exit_code
             stderr = error.stderr
         case ServerUnavailable():
-            message = f"{message}; install it or name another one as codex_bin"
+            message = f"{message}; install it or set codex_bin"
         case _:
             pass
     payload["stderr"] = stderr[-STDERR_CHARACTERS:]

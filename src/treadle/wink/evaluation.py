@@ -1,4 +1,4 @@
-"""The caller's side of an evaluation: limits, rendering, events before and after, the response."""
+"""The caller's side of an evaluation: limits, rendering, events and the response."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RAW_CHARACTERS: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateOptions:
-    """What a caller of `evaluate` gives besides the prompt."""
+    """The arguments of `evaluate` besides the prompt."""
 
     session: SessionProtocol
     deadline: Deadline | None
@@ -65,85 +65,84 @@ class Evaluation(Generic[OutputT]):
     """One evaluation as its caller sees it; everything here runs on the caller's thread."""
 
     def __init__(
-        self, adapter: CodexAppServerAdapter, prompt: Prompt[OutputT], wishes: EvaluateOptions
+        self, adapter: CodexAppServerAdapter, prompt: Prompt[OutputT], options: EvaluateOptions
     ) -> None:
-        """Take the limits, and render the prompt.
+        """Compute the limits and render the prompt.
 
         Raises:
-            PromptDeadlineExceeded: there is no time left.
+            PromptDeadlineExceeded: the deadline has passed.
         """
         self._prompt = prompt
-        self.tracker = wishes.budget_tracker
-        if self.tracker is None and wishes.budget is not None:
-            self.tracker = BudgetTracker(wishes.budget)
-        self.scene = EvaluationContext(
+        self.tracker = options.budget_tracker
+        if self.tracker is None and options.budget is not None:
+            self.tracker = BudgetTracker(options.budget)
+        self.context = EvaluationContext(
             adapter=adapter,
             prompt=prompt,
             prompt_name=prompt.name or f"{prompt.ns}:{prompt.key}",
-            session=wishes.session,
-            deadline=_earliest(wishes, self.tracker),
-            heartbeat=wishes.heartbeat,
-            run_context=wishes.run_context,
+            session=options.session,
+            deadline=_earliest(options, self.tracker),
+            heartbeat=options.heartbeat,
+            run_context=options.run_context,
         )
-        left = self.scene.seconds_left()
+        left = self.context.seconds_left()
         if left is not None and left <= 0:
             raise PromptDeadlineExceeded(
                 "the deadline passed before the prompt was sent",
-                prompt_name=self.scene.prompt_name,
+                prompt_name=self.context.prompt_name,
                 phase="request",
             )
-        self.rendered: RenderedPrompt[OutputT] = prompt.render(session=wishes.session)
-        self._tell_rendered()
+        self.rendered: RenderedPrompt[OutputT] = prompt.render(session=options.session)
+        self._dispatch_rendered()
 
-    def _tell_rendered(self) -> None:
-        scene, prompt = self.scene, self._prompt
+    def _dispatch_rendered(self) -> None:
+        context, prompt = self.context, self._prompt
         event = PromptRendered(
             prompt_ns=prompt.ns,
             prompt_key=prompt.key,
             prompt_name=prompt.name,
-            adapter=scene.adapter_name,
-            session_id=scene.session_id,
+            adapter=context.adapter_name,
+            session_id=context.session_id,
             render_inputs=(),
             rendered_prompt=self.rendered.text,
             created_at=SYSTEM_CLOCK.utcnow(),
-            run_context=scene.run_context,
+            run_context=context.run_context,
             event_id=uuid4(),
         )
-        scene.dispatch(event)
-        scene.dispatch(
+        context.dispatch(event)
+        context.dispatch(
             RenderedTools(
                 prompt_ns=prompt.ns,
                 prompt_key=prompt.key,
                 tools=tuple(extract_tool_schema(tool) for tool in self.rendered.tools),
                 render_event_id=event.event_id,
-                session_id=scene.session_id,
+                session_id=context.session_id,
                 created_at=event.created_at,
             )
         )
 
-    # -- where it takes place
+    # -- environment
 
     def place(self, config: CodexAppServerClientConfig) -> tuple[str, str | None]:
-        """The folder to work in, and the fingerprint of the workspace that it is, if it is one.
+        """Return the folder to work in, and the fingerprint of its workspace, if it is one.
 
-        A folder that the configuration names is the tools' file system as well, unless the prompt
-        brings one.
+        A configured folder is the tools' file system as well, unless the prompt has one.
         """
-        given = self._prompt.filesystem()
-        if config.cwd is not None and given is None and not self._has_filesystem():
+        filesystem = self._prompt.filesystem()
+        if config.cwd is not None and filesystem is None and not self._has_filesystem():
             self._prompt.bind(resources={Filesystem: HostFilesystem(_root=config.cwd)})
         cwd = config.cwd
-        if cwd is None and isinstance(given, HostFilesystem):
-            cwd = given.root
-        found = next(self._workspaces(), None)
-        fingerprint = None if found is None else found.workspace_fingerprint
+        if cwd is None and isinstance(filesystem, HostFilesystem):
+            cwd = filesystem.root
+        workspace = next(self._workspaces(), None)
+        fingerprint = None if workspace is None else workspace.workspace_fingerprint
         return cwd or str(Path.cwd().resolve()), fingerprint
 
     def _has_filesystem(self) -> bool:
         try:
-            return self.scene.prompt.resources.get_optional(Filesystem) is not None
+            return self.context.prompt.resources.get_optional(Filesystem) is not None
         except RuntimeError:
-            return True  # it is made on demand
+            return True  # it is created on demand
 
     def _workspaces(self) -> Iterator[WorkspaceSection]:
         for node in self._prompt.sections:
@@ -151,10 +150,10 @@ class Evaluation(Generic[OutputT]):
                 yield node.section
 
     def skills(self) -> SkillSet:
-        """The skills that the prompt brings.
+        """Return the prompt's skills.
 
         Raises:
-            PromptEvaluationError: one of them is not there, or is none.
+            PromptEvaluationError: a skill is missing or invalid.
         """
         try:
             return SkillSet(self.rendered.skills)
@@ -163,7 +162,7 @@ class Evaluation(Generic[OutputT]):
 
     @contextmanager
     def resources(self) -> Iterator[None]:
-        """Have the prompt's resources, whether the caller has entered them or not."""
+        """Enter the prompt's resources, unless the caller has entered them."""
         with contextlib.ExitStack() as stack:
             try:
                 _ = self._prompt.resources.context
@@ -171,40 +170,40 @@ class Evaluation(Generic[OutputT]):
                 stack.enter_context(self._prompt.resources)
             yield
 
-    # -- what comes of it
+    # -- result
 
     @property
     def _is_array(self) -> bool:
         return self.rendered.container == "array"
 
     def output_schema(self) -> JsonValue:
-        """What the last word must look like; `None` if it is free."""
+        """Return the schema of the last message; `None` if it is free text."""
         if self.rendered.output_type is None:
             return None
         return strict_schema(schema(self.rendered.output_type), is_array=self._is_array)
 
     def respond(self, outcome: Outcome) -> PromptResponse[OutputT]:
-        """Read the answer, and tell the session of it.
+        """Parse the outcome and dispatch `PromptExecuted`.
 
         Raises:
-            PromptEvaluationError: it is not of the type that the prompt wants.
+            PromptEvaluationError: it does not have the prompt's output type.
         """
-        scene = self.scene
+        context = self.context
         response = PromptResponse(
-            prompt_name=scene.prompt_name, text=outcome.text or None, output=self._output(outcome)
+            prompt_name=context.prompt_name, text=outcome.text or None, output=self._output(outcome)
         )
-        scene.dispatch(
+        context.dispatch(
             PromptExecuted(
-                prompt_name=scene.prompt_name,
-                adapter=scene.adapter_name,
+                prompt_name=context.prompt_name,
+                adapter=context.adapter_name,
                 result=response,
-                session_id=scene.session_id,
+                session_id=context.session_id,
                 created_at=SYSTEM_CLOCK.utcnow(),
                 usage=outcome.usage,
-                run_context=scene.run_context,
+                run_context=context.run_context,
             )
         )
-        scene.beat()
+        context.beat()
         return response
 
     def _output(self, outcome: Outcome) -> OutputT | None:
@@ -222,14 +221,14 @@ class Evaluation(Generic[OutputT]):
     def _error(self, message: str, *, phase: JsonValue, text: str = "") -> PromptEvaluationError:
         return PromptEvaluationError(
             message,
-            prompt_name=self.scene.prompt_name,
+            prompt_name=self.context.prompt_name,
             phase=phase,
             provider_payload={"raw_text": text[:_RAW_CHARACTERS]} if text else None,
         )
 
 
-def _earliest(wishes: EvaluateOptions, tracker: BudgetTracker | None) -> Deadline | None:
-    budgets = [wishes.budget, None if tracker is None else tracker.budget]
-    limits = [wishes.deadline, *(each.deadline for each in budgets if each is not None)]
-    given = [each for each in limits if each is not None]
-    return min(given, key=lambda each: each.remaining(), default=None)
+def _earliest(options: EvaluateOptions, tracker: BudgetTracker | None) -> Deadline | None:
+    budgets = [options.budget, None if tracker is None else tracker.budget]
+    limits = [options.deadline, *(each.deadline for each in budgets if each is not None)]
+    deadlines = [each for each in limits if each is not None]
+    return min(deadlines, key=lambda each: each.remaining(), default=None)

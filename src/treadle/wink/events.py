@@ -1,4 +1,4 @@
-"""What the agent did by itself, as WINK's events."""
+"""The agent's own actions as WINK's events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from treadle.wink.context import EvaluationContext
 
 @dataclass(frozen=True, slots=True)
 class ToolActivity:
-    """Something that the agent did: its name, what it was about, what came of it."""
+    """One action of the agent: its name, parameters and output."""
 
     name: str
     params: dict[str, JsonValue]
@@ -36,13 +36,13 @@ class ToolActivity:
     success: bool = True
 
 
-def deed_of(item: Item) -> ToolActivity | None:
-    """Read an item as a deed; `None` for words and thoughts."""
+def activity_of(item: Item) -> ToolActivity | None:
+    """Return the action that an item describes; `None` for messages and reasoning."""
     match item:
         case CommandExecutionThreadItem():
-            about = {"command": item.command, "cwd": item.cwd, "exit_code": item.exit_code}
+            params = {"command": item.command, "cwd": item.cwd, "exit_code": item.exit_code}
             is_good = item.status == "completed" and not item.exit_code
-            return ToolActivity("codex:command", about, item.aggregated_output or "", is_good)
+            return ToolActivity("codex:command", params, item.aggregated_output or "", is_good)
         case FileChangeThreadItem():
             return _edits(item)
         case McpToolCallThreadItem():
@@ -59,19 +59,19 @@ def _edits(item: FileChangeThreadItem) -> ToolActivity:
     paths = [change.path for change in item.changes]
     changes = [{"path": each.path, "kind": msgspec.to_builtins(each.kind)} for each in item.changes]
     diffs = "\n".join(change.diff for change in item.changes)
-    about = {"paths": paths, "changes": changes}
-    return ToolActivity("codex:file_change", about, diffs, item.status == "completed")
+    params = {"paths": paths, "changes": changes}
+    return ToolActivity("codex:file_change", params, diffs, item.status == "completed")
 
 
 def _mcp_call(item: McpToolCallThreadItem) -> ToolActivity:
-    about = {"server": item.server, "tool": item.tool, "arguments": item.arguments}
+    params = {"server": item.server, "tool": item.tool, "arguments": item.arguments}
     if item.error is not None:
         text = item.error.message
     else:
         parts = item.result.content if item.result is not None else []
         texts = (part.get("text") for part in parts if isinstance(part, dict))
         text = "\n".join(each for each in texts if isinstance(each, str))
-    return ToolActivity(f"codex:mcp:{item.tool}", about, text, item.status == "completed")
+    return ToolActivity(f"codex:mcp:{item.tool}", params, text, item.status == "completed")
 
 
 def _other(item: Item) -> ToolActivity | None:
@@ -81,8 +81,8 @@ def _other(item: Item) -> ToolActivity | None:
         case ImageViewThreadItem():
             return ToolActivity("codex:image_view", {"path": item.path})
         case ImageGenerationThreadItem():
-            about = {"prompt": item.revised_prompt, "path": item.saved_path}
-            return ToolActivity("codex:image_generation", about, success=item.failure is None)
+            params = {"prompt": item.revised_prompt, "path": item.saved_path}
+            return ToolActivity("codex:image_generation", params, success=item.failure is None)
         case CollabAgentToolCallThreadItem():
             agents = {"threads": item.receiver_thread_ids, "prompt": item.prompt}
             is_good = item.status != "failed"
@@ -91,26 +91,26 @@ def _other(item: Item) -> ToolActivity | None:
             return None
 
 
-def tool_invoked(scene: EvaluationContext, deed: ToolActivity, item_id: str) -> ToolInvoked:
-    """Tell the session of a deed."""
-    failure = deed.output or f"{deed.name} failed"
-    result = ToolResult(deed.output, None) if deed.success else ToolResult.error(failure)
+def tool_invoked(context: EvaluationContext, activity: ToolActivity, item_id: str) -> ToolInvoked:
+    """Return the event for an action."""
+    failure = activity.output or f"{activity.name} failed"
+    result = ToolResult(activity.output, None) if activity.success else ToolResult.error(failure)
     return ToolInvoked(
-        prompt_name=scene.prompt_name,
-        adapter=scene.adapter_name,
-        name=deed.name,
-        params=deed.params,
+        prompt_name=context.prompt_name,
+        adapter=context.adapter_name,
+        name=activity.name,
+        params=activity.params,
         result=cast("ToolResult[object]", result),
-        session_id=scene.session_id,
+        session_id=context.session_id,
         created_at=SYSTEM_CLOCK.utcnow(),
-        rendered_output=deed.output,
+        rendered_output=activity.output,
         call_id=item_id,
-        run_context=scene.run_context,
+        run_context=context.run_context,
     )
 
 
 def token_usage(used: Usage) -> TokenUsage:
-    """Counts in WINK's words."""
+    """Return the counts in WINK's form."""
     return TokenUsage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,

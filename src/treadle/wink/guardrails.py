@@ -1,4 +1,4 @@
-"""Whether a prompt's task is done, by the judgement of its completion checker."""
+"""The check of a prompt's completion."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weakincentives.prompt import TaskCompletionContext
 from treadle.wink.context import EvaluationContext
 
 
-def unfinished(
-    scene: EvaluationContext, cwd: str, tracker: BudgetTracker | None, text: str
+def missing_work(
+    context: EvaluationContext, cwd: str, tracker: BudgetTracker | None, text: str
 ) -> str | None:
-    """What is still to be done, for the next turn; `None` if nothing is, or nothing can be."""
-    checker = scene.prompt.task_completion_checker
+    """Return the checker's feedback for the next turn; `None` if done or out of budget."""
+    checker = context.prompt.task_completion_checker
     if checker is None:
         return None
     if tracker is not None:
@@ -23,21 +23,21 @@ def unfinished(
             tracker.check()
         except BudgetExceededError:
             return None
-    context = TaskCompletionContext(
-        session=scene.session,
+    check_context = TaskCompletionContext(
+        session=context.session,
         tentative_output=text,
-        filesystem=_filesystem(scene, cwd),
-        adapter=scene.adapter,
+        filesystem=_filesystem(context, cwd),
+        adapter=context.adapter,
         stop_reason="completed",
     )
-    verdict = checker.check(context)
+    verdict = checker.check(check_context)
     return None if verdict.complete else verdict.feedback or None
 
 
-def _filesystem(scene: EvaluationContext, cwd: str) -> Filesystem:
-    # A resource that is made on demand cannot be had outside its context.
+def _filesystem(context: EvaluationContext, cwd: str) -> Filesystem:
+    # A resource that is created on demand is not available outside its context.
     with contextlib.suppress(RuntimeError):
-        bound: Filesystem | None = scene.prompt.resources.get_optional(Filesystem)
+        bound: Filesystem | None = context.prompt.resources.get_optional(Filesystem)
         if bound is not None:
             return bound
     return HostFilesystem(_root=cwd)

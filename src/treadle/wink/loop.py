@@ -1,4 +1,4 @@
-"""The loop that the servers live on, in a thread of its own, whoever calls."""
+"""The event loop of the servers, in a separate thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads, among them those that have a loop themselves."""
+    """Runs coroutines for other threads, including threads with a running loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,12 +23,12 @@ class LoopThread:
         """Start a coroutine; cancelling the future cancels it.
 
         Raises:
-            RuntimeError: the caller is this very thread, which must not wait for itself.
+            RuntimeError: the caller is this thread, which must not wait for itself.
         """
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a coroutine of the adapter cannot wait for it: use a plain handler")
-        return asyncio.run_coroutine_threadsafe(work, self._started())
+            raise RuntimeError("a coroutine cannot wait for its own adapter: use a plain handler")
+        return asyncio.run_coroutine_threadsafe(work, self._ensure_started())
 
     def stop(self) -> None:
         """End the thread, if it runs."""
@@ -39,21 +39,21 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _ensure_started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                made: Future[asyncio.AbstractEventLoop] = Future()
-                # A daemon: a program that forgets to close its adapter ends all the same.
+                created: Future[asyncio.AbstractEventLoop] = Future()
+                # A daemon, so that a program that does not close its adapter can still exit.
                 self._thread = threading.Thread(
-                    target=_run, args=(made,), name="treadle wink", daemon=True
+                    target=_run, args=(created,), name="treadle wink", daemon=True
                 )
                 self._thread.start()
-                self._loop = made.result()
+                self._loop = created.result()
             return self._loop
 
 
-def _run(made: Future[asyncio.AbstractEventLoop]) -> None:
+def _run(created: Future[asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        made.set_result(loop)
+        created.set_result(loop)
         loop.run_forever()

@@ -1,4 +1,4 @@
-"""An adapter's loop and the servers that live on it."""
+"""An adapter's event loop and its servers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CLOSE_SECONDS: Final = 15.0
 
 
 class Job(Protocol[T_co]):
-    """What needs a server."""
+    """Work that needs a server."""
 
     async def run(self, servers: Servers) -> T_co:
-        """Do it."""
+        """Run the job."""
         ...
 
 
 class Pool:
-    """Starts with the first job; after `close`, the next one starts it anew."""
+    """The loop and servers of one adapter; the first job starts them, also after `close`."""
 
     def __init__(self, config: CodexAppServerClientConfig) -> None:
         self._config = config
@@ -34,14 +34,14 @@ class Pool:
         self.loop = LoopThread()
 
     def submit(self, job: Job[T]) -> Future[T]:
-        """Have a job done; cancelling the future cancels it."""
+        """Start a job; cancelling the future cancels it."""
         with self._lock:
             if self._servers is None:
                 self._servers = Servers(self._config)
             return self.loop.submit(job.run(self._servers))
 
     def close(self) -> None:
-        """End the servers and the loop; what runs there fails."""
+        """End the servers and the loop; running jobs fail."""
         with self._lock:
             servers, self._servers = self._servers, None
             if servers is not None:

@@ -1,4 +1,4 @@
-"""One prompt on its way: a thread, its turns, what is told of them, and the limits that hold."""
+"""The evaluation of one prompt: its thread, turns, events and limits."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.unattended.usage import UsageLedger
 from treadle.wink.context import EvaluationContext
 from treadle.wink.errors import STDERR_CHARACTERS, PromptDeadlineExceeded, evaluation_error
-from treadle.wink.events import deed_of, token_usage, tool_invoked
-from treadle.wink.guardrails import unfinished
+from treadle.wink.events import activity_of, token_usage, tool_invoked
+from treadle.wink.guardrails import missing_work
 from treadle.wink.loop import LoopThread
 from treadle.wink.server import ServerHandle, Servers
 from treadle.wink.spec import EvaluationSpec, Outcome
@@ -53,13 +53,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Ending:
-    """How a turn ends."""
+    """The end of a turn."""
 
     text: str = ""
     failure: ClientError | None = None
 
     async def follow(self, turn: AsyncTurn) -> None:
-        """Wait for it."""
+        """Wait for the turn's result."""
         try:
             self.text = (await turn.result()).agent_message
         except ClientError as error:
@@ -67,28 +67,28 @@ class _Ending:
 
 
 class PromptRun:
-    """Everything here runs on the adapter's loop, but for what the worker does."""
+    """One evaluation on the adapter's loop, with a worker for user code."""
 
     def __init__(
         self,
-        scene: EvaluationContext,
-        order: EvaluationSpec,
+        context: EvaluationContext,
+        spec: EvaluationSpec,
         rendered: RenderedPrompt[JsonValue],
         loop: LoopThread,
     ) -> None:
-        self._scene = scene
-        self._order = order
-        self._config = order.config
+        self._context = context
+        self._spec = spec
+        self._config = spec.config
         self._rendered = rendered
         self._loop = loop
-        self._bridge = Bridge(scene, rendered)
-        self._transcript = Transcript(scene, order.config)
-        self.tools: list[Tool] = self._bridge.offered(self._serve)
-        self._id = f"{scene.prompt_name}#{uuid4()}"
+        self._bridge = Bridge(context, rendered)
+        self._transcript = Transcript(context, spec.config)
+        self.tools: list[Tool] = self._bridge.client_tools(self._serve)
+        self._id = f"{context.prompt_name}#{uuid4()}"
         self._ledger = UsageLedger()
         self._usage: TokenUsage | None = None
         self._tasks = BackgroundTasks()
-        self._host: ServerHandle | None = None
+        self._server: ServerHandle | None = None
         self._thread_id: str | None = None
         self._is_begun = False
 
@@ -96,18 +96,18 @@ class PromptRun:
         """Evaluate the prompt.
 
         Raises:
-            PromptEvaluationError: it could not be done.
-            VisibilityExpansionRequired: a tool wants the prompt to be rendered anew.
+            PromptEvaluationError: the evaluation failed.
+            VisibilityExpansionRequired: a tool requests another rendering of the prompt.
         """
         self._halted: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._worker = Worker()
-        self._scene.is_over = lambda: self._worker.is_given_up
-        self._worker.post(self._scene.beat)
+        self._context.is_over = lambda: self._worker.is_given_up
+        self._worker.post(self._context.beat)
         self._worker.post(self._transcript.start)
         try:
             return await self._evaluate(servers)
         except ClientError as error:
-            raise evaluation_error(error, self._scene.prompt_name, self._stderr()) from error
+            raise evaluation_error(error, self._context.prompt_name, self._stderr()) from error
         finally:
             await self._leave(servers)
 
@@ -116,54 +116,56 @@ class PromptRun:
             thread = await self._open(servers)
         text = await self._turn(thread, self._rendered.text)
         for _ in range(self._config.max_continuations):
-            wish = await self._wish(text)
-            if wish is None:
+            feedback = await self._missing_work(text)
+            if feedback is None:
                 break
-            text = await self._turn(thread, wish)
+            text = await self._turn(thread, feedback)
         return Outcome(text, self._usage)
 
-    async def _wish(self, text: str) -> str | None:
-        """What the prompt's completion checker still wants, if there is time and money for it."""
-        check = partial(unfinished, self._scene, self._order.cwd, self._order.tracker, text)
+    async def _missing_work(self, text: str) -> str | None:
+        """Return what the completion checker finds missing, within deadline and budget."""
+        check = partial(missing_work, self._context, self._spec.cwd, self._spec.tracker, text)
         async with self._limited():
             return await self._worker.run(check)
 
     async def _leave(self, servers: Servers) -> None:
         self._worker.post(self._transcript.stop)
-        left = self._scene.seconds_left()
+        left = self._context.seconds_left()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if left is None else max(left, _DRAIN_SECONDS)):
                 await self._worker.drain()
         self._worker.give_up()
         await self._tasks.close()
-        if self._host is not None:
-            keeps = self._thread_id if self._config.reuse_thread else None
-            self._host.dismiss(self, keeps=keeps)
-            servers.release(self._host)
+        if self._server is not None:
+            keep = self._thread_id if self._config.reuse_thread else None
+            self._server.release_threads(self, keep=keep)
+            servers.release(self._server)
 
     # -- the thread
 
     async def _open(self, servers: Servers) -> AsyncThread:
         while True:
-            self._host = host = await servers.acquire(self._order.skills)
-            was_fresh = host.is_fresh
+            self._server = server = await servers.acquire(self._spec.skills)
+            was_fresh = server.is_fresh
             try:
-                thread, is_resumed = await open_thread(host, self._scene, self._order, self.tools)
+                thread, is_resumed = await open_thread(
+                    server, self._context, self._spec, self.tools
+                )
             except Disconnected:
-                # A server that was kept warm may have died in its sleep; a new one is no worse.
-                host.is_retired = True
+                # A warm server may have died while idle: try a new one.
+                server.is_retired = True
                 if was_fresh:
                     raise
-                self._host = None
-                servers.release(host)
+                self._server = None
+                servers.release(server)
             else:
                 if is_resumed:
                     self._ledger.resume(thread.id)
                 self._thread_id = thread.id
-                host.enrol(thread.id, self)
+                server.register(thread.id, self)
                 return thread
 
-    # -- its turns
+    # -- turns
 
     async def _turn(self, thread: AsyncThread, text: str) -> str:
         self._worker.post(partial(self._transcript.user, text))
@@ -171,20 +173,20 @@ class PromptRun:
             turn = await thread.start_turn(
                 self._input(text), silence=self._config.turn_silence_s, **self._turn_options()
             )
-        if self._order.on_turn is not None:
-            self._worker.post(partial(self._order.on_turn, RunningTurn(self._loop, turn)))
-        await turn.tap(self._take)
+        if self._spec.on_turn is not None:
+            self._worker.post(partial(self._spec.on_turn, RunningTurn(self._loop, turn)))
+        await turn.tap(self._on_event)
         ending = _Ending()
         ended = self._tasks.spawn(ending.follow(turn), "turn")
-        awaited: set[asyncio.Future[JsonValue]] = {ended, self._halted}
+        futures: set[asyncio.Future[JsonValue]] = {ended, self._halted}
         try:
             await asyncio.wait(
-                awaited,
-                timeout=self._scene.seconds_left(),
+                futures,
+                timeout=self._context.seconds_left(),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except asyncio.CancelledError:
-            # The thread stays ours until the turn is over: the next one must not run into it.
+            # The thread stays registered until the turn is over, so that no other turn overlaps it.
             await self._stop(turn, ended)
             raise
         is_late = not ended.done() and not self._halted.done()
@@ -193,56 +195,56 @@ class PromptRun:
         if self._halted.done():
             raise self._halted.result()
         if is_late:
-            raise self._too_late(turn_id=turn.id)
+            raise self._deadline_error(turn_id=turn.id)
         if ending.failure is not None:
             raise ending.failure
         return ending.text
 
     def _input(self, text: str) -> list[UserInput]:
-        """The text, and before the first one the skills that the server would not find."""
-        skills = [] if self._host is None or self._is_begun else self._host.skill_inputs
+        """Return the text, and in the first turn the skills that the server cannot find."""
+        skills = [] if self._server is None or self._is_begun else self._server.skill_inputs
         self._is_begun = True
         return [TextUserInput(text=text), *skills]
 
     def _turn_options(self) -> JsonValue:
-        model, config = self._order.model, self._config
-        given: JsonValue = {
+        model, config = self._spec.model, self._config
+        options: JsonValue = {
             "model": model.model,
             "effort": model.effort,
             "summary": model.summary,
             "personality": model.personality,
-            "output_schema": self._order.output_schema,
+            "output_schema": self._spec.output_schema,
             "sandbox_policy": config.sandbox_policy,
         }
-        return {name: each for name, each in given.items() if each is not None}
+        return {name: each for name, each in options.items() if each is not None}
 
     async def _stop(self, turn: AsyncTurn, ended: asyncio.Task[None]) -> None:
-        """Interrupt the turn; a server that does not obey in time is killed."""
-        is_heard = False
+        """Interrupt the turn; kill a server that does not stop it in time."""
+        is_confirmed = False
         with contextlib.suppress(TimeoutError, ClientError):
             async with asyncio.timeout(self._config.interrupt_grace_s):
                 await turn.interrupt()
-                is_heard = True
+                is_confirmed = True
                 await asyncio.wait({ended})
-        host = self._host
-        if ended.done() or host is None:
+        server = self._server
+        if ended.done() or server is None:
             return
-        host.is_retired = True
-        # One that still answers is spared as long as it works for others.
-        if not is_heard or host.users == 1:
-            host.kill()
+        server.is_retired = True
+        # A server that still answers is not killed while it has other users.
+        if not is_confirmed or server.users == 1:
+            server.kill()
 
-    # -- what is told of them
+    # -- events
 
-    def _take(self, event: Event | None) -> None:
+    def _on_event(self, event: Event | None) -> None:
         if event is None:
             return
         if isinstance(event, TokenUsageUpdated):
             self.note_usage(event)
         elif isinstance(event, ItemStarted | ItemCompleted):
             self._note_item(event)
-        if self._hears_all or not type(event).__name__.endswith("DeltaNotification"):
-            self._worker.post(partial(self._tell, event))
+        if self._needs_deltas or not type(event).__name__.endswith("DeltaNotification"):
+            self._worker.post(partial(self._deliver, event))
 
     def _note_item(self, event: ItemStarted | ItemCompleted) -> None:
         match event.item:
@@ -255,27 +257,27 @@ class PromptRun:
             case _:
                 agents = []
         self._ledger.work(event.thread_id)
-        # Not every server announces the threads of sub-agents.
-        if self._host is not None:
+        # Not every server publishes `thread/started` for sub-agents.
+        if self._server is not None:
             for thread_id in agents:
-                self._host.adopt(thread_id, self)
+                self._server.adopt(thread_id, self)
 
     @property
-    def _hears_all(self) -> bool:
-        return self._order.on_event is not None or self._scene.heartbeat is not None
+    def _needs_deltas(self) -> bool:
+        return self._spec.on_event is not None or self._context.heartbeat is not None
 
-    def _tell(self, event: Event) -> None:
-        """Pass an event on, on the worker's thread."""
-        self._scene.beat()
-        self._transcript.hear(event)
+    def _deliver(self, event: Event) -> None:
+        """Deliver an event, on the worker's thread."""
+        self._context.beat()
+        self._transcript.record(event)
         if isinstance(event, ItemCompleted):
             item = event.item
             is_ours = isinstance(item, DynamicToolCallThreadItem) and item.id in self._bridge.served
-            deed = None if is_ours else deed_of(item)
-            if deed is not None:
-                self._scene.dispatch(tool_invoked(self._scene, deed, item.id))
-        if self._order.on_event is not None:
-            self._order.on_event(event)
+            activity = None if is_ours else activity_of(item)
+            if activity is not None:
+                self._context.dispatch(tool_invoked(self._context, activity, item.id))
+        if self._spec.on_event is not None:
+            self._spec.on_event(event)
 
     async def _serve(self, params: DynamicToolCallParams) -> DynamicToolCallResponse:
         self._worker.post(partial(self._transcript.call, params))
@@ -288,10 +290,10 @@ class PromptRun:
     # -- limits
 
     def note_usage(self, event: TokenUsageUpdated) -> None:
-        """Count tokens, of sub-agents too, and stop when there are more than the budget allows."""
+        """Count tokens, including those of sub-agents, and stop when the budget is exceeded."""
         self._ledger.note("thread/tokenUsage/updated", msgspec.to_builtins(event))
         self._usage = token_usage(self._ledger.used)
-        tracker = self._order.tracker
+        tracker = self._spec.tracker
         if tracker is None:
             return
         tracker.record_cumulative(self._id, self._usage)
@@ -299,13 +301,13 @@ class PromptRun:
             tracker.check()
         except BudgetExceededError as error:
             if error.exceeded_dimension != "deadline":
-                self._halt(self._too_much(error))
+                self._halt(self._budget_error(error))
 
-    def _too_much(self, error: BudgetExceededError) -> PromptEvaluationError:
+    def _budget_error(self, error: BudgetExceededError) -> PromptEvaluationError:
         spent = error.consumed
         failure = PromptEvaluationError(
             f"{error} ({spent.input_tokens} in, {spent.output_tokens} out)",
-            prompt_name=self._scene.prompt_name,
+            prompt_name=self._context.prompt_name,
             phase="budget",
             provider_payload={
                 "exceeded": error.exceeded_dimension,
@@ -323,20 +325,20 @@ class PromptRun:
 
     @asynccontextmanager
     async def _limited(self) -> AsyncIterator[None]:
-        """Let nothing in the block outlast the deadline."""
+        """Apply the deadline to the block."""
         try:
-            async with asyncio.timeout(self._scene.seconds_left()):
+            async with asyncio.timeout(self._context.seconds_left()):
                 yield
         except TimeoutError:
-            host = self._host
-            if host is not None and host.users == 1:
-                host.kill()
-            raise self._too_late() from None
+            server = self._server
+            if server is not None and server.users == 1:
+                server.kill()
+            raise self._deadline_error() from None
 
-    def _too_late(self, turn_id: str | None = None) -> PromptDeadlineExceeded:
+    def _deadline_error(self, turn_id: str | None = None) -> PromptDeadlineExceeded:
         return PromptDeadlineExceeded(
             "the deadline passed before the prompt was evaluated",
-            prompt_name=self._scene.prompt_name,
+            prompt_name=self._context.prompt_name,
             phase="request",
             provider_payload={
                 "thread_id": self._thread_id,
@@ -346,4 +348,4 @@ class PromptRun:
         )
 
     def _stderr(self) -> str:
-        return "" if self._host is None else self._host.stderr[-STDERR_CHARACTERS:]
+        return "" if self._server is None else self._server.stderr[-STDERR_CHARACTERS:]

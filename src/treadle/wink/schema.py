@@ -1,7 +1,7 @@
-"""Output schemas in the dialect that providers enforce, and answers back in the prompt's own.
+"""Conversion of output schemas to the strict dialect of providers, and of answers back.
 
-The dialect wants every property required and nothing added. So what may be missing may be null
-instead, and a map, whose keys nobody knows beforehand, is a list of entries.
+The dialect requires every property and forbids additional ones. An optional property is therefore
+nullable, and a map, whose keys are not known in advance, is a list of entries.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final
 from treadle.protocol.base import JsonValue
 
 ITEMS: Final = "items"
-"""The property that holds an answer which is a list."""
+"""The property that holds a list answer."""
 _NULL: Final[JsonValue] = {"type": "null"}
 _BRANCHES: Final = ("anyOf", "oneOf", "allOf")
 
 
 def strict_schema(schema: JsonValue, *, is_array: bool = False) -> JsonValue:
-    """The schema that a model is held to; a list of answers is an object around it."""
-    made = _strict(schema)
+    """Return the schema that the model must follow; a list is wrapped in an object."""
+    strict = _strict(schema)
     if not is_array:
-        return made
+        return strict
     return {
         "type": "object",
-        "properties": {ITEMS: {"type": "array", "items": made}},
+        "properties": {ITEMS: {"type": "array", "items": strict}},
         "required": [ITEMS],
         "additionalProperties": False,
     }
 
 
 def restored(text: str, schema: JsonValue, *, is_array: bool = False) -> str:
-    """The model's answer as the prompt's own type reads it; what is no JSON is left alone."""
+    """Convert the model's answer to the prompt's own type; text that is not JSON is unchanged."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -49,27 +49,27 @@ def _strict(schema: JsonValue) -> JsonValue:
         return schema
     branch = next((name for name in _BRANCHES if name in schema), None)
     if branch is not None:
-        # Whatever stands beside the branches only repeats the first of them.
+        # Keywords beside the branches only repeat the first branch.
         return {branch: [_strict(each) for each in schema[branch]]}
     if (values := _map_values(schema)) is not None:
         return {"type": "array", "items": _entry(_strict(values))}
-    made = {name: value for name, value in schema.items() if name not in ("default", "title")}
-    if "items" in made:
-        made["items"] = _strict(made["items"])
+    strict = {name: value for name, value in schema.items() if name not in ("default", "title")}
+    if "items" in strict:
+        strict["items"] = _strict(strict["items"])
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         required = schema.get("required", [])
-        made["properties"] = {
+        strict["properties"] = {
             name: _strict(each) if name in required else _nullable(_strict(each))
             for name, each in properties.items()
         }
-        made["required"] = list(properties)
-        made["additionalProperties"] = False
-    return made
+        strict["required"] = list(properties)
+        strict["additionalProperties"] = False
+    return strict
 
 
 def _map_values(schema: JsonValue) -> JsonValue:
-    """The schema of a map's values; `None` for what is no map."""
+    """Return the schema of a map's values; `None` if the schema is not a map."""
     values = schema.get("additionalProperties")
     if schema.get("type") != "object" or schema.get("properties"):
         return None
@@ -108,7 +108,7 @@ def _restore(document: JsonValue, schema: JsonValue) -> JsonValue:
 
 def _as_map(document: JsonValue, values: JsonValue) -> JsonValue:
     if isinstance(document, dict):
-        # A provider that enforces nothing may have let a plain map pass.
+        # A provider that does not enforce the schema may return a plain map.
         return {key: _restore(value, values) for key, value in document.items()}
     if not isinstance(document, list) or not all(_is_entry(each) for each in document):
         return document

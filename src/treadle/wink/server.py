@@ -1,4 +1,4 @@
-"""Servers that stay warm: each is shared by the evaluations of one adapter."""
+"""The warm servers of an adapter, shared by its evaluations."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _LENIENT: Final = ("never", "untrusted", "on-failure")
 
 
 class EvaluationHandle(Protocol):
-    """An evaluation as the server's threads know it."""
+    """The part of an evaluation that a server handle uses."""
 
     tools: list[Tool]
 
     def note_usage(self, event: TokenUsageUpdated) -> None:
-        """Take a report of tokens."""
+        """Record a usage report."""
         ...
 
 
-def _implied(config: CodexAppServerClientConfig) -> ApprovalPolicy:
+def _implied_approvals(config: CodexAppServerClientConfig) -> ApprovalPolicy:
     return approve_all if config.approval_policy in _LENIENT else deny_all
 
 
@@ -58,29 +58,29 @@ class ServerHandle:
         self._printed = ""
         self.client = self._make_client({})
         self.tasks = BackgroundTasks()
-        self.guests: dict[str, EvaluationHandle] = {}
-        """The evaluations that run, by the threads that work for them."""
+        self.evaluations: dict[str, EvaluationHandle] = {}
+        """The running evaluations, by the ids of their threads."""
         self.skill_inputs: list[UserInput] = []
-        """The skills that a prompt must name itself, as the server does not find them."""
+        """The skills to pass as input, because the server cannot find them."""
         self.users = 0
         self.is_fresh = True
-        """Whether nobody has used it yet."""
+        """Whether the server has not been used yet."""
         self.is_retired = False
         self.is_closing = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def is_usable(self) -> bool:
-        """Whether a new evaluation may come."""
+        """Whether a new evaluation may use the server."""
         has_ended = self._transport is not None and self._transport.exit_code is not None
         return not self.is_retired and not has_ended
 
     @property
     def stderr(self) -> str:
-        """What the server said on stderr lately."""
+        """The end of the server's stderr."""
         return "" if self._transport is None else self._transport.stderr_tail
 
-    # -- its life
+    # -- lifecycle
 
     async def open(self) -> None:
         """Start the server, and settle `ready` with the outcome."""
@@ -89,7 +89,7 @@ class ServerHandle:
         except asyncio.CancelledError:
             self._fail(Disconnected("the adapter is closed"))
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised where `ready` is awaited
             self._fail(error)
         else:
             self.ready.set_result(None)
@@ -97,7 +97,7 @@ class ServerHandle:
     def _fail(self, error: Exception) -> None:
         self.is_retired = True
         self.ready.set_exception(error)
-        self.ready.exception()  # whoever waited may be gone
+        self.ready.exception()  # marks it as retrieved: the waiter may be gone
 
     async def _open(self) -> None:
         await self._connect()
@@ -110,7 +110,7 @@ class ServerHandle:
     async def _connect(self) -> None:
         seconds = self._config.startup_timeout_s
         failures: list[Exception] = []
-        connecting = self.tasks.spawn(_kept(self.client.connect(), failures), "connect")
+        connecting = self.tasks.spawn(_collect_failure(self.client.connect(), failures), "connect")
         await asyncio.wait({connecting}, timeout=seconds)
         if not connecting.done():
             self.kill()
@@ -122,11 +122,11 @@ class ServerHandle:
         self.client.on("thread:tokenUsage:updated", self._count)
 
     async def _show(self, folder: SkillFolder) -> None:
-        """Tell the server where the skills are.
+        """Configure the server with the skill folder.
 
-        To one that cannot look there they are given as input; and if it was started here it is
-        started anew, with a home that has them. The agent's commands see that home as well, so
-        this is the second choice.
+        A server that cannot read further folders gets the skills as input; if it was started here,
+        it is restarted with a home that contains them. The agent's commands see that home as well,
+        so this is the second choice.
         """
         params = SkillsExtraRootsSetParams([str(folder.root)])
         try:
@@ -140,14 +140,14 @@ class ServerHandle:
             await self._connect()
 
     def kill(self) -> None:
-        """End the server and all of its group at once."""
+        """Kill the server and its process group."""
         self.is_retired = True
         if self._transport is not None and self._transport.exit_code is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """Hang up; a server that was started here ends."""
+        """Disconnect; a server that was started here ends."""
         self.is_retired = True
         await self.tasks.close()
         await self.client.close()
@@ -156,50 +156,50 @@ class ServerHandle:
             self._folder.remove()
 
     def print_stderr(self) -> None:
-        """Show what the server said since the last time, if that is wanted."""
+        """Print the server's stderr since the last call, unless it is suppressed."""
         if self._config.suppress_stderr:
             return
-        said = self.stderr
-        new = said.removeprefix(self._printed) if self._printed else said
-        self._printed = said
+        stderr = self.stderr
+        new = stderr.removeprefix(self._printed) if self._printed else stderr
+        self._printed = stderr
         if new.strip():
             sys.stderr.write(prose(new.strip("\n")) + "\n")
 
-    # -- whom it serves
+    # -- evaluations
 
-    def enrol(self, thread_id: str, guest: EvaluationHandle) -> None:
-        """Let a thread work for an evaluation."""
-        self.guests[thread_id] = guest
+    def register(self, thread_id: str, evaluation: EvaluationHandle) -> None:
+        """Assign a thread to an evaluation."""
+        self.evaluations[thread_id] = evaluation
 
-    def dismiss(self, guest: EvaluationHandle, *, keeps: str | None) -> None:
-        """Forget the threads of an evaluation, and have the server unload all but one."""
-        for thread_id in [each for each, owner in self.guests.items() if owner is guest]:
-            del self.guests[thread_id]
+    def release_threads(self, evaluation: EvaluationHandle, *, keep: str | None) -> None:
+        """Forget the threads of an evaluation, and unsubscribe from all but `keep`."""
+        for thread_id in [each for each, owner in self.evaluations.items() if owner is evaluation]:
+            del self.evaluations[thread_id]
             self.client.core.tools.unbind(thread_id)
-            if thread_id != keeps and not self.is_retired:
+            if thread_id != keep and not self.is_retired:
                 self.tasks.spawn(self._unload(thread_id), f"unload {thread_id}")
 
     async def _unload(self, thread_id: str) -> None:
         with contextlib.suppress(ClientError):
             await self.client.thread(thread_id).unsubscribe()
 
-    def adopt(self, thread_id: str, guest: EvaluationHandle) -> None:
-        """Let a sub-agent's thread work for whoever its parent works for, with the same tools."""
-        if thread_id not in self.guests:
-            self.guests[thread_id] = guest
-            self.client.core.tools.bind(thread_id, guest.tools)
+    def adopt(self, thread_id: str, evaluation: EvaluationHandle) -> None:
+        """Assign a sub-agent's thread to its parent's evaluation, with the same tools."""
+        if thread_id not in self.evaluations:
+            self.evaluations[thread_id] = evaluation
+            self.client.core.tools.bind(thread_id, evaluation.tools)
 
     def _note_thread(self, thread: Thread) -> None:
-        guest = self.guests.get(thread.parent_thread_id or _spawner(thread) or "")
-        if guest is not None:
-            self.adopt(thread.id, guest)
+        evaluation = self.evaluations.get(thread.parent_thread_id or _spawner(thread) or "")
+        if evaluation is not None:
+            self.adopt(thread.id, evaluation)
 
     def _count(self, event: TokenUsageUpdated) -> None:
-        guest = self.guests.get(event.thread_id)
-        if guest is not None:
-            guest.note_usage(event)
+        evaluation = self.evaluations.get(event.thread_id)
+        if evaluation is not None:
+            evaluation.note_usage(event)
 
-    # -- how it is reached
+    # -- connection
 
     def _environ(self) -> dict[str, str]:
         return {**os.environ, **(self._config.env or {})}
@@ -211,7 +211,7 @@ class ServerHandle:
             client_name=config.client_name,
             client_version=config.client_version,
             client_title="WINK Agent",
-            approvals=config.approvals or _implied(config),
+            approvals=config.approvals or _implied_approvals(config),
             request_timeout=config.request_timeout_s,
             turn_silence=None,
         )
@@ -223,12 +223,12 @@ class ServerHandle:
         environ = {**self._environ(), **more}
 
         async def dial(_tasks: BackgroundTasks) -> Transport:
-            given = config.codex_bin
+            program = config.codex_bin
             cwd = config.cwd or str(Path.cwd())
-            if isinstance(given, str):
-                command = find_command(given, environ, workspace=cwd)
+            if isinstance(program, str):
+                command = find_command(program, environ, workspace=cwd)
             else:
-                command = list(given)
+                command = list(program)
             if isinstance(config.auth_mode, ApiKeyAuth):
                 command += IN_MEMORY
             self._transport = spawn(command, cwd=cwd, env=environ)
@@ -237,68 +237,68 @@ class ServerHandle:
         return Connector(dial, can_return=False)
 
 
-async def _kept(work: Coroutine[None, None, object], failures: list[Exception]) -> None:
+async def _collect_failure(work: Coroutine[None, None, object], failures: list[Exception]) -> None:
     try:
         await work
-    except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+    except Exception as error:  # noqa: BLE001 - raised by the waiter
         failures.append(error)
 
 
 def _spawner(thread: Thread) -> str | None:
-    """The parent of a sub-agent's thread, as older servers tell it."""
+    """Return the parent of a sub-agent's thread, as older servers report it."""
     agent = getattr(thread.source, "sub_agent", None)
     return getattr(getattr(agent, "thread_spawn", None), "parent_thread_id", None)
 
 
 class Servers:
-    """The servers of one adapter, one for each set of skills; everything here runs on its loop."""
+    """The servers of one adapter, one for each set of skills; runs on the adapter's loop."""
 
     def __init__(self, config: CodexAppServerClientConfig) -> None:
         self._config = config
-        self._hosts: dict[str, ServerHandle] = {}
+        self._servers: dict[str, ServerHandle] = {}
         self._tasks = BackgroundTasks()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def acquire(self, skills: SkillSet) -> ServerHandle:
-        """A server that answers; whoever takes it gives it back.
+        """Return a ready server, which the caller must release.
 
         Raises:
-            ClientError: there is none, or it does not let us in.
+            ClientError: the server cannot be started, or refuses the login.
         """
-        host = self._hosts.get(skills.key)
-        if host is None or not host.is_usable:
-            host = self._hosts[skills.key] = ServerHandle(self._config, skills)
-            self._tasks.spawn(host.open(), "open server")
-        host.users += 1
+        server = self._servers.get(skills.key)
+        if server is None or not server.is_usable:
+            server = self._servers[skills.key] = ServerHandle(self._config, skills)
+            self._tasks.spawn(server.open(), "open server")
+        server.users += 1
         try:
-            await asyncio.shield(host.ready)
+            await asyncio.shield(server.ready)
         except BaseException:
-            self.release(host)
+            self.release(server)
             raise
-        return host
+        return server
 
-    def release(self, host: ServerHandle) -> None:
-        """Give a server back; one that nobody will want again ends with its last user."""
-        host.users -= 1
-        host.is_fresh = False
-        host.print_stderr()
-        if not host.users and (not host.is_usable or not self._config.keep_warm):
-            self._close(host)
+    def release(self, server: ServerHandle) -> None:
+        """Release a server; one that cannot be reused ends with its last user."""
+        server.users -= 1
+        server.is_fresh = False
+        server.print_stderr()
+        if not server.users and (not server.is_usable or not self._config.keep_warm):
+            self._close(server)
 
     async def close(self) -> None:
-        """End all of them."""
-        for host in list(self._hosts.values()):
-            self._close(host)
+        """End all servers."""
+        for server in list(self._servers.values()):
+            self._close(server)
         if self._closing:
             await asyncio.wait(self._closing)
         await self._tasks.close()
 
-    def _close(self, host: ServerHandle) -> None:
-        if host.is_closing:
+    def _close(self, server: ServerHandle) -> None:
+        if server.is_closing:
             return
-        host.is_closing = host.is_retired = True
-        for key in [key for key, each in self._hosts.items() if each is host]:
-            del self._hosts[key]
-        task = self._tasks.spawn(host.close(), "close server")
+        server.is_closing = server.is_retired = True
+        for key in [key for key, each in self._servers.items() if each is server]:
+            del self._servers[key]
+        task = self._tasks.spawn(server.close(), "close server")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -1,4 +1,4 @@
-"""The skills of a prompt, copied into a folder that the server is told to look into."""
+"""The skills of a prompt, copied into a folder that the server reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SkillSet:
         return digest.hexdigest()
 
     def install(self) -> SkillFolder:
-        """Copy them."""
+        """Copy the skills into a new folder."""
         folder = SkillFolder()
         for name, source in self._sources.items():
             for path, relative in _files(source):
@@ -52,7 +52,7 @@ class SkillSet:
 
 
 class SkillFolder:
-    """A home with nothing but skills in it."""
+    """A temporary home folder that contains only skills."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="wink-skills-")
@@ -60,9 +60,9 @@ class SkillFolder:
         self.root.mkdir(parents=True)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Makes a server look here that cannot be told of further folders.
+        """Return variables for a server that cannot be configured with further skill folders.
 
-        It gets this folder as its user's home; the homes of the programs stay where they are.
+        It gets this folder as its user's home; the homes of the programs are unchanged.
         """
         home = Path(environ.get("HOME") or Path.home())
         codex = environ.get("CODEX_HOME")
@@ -74,9 +74,9 @@ class SkillFolder:
         }
 
     def inputs(self) -> list[UserInput]:
-        """The skills as input of a turn."""
-        found = sorted(self.root.glob("*/SKILL.md"))
-        return [SkillUserInput(name=path.parent.name, path=str(path)) for path in found]
+        """Return the skills as input of a turn."""
+        paths = sorted(self.root.glob("*/SKILL.md"))
+        return [SkillUserInput(name=path.parent.name, path=str(path)) for path in paths]
 
     def remove(self) -> None:
         """Delete the copies."""
@@ -102,7 +102,7 @@ def _sources(mounts: Sequence[SkillMount]) -> dict[str, Path]:
 
 
 def _files(source: Path) -> Iterator[tuple[Path, str]]:
-    """The files of a skill and where they go; links are left out, as they may lead anywhere."""
+    """Yield the files of a skill and their targets, without links, which may lead anywhere."""
     if source.is_file():
         yield source, "SKILL.md"
         return

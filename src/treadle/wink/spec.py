@@ -1,4 +1,4 @@
-"""What is asked of an evaluation, and what comes of it."""
+"""The specification and the outcome of an evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.wink.turn import RunningTurn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """What is asked of an evaluation besides its prompt."""
+    """The parameters of an evaluation besides its prompt."""
 
     config: CodexAppServerClientConfig
     model: CodexAppServerModelConfig
@@ -32,7 +32,7 @@ class EvaluationSpec:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The agent's last word, and what all turns cost."""
+    """The agent's last message, and the usage of all turns."""
 
     text: str
     usage: TokenUsage | None

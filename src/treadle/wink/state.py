@@ -1,4 +1,4 @@
-"""What a session remembers of the thread that it used, and whether it still fits."""
+"""The thread that a session remembers, and whether it can be resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.protocol.tool import FunctionDynamicToolSpec
 
 @dataclass(frozen=True, slots=True)
 class CodexAppServerSessionState:
-    """The thread of a session, and the surroundings that it was started in."""
+    """The thread of a session, and the environment in which it was started."""
 
     thread_id: str
     cwd: str
@@ -22,13 +22,13 @@ class CodexAppServerSessionState:
     tools_fingerprint: str | None = None
 
     def fits(self, other: CodexAppServerSessionState) -> bool:
-        """Whether a thread of these surroundings can go on in the others."""
+        """Return whether a thread of this environment can be resumed in the other one."""
         mine = (self.cwd, self.workspace_fingerprint, self.tools_fingerprint)
         return mine == (other.cwd, other.workspace_fingerprint, other.tools_fingerprint)
 
 
 def tools_fingerprint(specs: Sequence[FunctionDynamicToolSpec]) -> str:
-    """A short name for a set of tools; a thread keeps the tools that it was started with."""
+    """Return a digest of a set of tools; a thread keeps the tools that it was started with."""
     documents: list[JsonValue] = [msgspec.to_builtins(spec) for spec in specs]
     documents.sort(key=lambda document: str(document["name"]))
     text = msgspec.json.encode(documents, order="deterministic")

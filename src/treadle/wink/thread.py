@@ -16,68 +16,72 @@ from treadle.wink.state import CodexAppServerSessionState, tools_fingerprint
 
 
 async def open_thread(
-    host: ServerHandle, scene: EvaluationContext, order: EvaluationSpec, tools: list[Tool]
+    server: ServerHandle, context: EvaluationContext, spec: EvaluationSpec, tools: list[Tool]
 ) -> tuple[AsyncThread, bool]:
-    """Start a thread or go on with one, and whether it was the latter; the session remembers it.
+    """Start or resume a thread, record it in the session, and return whether it was resumed.
 
     Raises:
         ClientError: the server refuses, or is gone.
     """
-    wanted = CodexAppServerSessionState(
+    target = CodexAppServerSessionState(
         thread_id="",
-        cwd=order.cwd,
-        workspace_fingerprint=order.workspace_fingerprint,
+        cwd=spec.cwd,
+        workspace_fingerprint=spec.workspace_fingerprint,
         tools_fingerprint=tools_fingerprint([tool.spec() for tool in tools]),
     )
-    memory = scene.session[CodexAppServerSessionState]
+    memory = context.session[CodexAppServerSessionState]
     thread = None
-    if order.config.reuse_thread:
+    if spec.config.reuse_thread:
         stored = memory.latest()
-        # One that works for another evaluation is not waited for.
-        if stored is not None and stored.fits(wanted) and stored.thread_id not in host.guests:
-            thread = await _resume(host, order, stored.thread_id, tools)
+        # A thread of another running evaluation is not reused.
+        if (
+            stored is not None
+            and stored.fits(target)
+            and stored.thread_id not in server.evaluations
+        ):
+            thread = await _resume(server, spec, stored.thread_id, tools)
     is_resumed = thread is not None
     if thread is None:
-        thread = await _start(host, order, tools)
-    memory.seed(replace(wanted, thread_id=thread.id))
+        thread = await _start(server, spec, tools)
+    memory.seed(replace(target, thread_id=thread.id))
     return thread, is_resumed
 
 
 async def _resume(
-    host: ServerHandle, order: EvaluationSpec, thread_id: str, tools: list[Tool]
+    server: ServerHandle, spec: EvaluationSpec, thread_id: str, tools: list[Tool]
 ) -> AsyncThread | None:
-    client = host.client
+    client = server.client
     if thread_id in client.core.subscribed:
         client.core.tools.bind(thread_id, tools)
         return client.thread(thread_id)
-    settings = _settings(order)
+    settings = _settings(spec)
     settings.pop("ephemeral", None)
     try:
         return await client.resume_thread(thread_id, tools=tools, **settings)
     except RequestRefused:
-        return None  # the server does not know it any more: the session gets a new one
+        return None  # the server no longer knows it: the session gets a new one
 
 
-async def _start(host: ServerHandle, order: EvaluationSpec, tools: list[Tool]) -> AsyncThread:
-    settings = _settings(order)
+async def _start(server: ServerHandle, spec: EvaluationSpec, tools: list[Tool]) -> AsyncThread:
+    settings = _settings(spec)
     try:
-        return await host.client.start_thread(tools=tools, **settings)
+        return await server.client.start_thread(tools=tools, **settings)
     except RequestRefused:
         if settings["approval_policy"] != "on-failure":
             raise
-    # Newer servers have no such policy; this one is the nearest.
+    # Newer servers do not have this policy; `on-request` is the nearest.
     settings["approval_policy"] = "on-request"
-    return await host.client.start_thread(tools=tools, **settings)
+    return await server.client.start_thread(tools=tools, **settings)
 
 
-def _settings(order: EvaluationSpec) -> JsonValue:
-    config = order.config
+def _settings(spec: EvaluationSpec) -> JsonValue:
+    config = spec.config
     more: dict[str, JsonValue] = dict(config.config or {})
     if config.mcp_servers:
         more["mcp_servers"] = dict(config.mcp_servers)
     return ThreadOptions(
-        model=order.model.model,
-        cwd=order.cwd,
+        model=spec.model.model,
+        cwd=spec.cwd,
         approval_policy=config.approval_policy,
         sandbox=config.sandbox_mode,
         ephemeral=config.ephemeral or None,

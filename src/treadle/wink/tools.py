@@ -1,7 +1,7 @@
-"""WINK tools as tools of the model: each call is a transaction, and each is told of.
+"""WINK tools as client tools: each call is a transaction and dispatches `ToolInvoked`.
 
-The handler runs between a snapshot of the session with its resources and the answer. Whatever
-does not succeed is rolled back, and the model is told why.
+The session and its resources are saved before the handler runs. A call that does not succeed is
+rolled back, and the model receives the reason.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTool(Tool):
-    """A tool whose calls are served with all that the server says of them."""
+    """A tool whose calls are served with the full parameters of the server request."""
 
     serve: Serve
 
     async def run(self, params: DynamicToolCallParams) -> object:
-        """Hand the call over."""
+        """Serve the call."""
         return await self.serve(params)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What came of a call: for the model, and for the session."""
+    """The outcome of a call, for the model and for the session."""
 
     text: str
     result: ToolResult[object]
@@ -65,25 +65,24 @@ class ToolOutcome:
 
     @classmethod
     def refusal(cls, text: str) -> ToolOutcome:
-        """The call failed for this reason."""
+        """Return the outcome of a call that failed for this reason."""
         return cls(text, cast("ToolResult[object]", ToolResult.error(text)))
 
 
 class Bridge:
-    """The tools of one evaluation; calls are made one at a time, on the worker's thread."""
+    """The tools of one evaluation; calls run one at a time, on the worker's thread."""
 
-    def __init__(self, scene: EvaluationContext, rendered: RenderedPrompt[object]) -> None:
-        self._scene = scene
+    def __init__(self, context: EvaluationContext, rendered: RenderedPrompt[object]) -> None:
+        self._context = context
         self._rendered = rendered
         self._tools = {tool.name: tool for tool in rendered.tools if tool.handler is not None}
         self.served: set[str] = set()
-        """The calls that came here, by their ids."""
+        """The ids of the calls that were served here."""
         self.expansion: VisibilityExpansionRequired | None = None
-        """Set when a tool asked for sections to be shown in full: the prompt must be rendered
-        anew."""
+        """Set when a tool requested full sections: the prompt must be rendered again."""
 
-    def offered(self, serve: Serve) -> list[Tool]:
-        """The tools as a thread is given them."""
+    def client_tools(self, serve: Serve) -> list[Tool]:
+        """Return the tools for a thread."""
         return [
             ServedTool(
                 name=tool.name,
@@ -97,43 +96,43 @@ class Bridge:
 
     def call(self, params: DynamicToolCallParams) -> DynamicToolCallResponse:
         """Serve one call."""
-        scene = self._scene
+        context = self._context
         self.served.add(params.call_id)
-        scene.beat()
+        context.beat()
         arguments = _arguments(params.arguments)
         answer = self._answer(params.tool, arguments)
-        if scene.is_over():
-            # Too late: the evaluation has gone on without it, and the session belongs to others.
+        if context.is_over():
+            # Too late: the evaluation is over and no longer owns the session.
             return _response([answer.text], answer)
-        self._tell(params, arguments, answer)
+        self._dispatch_invoked(params, arguments, answer)
         texts = [answer.text]
         if answer.result.success and self.expansion is None:
             feedback = collect_feedback(
-                prompt=scene.prompt, session=scene.session, deadline=scene.deadline
+                prompt=context.prompt, session=context.session, deadline=context.deadline
             )
             texts += [feedback] if feedback else []
-        scene.beat()
+        context.beat()
         return _response(texts, answer)
 
     def _answer(self, name: str, arguments: JsonValue) -> ToolOutcome:
         tool = self._tools.get(name)
         if tool is None:
             return ToolOutcome.refusal(f"Unknown tool: {name}")
-        scene = self._scene
-        resources = scene.prompt.resources.context
-        with tool_transaction(scene.session, resources, tag=f"tool:{name}") as snapshot:
+        context = self._context
+        resources = context.prompt.resources.context
+        with tool_transaction(context.session, resources, tag=f"tool:{name}") as snapshot:
             answer = self._attempt(tool, arguments)
             is_void = not answer.result.success or self.expansion is not None
-            if is_void and not scene.is_over():
-                restore_snapshot(scene.session, resources, snapshot)
+            if is_void and not context.is_over():
+                restore_snapshot(context.session, resources, snapshot)
             return answer
 
     def _attempt(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> ToolOutcome:
         try:
             return self._execute(tool, arguments)
-        except VisibilityExpansionRequired as wish:
-            self.expansion = wish
-            keys = ", ".join(wish.section_keys)
+        except VisibilityExpansionRequired as request:
+            self.expansion = request
+            keys = ", ".join(request.section_keys)
             return ToolOutcome(f"Sections expanded: {keys}.", ToolResult(f"Expanded: {keys}", None))
         except (TypeError, ValueError) as error:
             return ToolOutcome.refusal(f"Validation error: {error}")
@@ -142,49 +141,49 @@ class Bridge:
             return ToolOutcome.refusal(f"Error: {error}")
 
     def _execute(self, tool: WinkTool[JsonValue, JsonValue], arguments: JsonValue) -> ToolOutcome:
-        scene = self._scene
-        given: JsonValue = None
+        context = self._context
+        params: JsonValue = None
         if tool.params_type is not type(None):
-            given = parse(tool.params_type, arguments, extra="forbid", coerce=False)
-        context = ToolContext(
-            prompt=scene.prompt,
+            params = parse(tool.params_type, arguments, extra="forbid", coerce=False)
+        tool_context = ToolContext(
+            prompt=context.prompt,
             rendered_prompt=self._rendered,
-            adapter=scene.adapter,
-            session=scene.session,
-            deadline=scene.deadline,
-            heartbeat=scene.heartbeat,
-            run_context=scene.run_context,
+            adapter=context.adapter,
+            session=context.session,
+            deadline=context.deadline,
+            heartbeat=context.heartbeat,
+            run_context=context.run_context,
         )
-        policies = scene.prompt.policies_for_tool(tool.name)
+        policies = context.prompt.policies_for_tool(tool.name)
         for policy in policies:
-            decision = policy.check(tool, given, context=context)
+            decision = policy.check(tool, params, context=tool_context)
             if not decision.allowed:
                 return ToolOutcome.refusal(decision.reason or "Denied by policy.")
         handler = tool.handler
         if handler is None:
             return ToolOutcome.refusal("Tool has no handler")
-        result: ToolResult[object] = handler(given, context=context)
+        result: ToolResult[object] = handler(params, context=tool_context)
         if result.success:
             for policy in policies:
-                policy.on_result(tool, given, result, context=context)
+                policy.on_result(tool, params, result, context=tool_context)
         return _answer_of(result)
 
-    def _tell(
+    def _dispatch_invoked(
         self, params: DynamicToolCallParams, arguments: JsonValue, answer: ToolOutcome
     ) -> None:
-        scene = self._scene
-        scene.dispatch(
+        context = self._context
+        context.dispatch(
             ToolInvoked(
-                prompt_name=scene.prompt_name,
-                adapter=scene.adapter_name,
+                prompt_name=context.prompt_name,
+                adapter=context.adapter_name,
                 name=params.tool,
                 params=arguments,
                 result=answer.result,
-                session_id=scene.session_id,
+                session_id=context.session_id,
                 created_at=SYSTEM_CLOCK.utcnow(),
                 rendered_output=answer.text,
                 call_id=params.call_id,
-                run_context=scene.run_context,
+                run_context=context.run_context,
             )
         )
 
@@ -193,20 +192,20 @@ def _schema(tool: WinkTool[JsonValue, JsonValue]) -> JsonValue:
     return _NO_ARGUMENTS if tool.params_type is type(None) else schema(tool.params_type)
 
 
-def _arguments(given: JsonValue) -> JsonValue:
-    if isinstance(given, str):
+def _arguments(raw: JsonValue) -> JsonValue:
+    if isinstance(raw, str):
         try:
-            return json.loads(given)
+            return json.loads(raw)
         except ValueError:
-            return given
-    return {} if given is None else given
+            return raw
+    return {} if raw is None else raw
 
 
 def _answer_of(result: ToolResult[object]) -> ToolOutcome:
     if isinstance(result.value, Image):
         return ToolOutcome(result.message, result, result.value)
-    shown = "" if result.exclude_value_from_context else result.render()
-    return ToolOutcome(shown or result.message, result)
+    rendered = "" if result.exclude_value_from_context else result.render()
+    return ToolOutcome(rendered or result.message, result)
 
 
 def _response(texts: Sequence[str], answer: ToolOutcome) -> DynamicToolCallResponse:

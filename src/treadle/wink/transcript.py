@@ -1,4 +1,4 @@
-"""The conversation as WINK's transcript: one entry for each thing that was said or done."""
+"""The conversation as WINK's transcript: one entry for each message and action."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.wink.config import CodexAppServerClientConfig
 from treadle.wink.context import EvaluationContext
 
 _METHODS: Final = {each.params: method for method, each in SERVER_NOTIFICATIONS.items()}
-_DEEDS: Final = frozenset(
+_ACTIVITIES: Final = frozenset(
     {
         "collabAgentToolCall",
         "commandExecution",
@@ -31,27 +31,27 @@ _COMPLETED: Final = {
     "agentMessage": "assistant_message",
     "reasoning": "thinking",
     "contextCompaction": "system_event",
-    **dict.fromkeys(_DEEDS, "tool_result"),
+    **dict.fromkeys(_ACTIVITIES, "tool_result"),
 }
 _PLAIN: Final = {
     "turn/started": "system_event",
     "thread/tokenUsage/updated": "token_usage",
     "error": "error",
 }
-# Told item by item anyway, or no part of the conversation.
+# Covered by the entries of items, or not part of the conversation.
 _SILENT: Final = ("elta", "/summaryPartAdded", "/progress", "/updated", "/terminalInteraction")
 
 
 class Transcript:
     """Writes the entries of one evaluation."""
 
-    def __init__(self, scene: EvaluationContext, config: CodexAppServerClientConfig) -> None:
-        session_id = scene.session_id
+    def __init__(self, context: EvaluationContext, config: CodexAppServerClientConfig) -> None:
+        session_id = context.session_id
         self._is_on = config.transcript
         self._keeps_raw = config.transcript_emit_raw
         self._emitter = TranscriptEmitter(
-            prompt_name=scene.prompt_name,
-            adapter=scene.adapter_name,
+            prompt_name=context.prompt_name,
+            adapter=context.adapter_name,
             session_id=None if session_id is None else str(session_id),
             emit_raw=config.transcript_emit_raw,
         )
@@ -62,17 +62,17 @@ class Transcript:
             self._emitter.start()
 
     def stop(self) -> None:
-        """Close it with its summary."""
+        """Close the transcript with its summary."""
         if self._is_on:
             self._emitter.stop()
 
     def user(self, text: str) -> None:
-        """The agent was given this."""
+        """Add the user's input."""
         if self._is_on:
             self._emitter.emit("user_message", detail={"text": text})
 
-    def hear(self, event: Event) -> None:
-        """The server told something."""
+    def record(self, event: Event) -> None:
+        """Add a notification of the server."""
         if not self._is_on:
             return
         params: JsonValue
@@ -89,13 +89,13 @@ class Transcript:
             self._emit(entry, {"notification": params, **_subtype(method, params)}, method, params)
 
     def call(self, params: DynamicToolCallParams) -> None:
-        """A WINK tool is called."""
+        """Add a call of a WINK tool."""
         if self._is_on:
             document: JsonValue = msgspec.to_builtins(params)
             self._emit("tool_use", {"notification": document}, "item/tool/call", document)
 
     def answer(self, params: DynamicToolCallParams, response: DynamicToolCallResponse) -> None:
-        """A WINK tool has answered."""
+        """Add the result of a WINK tool."""
         if self._is_on:
             document: JsonValue = msgspec.to_builtins(params)
             detail = {"notification": document, "result": msgspec.to_builtins(response)}
@@ -117,7 +117,7 @@ def _entry(method: str, params: JsonValue) -> str | None:
         kind = params["item"].get("type")
         if method == "item/completed":
             return _COMPLETED.get(kind)
-        return "tool_use" if kind in _DEEDS else None
+        return "tool_use" if kind in _ACTIVITIES else None
     return "unknown" if method.startswith(("item/", "turn/")) else None
 
 

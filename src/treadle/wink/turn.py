@@ -1,4 +1,4 @@
-"""A turn that runs, for those who want to steer or stop it."""
+"""A handle to a running turn, for steering and interrupting it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS: Final = 30.0
 
 
 class RunningTurn:
-    """The turn that works on a prompt; its methods may be called from any thread."""
+    """The turn that evaluates a prompt; its methods may be called from any thread."""
 
     def __init__(self, loop: LoopThread, turn: AsyncTurn) -> None:
         self._loop = loop
@@ -20,15 +20,15 @@ class RunningTurn:
         self.id = turn.id
 
     def steer(self, text: str) -> None:
-        """Give the agent more to consider.
+        """Add input to the turn.
 
         Raises:
-            ClientError: the server refuses, for example as the turn is over.
+            ClientError: the server refuses, for example because the turn is over.
         """
         self._loop.submit(self._turn.steer(text)).result(_SECONDS)
 
     def interrupt(self) -> None:
-        """Stop it; the evaluation ends with an error.
+        """Interrupt the turn; the evaluation ends with an error.
 
         Raises:
             ClientError: the server refuses.

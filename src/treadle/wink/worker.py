@@ -1,7 +1,7 @@
-"""A thread for what belongs to the user: tools, handlers of events, callbacks, one at a time.
+"""A thread for user code: tools, event handlers and callbacks, one at a time.
 
-None of it holds up the reader of the line, and none of it can outlast a deadline: whoever gives
-the worker up leaves it behind.
+User code does not block the connection's reader, and cannot outlast a deadline: a worker that is
+given up is abandoned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Does jobs in the order in which they were given."""
+    """Runs jobs in the order of their submission."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -38,20 +38,20 @@ class Worker:
         self._thread.start()
 
     def post(self, job: Callable[[], object]) -> None:
-        """Have a job done; what it raises is logged."""
+        """Submit a job; log its exceptions."""
         self._jobs.put(partial(_logged, job))
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Have a job done and wait for what it gives or raises."""
+        """Run a job and return its result or raise its exception."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def do() -> None:
             try:
                 outcome = job()
-            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-                self._tell(partial(_fail, answer, error))
+            except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+                self._call_on_loop(partial(_fail, answer, error))
             else:
-                self._tell(partial(_settle, answer, outcome))
+                self._call_on_loop(partial(_settle, answer, outcome))
 
         self._answers.add(answer)
         self._jobs.put(do)
@@ -61,11 +61,11 @@ class Worker:
             self._answers.discard(answer)
 
     async def drain(self) -> None:
-        """Wait until all that was given is done."""
+        """Wait until all submitted jobs are done."""
         await self.run(lambda: None)
 
     def give_up(self) -> None:
-        """Let the job that runs run out, and do no other."""
+        """Abandon the current job and run no others."""
         self.is_given_up = True
         self._jobs.put(None)
         for answer in list(self._answers):
@@ -75,10 +75,10 @@ class Worker:
         while (job := self._jobs.get()) is not None and not self.is_given_up:
             job()
 
-    def _tell(self, tell: Callable[[], None]) -> None:
-        # A loop that has ended raises, and nobody waits any more.
+    def _call_on_loop(self, callback: Callable[[], None]) -> None:
+        # A closed loop raises; nothing waits for the result then.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(callback)
 
 
 def _logged(job: Callable[[], object]) -> None:

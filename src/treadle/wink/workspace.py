@@ -1,4 +1,4 @@
-"""A folder for the agent with copies of the host's files; the section tells the model of it."""
+"""A folder for the agent with copies of the host's files, described to the model by its section."""
 
 from __future__ import annotations
 
