@@ -174,7 +174,7 @@ def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--questions", "ask", "-"], "questions cannot be asked"),
+        (["--questions", "ask", "-"], "--questions ask needs stdin"),
         (["  "], "the prompt is empty"),
         ([os.fsdecode(b"\xff")], "no text in UTF-8"),
     ],
@@ -224,7 +224,7 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
             ["--url", "http://127.0.0.1:1"],
             "invalid server URL 'http://127.0.0.1:1': use ws://, wss:// or unix://",
         ),
-        (["--stall-seconds", "-5"], "--stall-seconds is below zero"),
+        (["--stall-seconds", "-5"], "--stall-seconds must not be negative"),
         (["--command", ""], "invalid server []: must not be empty"),
         (["--command", "codex 'app-server"], "No closing quotation"),
         (["--stall-seconds", "nan"], "--stall-seconds is no number"),

@@ -220,6 +220,6 @@ async def test_a_provider_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text('{"exchanges": 5}')
-    with pytest.raises(ValueError, match=r"odd.json is no recording: .*exchanges"):
+    with pytest.raises(ValueError, match=r"odd.json is not a recording: .*exchanges"):
         async with replay(path):
             pass

@@ -1,4 +1,4 @@
-"""Runs the server until its client is gone or a signal ends it."""
+"""`treadle app-server`: runs the server until its client disconnects or a signal ends it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _EXPECTED: Final = "expected `stdio://`, `unix://`, `unix://PATH`, `ws://IP:PORT
 
 
 class StartError(Exception):
-    """The server cannot start as asked; the message says why."""
+    """The server cannot start; the message has the reason."""
 
 
 class WebSocketAddress(NamedTuple):
-    """Where to listen for WebSocket clients."""
+    """The address of a WebSocket listener."""
 
     host: str
     port: int
 
 
 def start(options: ServerOptions, early: FastHandshake | None) -> int:
-    """Run a server as the command line says."""
+    """Run a server with the options of the command line."""
     leave_on_signals()
     logs.configure()
     raise_descriptor_limit()
@@ -58,15 +58,15 @@ def start(options: ServerOptions, early: FastHandshake | None) -> int:
     except ConfigError as error:
         raise StartError(error) from error
     if url == "stdio://" and (sys.stdin is None or sys.stdout is None):
-        return 0  # started with a closed descriptor: nobody can ask, or nobody can hear
+        return 0  # started with a closed descriptor: cannot read requests or write answers
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(_run(options, url, early, overrides))
     return 0
 
 
 def parse_listen(url: str) -> WebSocketAddress:
-    """Read `ws://IP:PORT`; a name instead of an address would leave open what is listened on."""
-    import ipaddress  # of use to this one transport only
+    """Parse `ws://IP:PORT`; a host name is refused because it may have several addresses."""
+    import ipaddress  # only this transport needs it
 
     match = re.fullmatch(r"ws://(?P<host>[^/:]+|\[[^]]+\]):(?P<port>\d{1,5})", url)
     try:
@@ -96,7 +96,7 @@ async def _run(
             work = tasks.create_task(serve, name=url)
             _on_signals(partial(_stop, server, work))
     finally:
-        # Also when a signal came before the first step of serving, which then never runs.
+        # Also needed when a signal cancels serving before its first step.
         if close is not None:
             close()
         await server.close()
@@ -119,7 +119,7 @@ def _overrides(options: ServerOptions) -> Overrides:
 
 
 def _stop(server: Server, work: asyncio.Task[None]) -> None:
-    """End on a signal: let the answers under way go out, for a moment."""
+    """End on a signal, after pending answers or at most `STOP_SECONDS`."""
     is_first = not server.is_finishing
     server.finish()
     if server.sessions and is_first:
@@ -132,14 +132,14 @@ def _stop(server: Server, work: asyncio.Task[None]) -> None:
 async def _open(
     server: Server, options: ServerOptions, url: str, early: FastHandshake | None
 ) -> tuple[Coroutine[None, None, None], Callable[[], None] | None]:
-    """Claim what the server listens on; give the work of serving it, and what lets go of it."""
+    """Open the transport; return the coroutine that serves it and the function that closes it."""
     if url == "stdio://":
         from treadle.transport.stdio import stdio
 
         early = early or FastHandshake(None, b"")
         return server.attach(stdio(early.unread), answered=early.answered), None
     if url == "off":
-        return _wait_for_ever(), None
+        return _wait_forever(), None
     listener: WebSocketListener | UnixListener
     if url.startswith("ws:"):
         listener = await _listen_websocket(parse_listen(url), options)
@@ -173,7 +173,7 @@ async def _listen_websocket(address: WebSocketAddress, options: ServerOptions) -
 
 
 def _print_banner(host: str, port: int, *, has_auth: bool) -> None:
-    """Say where we listen, in upstream's layout: tools read the port from it."""
+    """Print the address in upstream's layout: tools read the port from it."""
     lines = [
         "treadle app-server (WebSockets)",
         f"  listening on: ws://{host}:{port}",
@@ -209,5 +209,5 @@ async def _listen_unix(path: str, options: ServerOptions) -> UnixListener:
     return listener
 
 
-async def _wait_for_ever() -> None:
+async def _wait_forever() -> None:
     await asyncio.Event().wait()

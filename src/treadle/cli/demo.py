@@ -1,4 +1,4 @@
-"""Shows what works, live: real servers, sandboxed commands, approvals, a kill -9, transports."""
+"""`treadle demo`: real servers, sandboxed commands, approvals, a kill -9, all transports."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _demo(folder: Path) -> None:
             print("\n2. The server is killed (kill -9) while it waits for your answer")
             turn = tasks.create_task(_watch(thread, "And one more letter."))
             while await first.receive():
-                pass  # it says nothing on its standard output until it ends
+                pass  # it writes nothing to stdout; the loop ends with the process
         stage.play(_LAST)
         async with stage.server(url):
             print("   ... another server starts; the client and the turn go on by themselves")
@@ -93,21 +93,21 @@ class _Stage:
         (home / "config.toml").write_text(_CONFIG)
         self._script = folder / "script.json"
         self.play(_script(folder))
-        # A home of its own and no keys: nothing of the user's is read or spent.
+        # A separate home and no keys: the demo does not use the user's configuration or account.
         self.environ = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
         self.environ |= {"TREADLE_HOME": str(home), "TREADLE_SCRIPT": str(self._script)}
 
     def play(self, answers: list[list[JsonValue]]) -> None:
-        """Write what the model of the next server says and does."""
+        """Write the script for the next server's model."""
         self._script.write_text(json.dumps({"responses": answers, "then": "fail"}))
 
     @asynccontextmanager
     async def server(self, url: str, *flags: str) -> AsyncIterator[SubprocessTransport]:
-        """A server that listens."""
+        """Run a listening server until the block ends."""
         server = spawn([*_SERVER, "--listen", url, *flags], env=self.environ)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                while not _is_up(server, url):  # noqa: ASYNC110 - another process, no event of ours
+                while not _is_up(server, url):  # noqa: ASYNC110 - another process
                     await asyncio.sleep(0.01)
             yield server
         finally:
@@ -116,28 +116,28 @@ class _Stage:
             await server.close()
 
     def report(self, *names: str) -> None:
-        """Look with our own eyes at what was written outside the workspace."""
+        """Print which files exist outside the workspace."""
         for name in names:
             path = self.folder / name
-            found = f"written: {path.read_text().strip()!r}" if path.exists() else "not written"
-            print(f"   {name} outside the workspace: {found}")
+            state = f"written: {path.read_text().strip()!r}" if path.exists() else "not written"
+            print(f"   {name} outside the workspace: {state}")
 
 
 class _Decider:
-    """Stands in for the user: refuses once, approves, and pulls the plug once."""
+    """Decides in the user's place: declines once, kills the server once, and accepts the rest."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
-    async def decide(self, ask: CommandApproval) -> bool:
-        print(f"\n   ? may this run outside the sandbox: {one_line(str(ask.command))}")
-        print(f"     because: {one_line(str(ask.reason))}")
-        if "second-letter" in (ask.command or "") and self._pid:
+    async def decide(self, approval: CommandApproval) -> bool:
+        print(f"\n   ? may this run outside the sandbox: {one_line(str(approval.command))}")
+        print(f"     because: {one_line(str(approval.reason))}")
+        if "second-letter" in (approval.command or "") and self._pid:
             print(f"     (kill -9 {self._pid})")
             pid, self._pid = self._pid, 0
             os.kill(pid, signal.SIGKILL)
-            await asyncio.Event().wait()  # this question dies with its connection
-        is_allowed = "next-door" not in (ask.command or "")
+            await asyncio.Event().wait()  # this request ends with its connection
+        is_allowed = "next-door" not in (approval.command or "")
         print(f"     you say: {'yes' if is_allowed else 'no'}")
         return is_allowed
 
@@ -183,7 +183,7 @@ async def _other_transports(stage: _Stage, folder: Path) -> None:
 
 
 def _is_up(server: SubprocessTransport, url: str) -> bool:
-    """Whether it listens: its banner says so, or its socket takes a connection."""
+    """Return whether the server listens, from its banner or a test connection."""
     if server.exit_code is not None:
         raise RuntimeError(server.stderr_tail)
     if not url.startswith("unix://"):
@@ -193,7 +193,7 @@ def _is_up(server: SubprocessTransport, url: str) -> bool:
 
 
 def _script(folder: Path) -> list[list[JsonValue]]:
-    """What the model does: each list is one of its answers."""
+    """Return the model's script: each list is one response."""
     door, letter, second = (
         folder / f"{name}.txt" for name in ("next-door", "letter", "second-letter")
     )

@@ -1,4 +1,4 @@
-"""Tells what works on this machine, what does not, why not, and what would help."""
+"""`treadle doctor`: reports what works on this machine, with causes and fixes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH: Final = 12
 
 
 class BackendReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One way to confine commands: whether it works, what it was seen to refuse, or why not."""
+    """The probe result of one sandbox backend."""
 
     name: str
     works: bool
@@ -35,7 +35,7 @@ class BackendReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything that was found out."""
+    """The result of the examination."""
 
     version: str
     python: str
@@ -45,18 +45,18 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     model_provider: str | None
     config_error: str | None
     bubblewrap_version: str | None
-    # The backend that commands get; "none": sandboxed commands are refused.
+    # The backend of commands; "none": sandboxed commands are refused.
     sandbox: str
     backends: list[BackendReport]
 
     @property
     def is_healthy(self) -> bool:
-        """Whether commands can be confined and the configuration can be used."""
+        """Whether a sandbox backend works and the configuration is valid."""
         return self.sandbox != "none" and self.config_error is None
 
 
 def doctor(assignments: list[str], *, as_json: bool) -> int:
-    """Examine the machine and print what was found; the exit code is 1 if something is amiss."""
+    """Examine the machine and print the report; return 1 if it is not healthy."""
     report = asyncio.run(_examine(assignments))
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
@@ -85,7 +85,7 @@ async def _examine(assignments: list[str]) -> Report:
         model_provider=provider,
         config_error=error,
         bubblewrap_version=_bubblewrap_version(),
-        sandbox=next((found.name for found in backends if found.works), "none"),
+        sandbox=next((backend.name for backend in backends if backend.works), "none"),
         backends=backends,
     )
 

@@ -11,39 +11,39 @@ from treadle.server.fast_handshake import FastHandshake
 
 
 def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     if early is not None:
-        # The arguments were found plain before: no need for a parser, which is not small.
+        # The arguments are known to be plain: skip the parser, which is slow to import.
         return _serve(ServerOptions(config=early.assignments), early)
     from treadle.cli.exec.arguments import exec_arguments
     from treadle.cli.parser import parser
 
-    if (given_to_exec := exec_arguments(arguments)) is not None:
+    if (exec_args := exec_arguments(arguments)) is not None:
         from treadle.cli.exec.command import run as exec_
 
         _keep_imports()
-        return exec_(given_to_exec)
-    given = parser().parse_args(arguments)
-    if given.command == "app-server" and given.subcommand is not None:
+        return exec_(exec_args)
+    args = parser().parse_args(arguments)
+    if args.command == "app-server" and args.subcommand is not None:
         from treadle.cli.schema import generate
 
-        return generate(given.subcommand, given.out, experimental=given.experimental)
-    if given.command == "app-server":
-        return _serve(ServerOptions.parsed(given), None)
-    if given.command == "demo":
+        return generate(args.subcommand, args.out, experimental=args.experimental)
+    if args.command == "app-server":
+        return _serve(ServerOptions.parsed(args), None)
+    if args.command == "demo":
         from treadle.cli.demo import demo
 
         _keep_imports()
         return demo()
-    if given.command == "doctor":
+    if args.command == "doctor":
         from treadle.cli.doctor import doctor
 
-        return doctor(given.config, as_json=given.json)
-    if given.command == "run":
+        return doctor(args.config, as_json=args.json)
+    if args.command == "run":
         from treadle.cli.run import run as run_
 
         _keep_imports()
-        return run_(given)
+        return run_(args)
     parser().print_help()
     return 2
 
@@ -62,6 +62,6 @@ def _serve(options: ServerOptions, early: FastHandshake | None) -> int:
 
 
 def _keep_imports() -> None:
-    """Collect garbage from now on, but do not look through what was imported each time."""
+    """Enable garbage collection without scanning the imported modules each time."""
     gc.freeze()
     gc.enable()

@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The start options of a server."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class ServerOptions(NamedTuple):
     initialize_timeout_seconds: int | None = None
 
     @classmethod
-    def parsed(cls, given: Namespace) -> ServerOptions:
-        """The options as the command line gives them, before and after the subcommand."""
+    def parsed(cls, args: Namespace) -> ServerOptions:
+        """Return the options of a parsed command line, from before and after the subcommand."""
         return cls(
-            listen="stdio://" if given.stdio else given.listen,
-            config=(*given.config, *given.config_nested),
-            enable=(*given.enable, *given.enable_nested),
-            disable=(*given.disable, *given.disable_nested),
-            strict_config=given.strict_config,
-            ws_auth=given.ws_auth,
-            ws_token_file=given.ws_token_file,
-            ws_token_sha256=given.ws_token_sha256,
-            ws_shared_secret_file=given.ws_shared_secret_file,
-            ws_issuer=given.ws_issuer,
-            ws_audience=given.ws_audience,
-            ws_max_clock_skew_seconds=given.ws_max_clock_skew_seconds,
-            max_connections=given.max_connections,
-            max_strangers=given.max_strangers,
-            initialize_timeout_seconds=given.initialize_timeout_seconds,
+            listen="stdio://" if args.stdio else args.listen,
+            config=(*args.config, *args.config_nested),
+            enable=(*args.enable, *args.enable_nested),
+            disable=(*args.disable, *args.disable_nested),
+            strict_config=args.strict_config,
+            ws_auth=args.ws_auth,
+            ws_token_file=args.ws_token_file,
+            ws_token_sha256=args.ws_token_sha256,
+            ws_shared_secret_file=args.ws_shared_secret_file,
+            ws_issuer=args.ws_issuer,
+            ws_audience=args.ws_audience,
+            ws_max_clock_skew_seconds=args.ws_max_clock_skew_seconds,
+            max_connections=args.max_connections,
+            max_strangers=args.max_strangers,
+            initialize_timeout_seconds=args.initialize_timeout_seconds,
         )

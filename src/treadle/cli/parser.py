@@ -1,4 +1,4 @@
-"""The command line, spelled as upstream's so that either program fits the other's place."""
+"""The command line, compatible with upstream's so that either program can replace the other."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ def parser() -> argparse.ArgumentParser:
     _add_config(treadle_)
     commands = treadle_.add_subparsers(dest="command", metavar="COMMAND")
     _add_app_server(commands)
-    # Has a parser of its own: see exec_arguments.py.
-    commands.add_parser("exec", help="do one piece of work, as `codex exec` does")
-    commands.add_parser("demo", help="watch a server and a client talk, on every transport")
-    doctor = commands.add_parser("doctor", help="find out what works here", allow_abbrev=False)
+    # Has its own parser: see exec/arguments.py.
+    commands.add_parser("exec", help="run one task, as `codex exec` does")
+    commands.add_parser("demo", help="show a server and a client on every transport")
+    doctor = commands.add_parser(
+        "doctor", help="check what works on this machine", allow_abbrev=False
+    )
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     _add_run(commands)
     return treadle_
 
 
 def _add_config(parser: argparse.ArgumentParser, *, is_nested: bool = False) -> None:
-    # A flag given before the subcommand and again after it adds up, as upstream's does.
+    # Values before and after the subcommand are combined, as with upstream.
     suffix = "_nested" if is_nested else ""
     group = parser.add_argument_group("configuration")
     group.add_argument(
@@ -35,7 +37,7 @@ def _add_config(parser: argparse.ArgumentParser, *, is_nested: bool = False) -> 
         default=[],
         metavar="KEY=VALUE",
         dest=f"config{suffix}",
-        help="override a value of config.toml; the value is TOML, or else a plain string",
+        help="override a value of config.toml; the value is TOML or a plain string",
     )
     for name in ("enable", "disable"):
         group.add_argument(
@@ -44,7 +46,7 @@ def _add_config(parser: argparse.ArgumentParser, *, is_nested: bool = False) -> 
             default=[],
             metavar="FEATURE",
             dest=f"{name}{suffix}",
-            help=f"{name} a feature, as -c features.FEATURE=... does",
+            help=f"{name} a feature, like -c features.FEATURE=...",
         )
 
 
@@ -65,67 +67,80 @@ def _add_app_server(commands: argparse._SubParsersAction[argparse.ArgumentParser
     _add_auth(server)
     _add_limits(server)
     tools = server.add_subparsers(dest="subcommand", metavar="COMMAND")
-    for name, what in (
+    for name, form in (
         ("generate-ts", "TypeScript types"),
         ("generate-json-schema", "JSON Schema"),
     ):
-        tool = tools.add_parser(name, help=f"write the protocol as {what}", allow_abbrev=False)
-        tool.add_argument("-o", "--out", required=True, metavar="DIR", help="where to write")
-        tool.add_argument(
-            "--experimental", action="store_true", help="include what is experimental"
-        )
+        tool = tools.add_parser(name, help=f"write the protocol as {form}", allow_abbrev=False)
+        tool.add_argument("-o", "--out", required=True, metavar="DIR", help="output folder")
+        tool.add_argument("--experimental", action="store_true", help="include experimental types")
         tool.add_argument("-p", "--prettier", metavar="PATH", help=argparse.SUPPRESS)
 
 
 def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser("run", help="have a piece of work done", allow_abbrev=False)
-    run.add_argument("prompt", metavar="PROMPT", help="what is to be done; - reads it from stdin")
+    run = commands.add_parser("run", help="run a task without supervision", allow_abbrev=False)
+    run.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from stdin")
     run.add_argument(
-        "--unattended", action="store_true", required=True, help="nobody is there to watch"
+        "--unattended",
+        action="store_true",
+        required=True,
+        help="run without supervision (required)",
     )
     run.add_argument("--json", action="store_true", help="print every event as a line of JSON")
     where = run.add_argument_group("where")
-    where.add_argument("--cwd", default=".", metavar="DIR", help="the folder to work in (.)")
+    where.add_argument("--cwd", default=".", metavar="DIR", help="folder to work in (.)")
     where.add_argument(
-        "--workspace-root", metavar="DIR", help="refuse a folder that is not below this one"
+        "--workspace-root", metavar="DIR", help="refuse a --cwd that is not below this folder"
     )
     server = where.add_mutually_exclusive_group()
     server.add_argument(
         "--command",
         metavar="COMMAND",
         dest="server_command",
-        help="start this app-server, such as 'codex app-server', instead of our own",
+        help="start this app-server, such as 'codex app-server', instead of Treadle's",
     )
-    server.add_argument("--url", metavar="URL", help="use one that runs: ws://... or unix://...")
+    server.add_argument(
+        "--url", metavar="URL", help="use a running app-server: ws://... or unix://..."
+    )
     where.add_argument("--token-env", metavar="NAME", help="variable with the token for the URL")
-    where.add_argument("--resume", metavar="THREAD", help="go on with a thread")
-    where.add_argument("--state", metavar="FILE", help="file by which a later run goes on")
+    where.add_argument("--resume", metavar="THREAD", help="resume a thread")
+    where.add_argument("--state", metavar="FILE", help="file from which a later run continues")
     where.add_argument("--title", metavar="TEXT", help="name of the thread")
     _add_rules(run)
 
 
 def _add_rules(run: argparse.ArgumentParser) -> None:
     rules = run.add_argument_group("rules")
-    rules.add_argument("--model", metavar="MODEL", help="the configured one if not given")
-    rules.add_argument("--approval-policy", metavar="POLICY", default="never", help="never")
+    rules.add_argument(
+        "--model", metavar="MODEL", help="model to use (default: the configured one)"
+    )
+    rules.add_argument(
+        "--approval-policy", metavar="POLICY", default="never", help="approval policy (never)"
+    )
     rules.add_argument("--sandbox", metavar="MODE", default="workspace-write")
     rules.add_argument(
         "--questions",
         choices=["answer", "block", "ask"],
         default="answer",
-        help="what becomes of questions to the user: a standing answer, the end, the terminal",
+        help="how to handle questions to the user: canned answer, fail the turn, "
+        "or prompt in the terminal",
     )
-    rules.add_argument("--until", metavar="COMMAND", help="take turns until this succeeds")
-    for name, kind, default, what in (
-        ("max-turns", int, None, "turns in all (1; 20 with --until)"),
-        ("max-tokens", int, None, "tokens in all"),
-        ("max-failures", int, 3, "failures in all that are tried again (3)"),
-        ("retry-seconds", float, 10.0, "wait after the first failure; each doubles it (10)"),
-        ("stall-seconds", float, 300.0, "silence after which a turn is given up; 0: never (300)"),
-        ("turn-seconds", float, 0.0, "time for one turn; 0: any (0)"),
-        ("read-seconds", float, 30.0, "time for an answer of the server (30)"),
+    rules.add_argument("--until", metavar="COMMAND", help="run turns until this command succeeds")
+    for name, kind, default, help_text in (
+        ("max-turns", int, None, "maximum number of turns (1; 20 with --until)"),
+        ("max-tokens", int, None, "maximum number of tokens"),
+        ("max-failures", int, 3, "maximum number of retries (3)"),
+        (
+            "retry-seconds",
+            float,
+            10.0,
+            "wait after the first failure, doubled after each further one (10)",
+        ),
+        ("stall-seconds", float, 300.0, "idle timeout of a turn; 0: none (300)"),
+        ("turn-seconds", float, 0.0, "time limit of a turn; 0: none (0)"),
+        ("read-seconds", float, 30.0, "timeout of each request to the server (30)"),
     ):
-        rules.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=what)
+        rules.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=help_text)
 
 
 def _add_auth(server: argparse.ArgumentParser) -> None:
@@ -140,7 +155,7 @@ def _add_auth(server: argparse.ArgumentParser) -> None:
         "--ws-max-clock-skew-seconds",
         type=int,
         metavar="SECONDS",
-        help="how far clocks may differ (30)",
+        help="maximum clock difference (30)",
     )
 
 
@@ -150,19 +165,19 @@ def _add_limits(server: argparse.ArgumentParser) -> None:
         "--max-connections",
         type=_positive,
         metavar="N",
-        help="connections at once; others get 503 (most of the open files limit)",
+        help="maximum number of connections; further ones get 503 (most of the open files limit)",
     )
     limits.add_argument(
         "--max-strangers",
         type=_positive,
         metavar="N",
-        help="connections at once that have not sent `initialize`; the oldest makes room (512)",
+        help="maximum number of connections before `initialize`; the oldest is closed (512)",
     )
     limits.add_argument(
         "--initialize-timeout-seconds",
         type=_positive,
         metavar="SECONDS",
-        help="time until a connection must have sent `initialize` (60)",
+        help="time limit for `initialize` on a new connection (60)",
     )
 
 

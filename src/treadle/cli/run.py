@@ -1,4 +1,4 @@
-"""`treadle run --unattended`: a piece of work from the command line, with nobody watching."""
+"""`treadle run --unattended`: a task from the command line, without supervision."""
 
 from __future__ import annotations
 
@@ -23,82 +23,82 @@ from treadle.support.text.terminal import prose
 from treadle.unattended import RunPlan, SessionError, SessionOptions, TurnReport, run_unattended
 
 NOT_DONE: Final = 3
-"""The exit code when there are no turns left and the check still says no."""
+"""The exit code when the maximum number of turns is reached and the check still fails."""
 _TURNS: Final = 20
 
 
-def run(given: Namespace) -> int:
-    """Do what the prompt says and give the exit code, which tells how it ended."""
-    if given.prompt == "-" and given.questions == "ask":
-        print("Error: questions cannot be asked where the prompt is read from", file=sys.stderr)
+def run(args: Namespace) -> int:
+    """Run the prompt and return the exit code."""
+    if args.prompt == "-" and args.questions == "ask":
+        print("Error: --questions ask needs stdin, which the prompt is read from", file=sys.stderr)
         return 2
-    prompt = _prompt(given.prompt)
-    fault = "the prompt is no text in UTF-8" if prompt is None else _fault(given)
+    prompt = _prompt(args.prompt)
+    error_text = "prompt is not valid UTF-8" if prompt is None else _argument_error(args)
     if prompt is not None and not prompt.strip():
-        fault = "the prompt is empty"
-    if prompt is None or fault is not None:
-        print(f"Error: {prose(str(fault))}", file=sys.stderr)
+        error_text = "prompt is empty"
+    if prompt is None or error_text is not None:
+        print(f"Error: {prose(str(error_text))}", file=sys.stderr)
         return 2
-    return asyncio.run(_run(given, prompt))
+    return asyncio.run(_run(args, prompt))
 
 
-def _prompt(said: str) -> str | None:
-    """What is to be done; nothing if it cannot be read."""
+def _prompt(argument: str) -> str | None:
+    """Return the prompt; `None` if it is not valid text."""
     try:
-        prompt = sys.stdin.read() if said == "-" else said
+        prompt = sys.stdin.read() if argument == "-" else argument
         prompt.encode()
     except UnicodeError:
         return None
     return prompt
 
 
-def _fault(given: Namespace) -> str | None:
-    """What is wrong with the arguments beyond their form."""
+def _argument_error(args: Namespace) -> str | None:
+    """Return what is wrong with the arguments, beyond their syntax."""
     for name in ("stall_seconds", "turn_seconds", "read_seconds", "retry_seconds", "max_failures"):
-        if getattr(given, name) < 0:
-            return f"--{name.replace('_', '-')} is below zero"
-        if not isfinite(getattr(given, name)):
-            return f"--{name.replace('_', '-')} is no number of seconds"
+        if getattr(args, name) < 0:
+            return f"--{name.replace('_', '-')} must not be negative"
+        if not isfinite(getattr(args, name)):
+            return f"--{name.replace('_', '-')} must be a finite number"
     for name in ("max_turns", "max_tokens", "read_seconds"):
-        least = getattr(given, name)
-        if least is not None and least <= 0:
-            return f"--{name.replace('_', '-')} leaves nothing to work with"
-    if given.token_env and not os.environ.get(given.token_env):
-        return f"--token-env: {given.token_env} is not set"
-    if given.state and (Path(given.state).is_dir() or not Path(given.state).parent.is_dir()):
-        return f"--state: {given.state!r} is no place for a file"
+        limit = getattr(args, name)
+        if limit is not None and limit <= 0:
+            return f"--{name.replace('_', '-')} must be positive"
+    if args.token_env and not os.environ.get(args.token_env):
+        return f"--token-env: {args.token_env} is not set"
+    if args.state and (Path(args.state).is_dir() or not Path(args.state).parent.is_dir()):
+        return f"--state: {args.state!r} is not a valid file path"
     try:
-        connector_of(_server(given))
+        connector_of(_server(args))
     except ValueError as error:
         return str(error)
     return None
 
 
-async def _run(given: Namespace, prompt: str) -> int:
-    output = RunOutput(as_json=given.json)
-    stopped: list[int] = []
-    _on_signals(stopped)
+async def _run(args: Namespace, prompt: str) -> int:
+    output = RunOutput(as_json=args.json)
+    signals: list[int] = []
+    _on_signals(signals)
     try:
-        report = await run_unattended(prompt, _options(given, output), _plan(given))
+        report = await run_unattended(prompt, _options(args, output), _plan(args))
     except SessionError as error:
         output.failed(error)
         return error.exit_code
     except asyncio.CancelledError:
-        if not stopped:
+        if not signals:
             raise
-        return 128 + stopped[0]
-    exit_code = NOT_DONE if given.until and report.ending == "max_turns" else 0
+        return 128 + signals[0]
+    exit_code = NOT_DONE if args.until and report.ending == "max_turns" else 0
     output.ended(report, exit_code)
     return exit_code
 
 
-def _on_signals(stopped: list[int]) -> None:
-    """Let Ctrl-C and a service manager end the run in order: the turn, the server, then us."""
+def _on_signals(signals: list[int]) -> None:
+    """End the run in order on SIGINT and SIGTERM: the turn, the server, then the program."""
     work = asyncio.current_task()
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
-        stopped.append(number)
+        signals.append(number)
         if work is not None:
             work.cancel()
 
@@ -106,54 +106,54 @@ def _on_signals(stopped: list[int]) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-def _options(given: Namespace, output: RunOutput) -> SessionOptions:
+def _options(args: Namespace, output: RunOutput) -> SessionOptions:
     terminal = Terminal()
-    may_ask = given.questions == "ask"
-    is_strict = given.approval_policy != "never"
+    may_ask = args.questions == "ask"
+    is_strict = args.approval_policy != "never"
     return SessionOptions(
-        cwd=given.cwd,
-        workspace_root=given.workspace_root,
-        server=_server(given),
-        token=os.environ.get(given.token_env) if given.token_env else None,
-        resume=given.resume,
-        title=given.title,
-        model=given.model,
-        approval_policy=given.approval_policy,
-        sandbox=given.sandbox,
-        questions=given.questions,
+        cwd=args.cwd,
+        workspace_root=args.workspace_root,
+        server=_server(args),
+        token=os.environ.get(args.token_env) if args.token_env else None,
+        resume=args.resume,
+        title=args.title,
+        model=args.model,
+        approval_policy=args.approval_policy,
+        sandbox=args.sandbox,
+        questions=args.questions,
         on_question=terminal.user_input if may_ask else None,
         approvals=terminal_policy(terminal) if may_ask and is_strict else None,
         on_event=output.event,
-        read_seconds=given.read_seconds,
-        stall_seconds=given.stall_seconds or None,
-        turn_seconds=given.turn_seconds or None,
-        max_tokens=given.max_tokens,
-        hidden_env=[given.token_env] if given.token_env else [],
+        read_seconds=args.read_seconds,
+        stall_seconds=args.stall_seconds or None,
+        turn_seconds=args.turn_seconds or None,
+        max_tokens=args.max_tokens,
+        hidden_env=[args.token_env] if args.token_env else [],
     )
 
 
-def _server(given: Namespace) -> Where:
-    if given.url is not None:
-        url: str = given.url
+def _server(args: Namespace) -> Where:
+    if args.url is not None:
+        url: str = args.url
         return url
-    if given.server_command is not None:
-        return shlex.split(given.server_command)
-    settings = (word for each in given.config for word in ("-c", each))
-    return [*find_command("treadle", workspace=given.cwd), *settings]
+    if args.server_command is not None:
+        return shlex.split(args.server_command)
+    settings = (word for each in args.config for word in ("-c", each))
+    return [*find_command("treadle", workspace=args.cwd), *settings]
 
 
-def _plan(given: Namespace) -> RunPlan:
-    turns = given.max_turns or (_TURNS if given.until else 1)
+def _plan(args: Namespace) -> RunPlan:
+    turns = args.max_turns or (_TURNS if args.until else 1)
     return RunPlan(
         max_turns=turns,
-        is_done=_check(given.until, given.cwd) if given.until else None,
-        retry=Backoff(attempts=given.max_failures, first_s=given.retry_seconds, longest_s=300.0),
-        state=Path(given.state) if given.state else None,
+        is_done=_check(args.until, args.cwd) if args.until else None,
+        retry=Backoff(attempts=args.max_failures, first_s=args.retry_seconds, longest_s=300.0),
+        state=Path(args.state) if args.state else None,
     )
 
 
 def _check(command: str, cwd: str) -> Callable[[TurnReport], Awaitable[bool]]:
-    """Whether a command of the user's succeeds; what it prints goes to stderr."""
+    """Return a check that runs the user's command, with its output on stderr."""
 
     async def check(_report: TurnReport) -> bool:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""What `treadle run` prints: lines for people, or one JSON document per line."""
+"""The output of `treadle run`: text lines, or one JSON document per line."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _WIDTH: Final = 200
 
 
 class RunOutput:
-    """Prints events as they come."""
+    """Prints the events of a run."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
     def event(self, event: SessionEvent) -> None:
-        """Print one event, or nothing if it is of no use to people."""
+        """Print one event; the text output skips technical ones."""
         if self._as_json:
             _write(msgspec.json.encode(event).decode())
         elif (line := _line(event)) is not None:
             _write(_continued(line))
 
     def ended(self, report: RunReport, exit_code: int) -> None:
-        """Print how the run ended."""
+        """Print the result of the run."""
         turns, tokens = len(report.turns), report.usage.total_tokens
         if self._as_json:
             _document(
@@ -61,7 +61,7 @@ def _document(**fields: JsonValue) -> None:
 
 
 def _continued(text: str) -> str:
-    """Text that cannot act on the terminal; its later lines cannot be taken for lines of ours."""
+    """Remove control characters and mark continuation lines, so that text cannot imitate output."""
     return prose(text).replace("\n", "\n  | ")
 
 
@@ -75,7 +75,7 @@ def _line(event: SessionEvent) -> str | None:
         case "session_started":
             return f"turn {event.session_id}"
         case "notification":
-            return _told(event.method or "", payload)
+            return _notification(event.method or "", payload)
         case "malformed" | "other_message":
             return f"? {_short(str(event.payload))}"
         case "turn_completed":
@@ -83,21 +83,21 @@ def _line(event: SessionEvent) -> str | None:
         case "turn_ended_with_error" | "startup_failed":
             return f"! {payload.get('kind')}: {payload.get('message')}"
         case "retrying":
-            return f"! trying again in {payload.get('waitSeconds', 0):.0f} s"
+            return f"! retrying in {payload.get('waitSeconds', 0):.0f} s"
         case "session_ended":
             return None
         case kind:
             return f"{kind.replace('_', ' ')}: {_subject(event.method or '', payload)}"
 
 
-def _told(method: str, params: dict[str, JsonValue]) -> str | None:
+def _notification(method: str, params: dict[str, JsonValue]) -> str | None:
     item = params.get("item")
     if method == "item/completed" and isinstance(item, dict):
         return _item(item)
     if method in ("warning", "configWarning", "error"):
         error = params.get("error")
-        words = error.get("message") if isinstance(error, dict) else None
-        return f"! {_short(str(words or params.get('message') or params.get('summary')))}"
+        message = error.get("message") if isinstance(error, dict) else None
+        return f"! {_short(str(message or params.get('message') or params.get('summary')))}"
     return None
 
 
@@ -122,10 +122,10 @@ def _subject(method: str, payload: dict[str, JsonValue]) -> str:
     fields = params if isinstance(params, dict) else {}
     if command := fields.get("command"):
         return shortened(one_line(str(command)), _WIDTH)
-    named = fields.get("tool") or fields.get("message")
-    return _short(str(named)) if named else method
+    subject = fields.get("tool") or fields.get("message")
+    return _short(str(subject)) if subject else method
 
 
 def _short(text: str) -> str:
-    one = one_line(" ".join(text.split()))
-    return one if len(one) <= _WIDTH else f"{one[: _WIDTH - 1]}…"
+    line = one_line(" ".join(text.split()))
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

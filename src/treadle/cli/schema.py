@@ -1,4 +1,4 @@
-"""Writes the protocol as files for other languages."""
+"""`treadle app-server generate-*`: writes the protocol as files for other languages."""
 
 from __future__ import annotations
 

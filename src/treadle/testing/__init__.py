@@ -1,4 +1,4 @@
-"""For tests of programs that use an app-server: servers, fakes, recordings, and a clock.
+"""Test support for programs that use an app-server: servers, fakes, recordings and a clock.
 
 Nothing here needs a key or the network, and only `treadle.testing.plugin` needs pytest.
 Names are resolved when they are first used: pytest loads the plugin in every run.

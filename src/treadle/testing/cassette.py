@@ -15,60 +15,60 @@ VERSION: Final = 1
 
 
 class RecordedRequest(Struct, kw_only=True):
-    """What the provider was asked; no headers, as keys travel in them."""
+    """A recorded request, without headers because they carry keys."""
 
     method: str
     path: str
-    # JSON where it is, else text.
+    # JSON if it parses, otherwise text.
     body: JsonValue = None
 
 
 class RecordedResponse(Struct, kw_only=True, omit_defaults=True):
-    """What the provider answered."""
+    """A recorded response."""
 
     status: int
     headers: dict[str, str] = {}
     # One of the two: JSON or text, or the events of a stream.
     body: JsonValue = None
     stream: list[str] | None = None
-    # The line broke after what is here.
+    # The connection broke after this content.
     is_cut: bool = False
 
 
 class RecordedExchange(Struct):
-    """One request and its answer."""
+    """One request and its response."""
 
     request: RecordedRequest
     response: RecordedResponse
 
 
 class Cassette(Struct):
-    """Exchanges, in the order in which they were begun."""
+    """Exchanges, in the order of their requests."""
 
     exchanges: list[RecordedExchange]
     version: int = VERSION
 
     def write(self, path: Path) -> None:
-        """Write the file anew."""
+        """Replace the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not msgspec: half a surrogate pair, which models produce, is an escape in JSON only.
+        # Not msgspec: models produce lone surrogates, which only `json` can write as escapes.
         text = json.dumps(msgspec.to_builtins(self), indent=2)
-        whole = path.with_name(path.name + ".new")
-        whole.write_text(text + "\n", "utf-8")
-        whole.replace(path)
+        temporary = path.with_name(path.name + ".new")
+        temporary.write_text(text + "\n", "utf-8")
+        temporary.replace(path)
 
 
 def load(path: Path) -> Cassette:
     """Read a recording.
 
     Raises:
-        ValueError: the file is no recording, or one of another version.
-        FileNotFoundError: there is no such file.
+        ValueError: the file is not a recording, or has another version.
+        FileNotFoundError: the file does not exist.
     """
     try:
         cassette = msgspec.convert(json.loads(path.read_text("utf-8")), Cassette)
     except (ValueError, msgspec.ValidationError) as error:
-        raise ValueError(f"{path} is no recording: {error}") from error
+        raise ValueError(f"{path} is not a recording: {error}") from error
     if cassette.version != VERSION:
-        raise ValueError(f"{path} is of version {cassette.version}, this is {VERSION}")
+        raise ValueError(f"{path} has version {cassette.version}, expected {VERSION}")
     return cassette

@@ -1,9 +1,9 @@
-"""Time that passes when nothing else is left to do: an hour of waiting takes no time at all.
+"""Virtual time that advances only when the loop is idle, so that waiting takes no real time.
 
-Only asyncio's time is virtual. Other processes, sockets and threads live in real time, and so does
-`time.time()`. Threads of the loop's executors are waited for. What a socket or another process
-will do cannot be known: while one is watched, time jumps only after `grace_s` real seconds in which
-nothing came. Over `memory_pair()` and with a server in this process nothing depends on that.
+Only asyncio's time is virtual. Other processes, sockets and threads use real time, and so does
+`time.time()`. The clock waits for threads of the loop's executors. Sockets and processes are not
+predictable: while one is watched, time jumps only after `grace_s` real seconds without input. Over
+`memory_pair()` and with a server in this process nothing depends on that.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ T = TypeVar("T")
 Ready: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 
 EPOCH_MS: Final = 1_700_000_000_000
-# The loop watches a pipe of its own, by which threads wake it.
+# The loop watches its own pipe, through which threads wake it.
 _OWN_DESCRIPTORS: Final = 1
 
 
 class VirtualClock:
     """Makes the running loop's time virtual inside a `with` block.
 
-    `asyncio.sleep`, `asyncio.timeout`, `call_later` and all that is made of them follow it.
+    `asyncio.sleep`, `asyncio.timeout`, `call_later` and everything built on them use it.
     """
 
     def __init__(self, *, grace_s: float = 0.1, epoch_ms: int = EPOCH_MS) -> None:
         self._grace_s = grace_s
         self._epoch_ms = epoch_ms
-        self._passed = 0.0
-        self._working = 0
+        self._elapsed = 0.0
+        self._executor_jobs = 0
         self._undo: Callable[[], None] | None = None
 
     @property
     def elapsed(self) -> float:
-        """The virtual seconds that have passed, to the microsecond."""
-        return round(self._passed, 6)
+        """The elapsed virtual seconds, rounded to microseconds."""
+        return round(self._elapsed, 6)
 
     def now_ms(self) -> int:
-        """The wall clock that goes with it, for servers that are given one."""
-        return self._epoch_ms + round(self._passed * 1000)
+        """Return the matching wall clock time, for servers that take a clock."""
+        return self._epoch_ms + round(self._elapsed * 1000)
 
     def run(self, work: Coroutine[None, None, T]) -> T:
         """Run a coroutine on a new loop whose time is virtual."""
@@ -81,7 +81,7 @@ class VirtualClock:
         self, loop: AbstractEventLoop, selector: selectors.BaseSelector
     ) -> Callable[[], None]:
         real_time, real_select, real_run = loop.time, selector.select, loop.run_in_executor
-        began = real_time() - self._passed
+        origin = real_time() - self._elapsed
 
         def select(timeout: float | None = None) -> Ready:
             return self._select(selector, real_select, timeout)
@@ -90,18 +90,18 @@ class VirtualClock:
             executor: Executor | None, func: Callable[..., T], *args: object
         ) -> Future[T]:
             work = real_run(executor, func, *args)
-            self._working += 1
-            work.add_done_callback(self._on_worked)
+            self._executor_jobs += 1
+            work.add_done_callback(self._on_job_done)
             return work
 
-        replaced = {"time": lambda: began + self._passed, "run_in_executor": run_in_executor}
-        vars(loop).update(replaced)
+        overrides = {"time": lambda: origin + self._elapsed, "run_in_executor": run_in_executor}
+        vars(loop).update(overrides)
         vars(selector)["select"] = select
 
         def undo() -> None:
             vars(selector).pop("select")
             vars(loop).pop("run_in_executor")
-            # Timers that are still set would otherwise be late by all that was jumped over.
+            # Pending timers would otherwise be late by the skipped time.
             shift = loop.time() - real_time()
             vars(loop)["time"] = lambda: real_time() + shift
 
@@ -113,23 +113,23 @@ class VirtualClock:
         select: Callable[[float | None], Ready],
         timeout: float | None,
     ) -> Ready:
-        """Wait as the loop asks to, but let time jump where it would only pass."""
+        """Wait as the loop requests, but skip time in which nothing happens."""
         ready = select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        if timeout is None or self._working:
+        if timeout is None or self._executor_jobs:
             return select(None)
-        if _is_anything_real(selector) and (ready := select(self._grace_s)):
+        if _has_real_sources(selector) and (ready := select(self._grace_s)):
             return ready
-        self._passed += timeout
+        self._elapsed += timeout
         return []
 
-    def _on_worked(self, _work: Future[T]) -> None:
-        self._working -= 1
+    def _on_job_done(self, _work: Future[T]) -> None:
+        self._executor_jobs -= 1
 
 
-def _is_anything_real(selector: selectors.BaseSelector) -> bool:
-    """Whether a socket or a process may yet have something to say."""
+def _has_real_sources(selector: selectors.BaseSelector) -> bool:
+    """Return whether a socket or a process may still produce input."""
     if len(selector.get_map()) > _OWN_DESCRIPTORS:
         return True
     # Before Python 3.12, and without pidfds, threads of this name wait for processes to end.

@@ -1,4 +1,4 @@
-"""Whether a request is the one that was recorded, and what differs if it is not."""
+"""Comparison of requests with recorded ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.protocol.base import JsonValue
 from treadle.testing.redaction import REDACTED
 
 PROMPTS: Final = frozenset({"instructions", "system", "tools"})
-"""What a program says about itself: it changes with every release, the conversation does not."""
+"""Members that change with every release of a program, unlike the conversation."""
 
 VOLATILE: Final = frozenset(
     {"prompt_cache_key", "client_metadata", "metadata", "user", "safety_identifier"}
@@ -19,7 +19,7 @@ VOLATILE: Final = frozenset(
 _TMP: Final = "|".join(
     sorted({re.escape(tempfile.gettempdir()), "/tmp", r"(?:/private)?/var/folders"})  # noqa: S108
 )
-# What is different in every run, and the same in every run of the same thing.
+# Values that differ in every run, and their placeholders.
 _VARIABLE: Final = [
     (re.compile(r"<environment_context>.*?</environment_context>", re.DOTALL), "<environment>"),
     (re.compile(rf"(?:{_TMP})(?:/[\w.+-]+)+"), "<temporary path>"),
@@ -29,25 +29,25 @@ _VARIABLE: Final = [
     (re.compile(r"(?<=Chunk ID: )[0-9a-f]{6}"), "<id>"),
     (re.compile(r"(?<=Wall time: )\d+(?:\.\d+)?"), "<time>"),
 ]
-_WORDS: Final = 60
+_EXCERPT: Final = 60
 
 
 def normalised(body: JsonValue, ignore: Collection[str]) -> JsonValue:
-    """A request's body without what may differ; `ignore` names members of the outermost object."""
+    """Return a request's body without volatile values and the top-level members in `ignore`."""
     if not isinstance(body, dict):
         return _plain(body)
-    kept = {name: each for name, each in body.items() if name not in ignore}
-    kept = {name: each for name, each in kept.items() if name not in VOLATILE}
+    members = {name: each for name, each in body.items() if name not in ignore}
+    members = {name: each for name, each in members.items() if name not in VOLATILE}
     if PROMPTS & set(ignore):
         # Where a prompt is a message, as in Chat Completions, it is one of these roles.
-        for name in kept.keys() & {"input", "messages"}:
-            if isinstance(kept[name], list):
-                kept[name] = [_without_prompt(each) for each in kept[name]]
-    return _plain(kept)
+        for name in members.keys() & {"input", "messages"}:
+            if isinstance(members[name], list):
+                members[name] = [_without_prompt(each) for each in members[name]]
+    return _plain(members)
 
 
 def differences(recorded: JsonValue, now: JsonValue, path: str = "body") -> Iterator[str]:
-    """Each place at which a request is not as it was recorded."""
+    """Yield each difference between a recorded request and a new one."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in sorted({*recorded, *now}):
             yield from _members(recorded, now, name, f"{path}.{name}")
@@ -57,51 +57,51 @@ def differences(recorded: JsonValue, now: JsonValue, path: str = "body") -> Iter
         if len(recorded) != len(now):
             yield f"{path}: recorded {len(recorded)} entries, now {len(now)}"
     elif not _is_same(recorded, now):
-        yield f"{path}: recorded {_words(recorded, now)}, now {_words(now, recorded)}"
+        yield f"{path}: recorded {_excerpt(recorded, now)}, now {_excerpt(now, recorded)}"
 
 
 def _members(
     recorded: dict[str, JsonValue], now: dict[str, JsonValue], name: str, path: str
 ) -> Iterator[str]:
     if name not in now:
-        yield f"{path}: recorded {_words(recorded[name])}, now missing"
+        yield f"{path}: recorded {_excerpt(recorded[name])}, now missing"
     elif name not in recorded:
-        yield f"{path}: not recorded, now {_words(now[name])}"
+        yield f"{path}: not recorded, now {_excerpt(now[name])}"
     else:
         yield from differences(recorded[name], now[name], path)
 
 
 def _is_same(recorded: JsonValue, now: JsonValue) -> bool:
     if isinstance(recorded, str) and isinstance(now, str) and REDACTED in recorded:
-        # There was a secret, and nobody knows any more which.
+        # A redacted secret matches any text.
         return _has_parts(now, recorded.split(REDACTED))
     return bool(recorded == now)
 
 
 def _has_parts(text: str, parts: Sequence[str]) -> bool:
-    """Whether a text is made of these parts, with anything between them."""
+    """Return whether a text consists of these parts, with anything between them."""
     first, *middle, last = parts
     at, end = len(first), len(text) - len(last)
     if end < at or not (text.startswith(first) and text.endswith(last)):
         return False
     for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
+        index = text.find(part, at, end)
+        if index < 0:
             return False
-        at = found + len(part)
+        at = index + len(part)
     return True
 
 
-def _words(value: JsonValue, other: JsonValue = None) -> str:
-    """A value in a few words; of long texts, the part around where they begin to differ."""
+def _excerpt(value: JsonValue, other: JsonValue = None) -> str:
+    """Return an excerpt of a value; of long texts, the part around the first difference."""
     if isinstance(value, str) and isinstance(other, str):
         pairs = zip(value, other, strict=False)
         at = next((at for at, (one, two) in enumerate(pairs) if one != two), 0)
-        start = max(0, at - _WORDS // 2)
-        cut = value[start : start + _WORDS]
-        return f"{'...' if start else ''}{cut!r}{'...' if start + _WORDS < len(value) else ''}"
+        start = max(0, at - _EXCERPT // 2)
+        cut = value[start : start + _EXCERPT]
+        return f"{'...' if start else ''}{cut!r}{'...' if start + _EXCERPT < len(value) else ''}"
     text = repr(value)
-    return text if len(text) <= _WORDS else f"{text[:_WORDS]}..."
+    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
 
 
 def _without_prompt(message: JsonValue) -> JsonValue:
@@ -111,8 +111,8 @@ def _without_prompt(message: JsonValue) -> JsonValue:
 
 def _plain(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        for pattern, word in _VARIABLE:
-            value = pattern.sub(word, value)
+        for pattern, placeholder in _VARIABLE:
+            value = pattern.sub(placeholder, value)
         return value
     if isinstance(value, list):
         return [_plain(each) for each in value]

@@ -1,4 +1,4 @@
-"""An answer of one message as each API tells it, in pieces that can be told one by one."""
+"""A response with one message in the form of each API, as a list of events."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from treadle.protocol.base import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an API tells a text: how it begins, how it ends, and how it fails on the way."""
+    """The form of a streamed text in one API: its beginning, its end, and its overload error."""
 
     path: str
-    # Of a text and of a number that no other answer has, for its ids.
+    # They take the text and a unique number for its ids.
     begin: Callable[[str, int], list[bytes]]
     end: Callable[[str, int], list[bytes]]
     overload: bytes
 
 
 def event(data: JsonValue, *, has_name: bool = True) -> bytes:
-    """One server-sent event; lone surrogates go out as the escapes that they are in JSON."""
+    """Return one server-sent event; lone surrogates become JSON escapes."""
     name = f"event: {data['type']}\n" if has_name else ""
     return f"{name}data: {json.dumps(data)}\n\n".encode()
 
 
 def dialect_of(path: str) -> Dialect | None:
-    """The API that a request of this path belongs to."""
+    """Return the API of a request path, if it is known."""
     plain = path.partition("?")[0].rstrip("/")
     return next((each for each in DIALECTS if plain.endswith(each.path)), None)
 
@@ -37,8 +37,8 @@ def dialect_of(path: str) -> Dialect | None:
 
 
 def _item(number: int, status: str, content: JsonValue) -> JsonValue:
-    made = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
-    return {**made, "status": status, "content": content}
+    head = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
+    return {**head, "status": status, "content": content}
 
 
 def _responses_begin(text: str, number: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What servers under test run in: a home and an environment of their own, and no keys."""
+"""The home and the environment of servers under test, without keys."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-# PYTHONPATH: the package may be found by it. The rest: programs and texts work as they do outside.
-_KEPT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
+# PYTHONPATH may be needed to import the package; the rest keeps programs and encodings working.
+_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a server needs to run, and nothing of the machine's own configuration."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, "HOME": str(home), "TREADLE_HOME": str(home), "TERM": "xterm", **(extra or {})}
+    """Return the variables that a server needs, without the machine's own configuration."""
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {
+        **inherited,
+        "HOME": str(home),
+        "TREADLE_HOME": str(home),
+        "TERM": "xterm",
+        **(extra or {}),
+    }
 
 
 def furnish(home: Path, config: str) -> Path:
-    """Make a home with a configuration."""
+    """Create a home with a configuration."""
     home.mkdir(parents=True, exist_ok=True)
     if config:
         (home / "config.toml").write_text(config, "utf-8")

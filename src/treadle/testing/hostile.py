@@ -1,10 +1,10 @@
-"""Model providers that misbehave, over real HTTP, to be put in the place of real ones.
+"""Model providers that misbehave, over real HTTP, as replacements of real ones.
 
-They answer requests of the Responses, Chat Completions and Messages APIs, each in its own words.
-`times` is how many requests suffer; those after them get a good answer, which says "recovered".
+They answer requests of the Responses, Chat Completions and Messages APIs, each in its own format.
+`times` is the number of affected requests; later ones get a valid answer, "recovered".
 
     async with hostile.disconnects(times=1) as provider:
-        ...  # a server that asks provider.base_url; provider.config() is a config.toml for it
+        ...  # a server that uses provider.base_url; provider.config() is a config.toml for it
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Served: TypeAlias = AbstractAsyncContextManager[Provider]
 
 
 class Exchange:
-    """One request that is being mistreated."""
+    """One request and its response."""
 
     def __init__(self, request: Request, dialect: Dialect, number: int) -> None:
         self._request = request
@@ -39,19 +39,19 @@ class Exchange:
         self._number = number
 
     def begin(self, text: str) -> list[bytes]:
-        """The events with which a message of this text begins, in the words of the API."""
+        """Return the events that begin a message with this text, in the format of the API."""
         return self._dialect.begin(text, self._number)
 
     def end(self, text: str) -> list[bytes]:
-        """The events that a message of this text ends with."""
+        """Return the events that end a message with this text."""
         return self._dialect.end(text, self._number)
 
     def whole(self, text: str) -> list[bytes]:
-        """The events of an answer that is one message."""
+        """Return the events of a response with one message."""
         return [*self.begin(text), *self.end(text)]
 
     def overload(self) -> bytes:
-        """The event by which the API says that it has too much to do."""
+        """Return the event by which the API reports an overload."""
         return self._dialect.overload
 
     async def start(self) -> StreamResponse:
@@ -68,15 +68,15 @@ class Exchange:
         response = await self.start()
         for piece in pieces:
             await response.write(piece)
-            # Gives the pieces a chance to arrive one by one.
+            # Lets the pieces arrive one by one.
             await asyncio.sleep(0)
 
     async def hang(self) -> None:
-        """Keep the line open, and say nothing until the other side gives up."""
+        """Keep the connection open and idle until the other side gives up."""
         await asyncio.Event().wait()
 
     def cut(self) -> None:
-        """Break the line at once."""
+        """Close the connection at once."""
         if self._request.transport is not None:
             self._request.transport.close()
 
@@ -85,13 +85,13 @@ Scenario: TypeAlias = Callable[[Exchange], Awaitable["StreamResponse | None"]]
 
 
 def scenario(play: Scenario, *, times: int | None = None) -> Served:
-    """A provider that treats requests as a function of yours does."""
+    """Serve a provider that handles requests with the given function."""
     numbers = count(1)
 
-    async def respond(request: Request, asked: ProviderRequest) -> StreamResponse:
+    async def respond(request: Request, received: ProviderRequest) -> StreamResponse:
         from aiohttp.web import Response
 
-        dialect = dialect_of(asked.path)
+        dialect = dialect_of(received.path)
         if dialect is None:
             return Response(status=404)
         number = next(numbers)
@@ -105,7 +105,7 @@ def scenario(play: Scenario, *, times: int | None = None) -> Served:
 
 
 def disconnects(*, times: int | None = None) -> Served:
-    """The line breaks in the middle of the answer."""
+    """The connection breaks in the middle of the answer."""
 
     async def play(exchange: Exchange) -> None:
         await exchange.write(*exchange.begin(HALF))
@@ -115,7 +115,7 @@ def disconnects(*, times: int | None = None) -> Served:
 
 
 def ends_early(*, times: int | None = None) -> Served:
-    """The body ends as it should, and the answer in it does not."""
+    """The HTTP body ends cleanly, but the answer in it is incomplete."""
 
     async def play(exchange: Exchange) -> None:
         await exchange.write(*exchange.begin(HALF))
@@ -124,7 +124,7 @@ def ends_early(*, times: int | None = None) -> Served:
 
 
 def overloaded(*, times: int | None = None, after_text: bool = False) -> Served:
-    """HTTP 200, and then an event that says that the provider is overloaded."""
+    """HTTP 200, followed by an event that reports an overload."""
 
     async def play(exchange: Exchange) -> None:
         before = exchange.begin(HALF) if after_text else []
@@ -134,7 +134,7 @@ def overloaded(*, times: int | None = None, after_text: bool = False) -> Served:
 
 
 def half_open(*, times: int | None = None, before_head: bool = False) -> Served:
-    """The line stays open and not a byte more comes; from the beginning, or in the middle."""
+    """The connection stays open without further bytes, from the start or after some text."""
 
     async def play(exchange: Exchange) -> None:
         if not before_head:
@@ -145,7 +145,7 @@ def half_open(*, times: int | None = None, before_head: bool = False) -> Served:
 
 
 def huge_line(size: int = HUGE_BYTES) -> Served:
-    """A good answer whose text is one line of this many bytes."""
+    """A valid answer whose text is one line of this many bytes."""
 
     async def play(exchange: Exchange) -> None:
         await exchange.write(*exchange.whole("x" * size))
@@ -154,7 +154,7 @@ def huge_line(size: int = HUGE_BYTES) -> Served:
 
 
 def lone_surrogates() -> Served:
-    """A good answer with half a surrogate pair in it, which no UTF-8 can hold."""
+    """A valid answer with a lone surrogate, which UTF-8 cannot encode."""
 
     async def play(exchange: Exchange) -> None:
         await exchange.write(*exchange.whole(LONE_SURROGATE))
@@ -169,15 +169,15 @@ def rate_limited(
     reset: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Served:
-    """HTTP 429; with `Retry-After`, and with the time of the reset as OpenAI spells it (`6m0s`)."""
-    sent = dict(headers or {})
+    """HTTP 429, optionally with `Retry-After` and the reset time in OpenAI's format (`6m0s`)."""
+    response_headers = dict(headers or {})
     if retry_after_s is not None:
-        sent["retry-after"] = f"{retry_after_s:g}"
+        response_headers["retry-after"] = f"{retry_after_s:g}"
     if reset is not None:
-        sent["x-ratelimit-reset-requests"] = reset
-        sent["x-ratelimit-remaining-requests"] = "0"
+        response_headers["x-ratelimit-reset-requests"] = reset
+        response_headers["x-ratelimit-remaining-requests"] = "0"
     error = {"type": "rate_limit_error", "message": "Rate limit reached."}
-    return refuses(429, {"type": "error", "error": error}, times=times, headers=sent)
+    return refuses(429, {"type": "error", "error": error}, times=times, headers=response_headers)
 
 
 def refuses(
@@ -187,7 +187,7 @@ def refuses(
     times: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Served:
-    """Another status than 200; the body goes out as JSON, or as it is if it is a text."""
+    """A status other than 200; the body is sent as JSON, or unchanged if it is a string."""
 
     async def play(_exchange: Exchange) -> StreamResponse:
         from aiohttp.web import Response, json_response
@@ -200,12 +200,12 @@ def refuses(
 
 
 def slow_drip(text: str = "drop by drop", *, delay_s: float = 0.0, size: int = 1) -> Served:
-    """A good answer that comes byte by byte, or `size` bytes at a time, with a pause after each."""
+    """A valid answer in pieces of `size` bytes, with a pause after each."""
 
     async def play(exchange: Exchange) -> None:
-        told = b"".join(exchange.whole(text))
-        for at in range(0, len(told), size):
-            await exchange.write(told[at : at + size])
+        data = b"".join(exchange.whole(text))
+        for at in range(0, len(data), size):
+            await exchange.write(data[at : at + size])
             await asyncio.sleep(delay_s)
 
     return scenario(play)
@@ -223,7 +223,7 @@ NOISE: Final[Sequence[bytes]] = (
 
 
 def noisy(text: str = "in spite of the noise") -> Served:
-    """A good answer between comments, unknown events and odd line ends, all of which are legal."""
+    """A valid answer among comments, unknown events and odd line ends, all of which are legal."""
 
     async def play(exchange: Exchange) -> None:
         begin, end = exchange.begin(text), exchange.end(text)
@@ -233,7 +233,7 @@ def noisy(text: str = "in spite of the noise") -> Served:
 
 
 def garbage(*, times: int | None = None) -> Served:
-    """Events whose data is no JSON, and bytes that are no text, after a good beginning."""
+    """Events with invalid JSON and bytes that are not text, after a valid beginning."""
 
     async def play(exchange: Exchange) -> None:
         await exchange.write(

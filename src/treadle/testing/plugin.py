@@ -1,7 +1,7 @@
 """The pytest plugin: `treadle_server`, `treadle_client`, `treadle_process`, `virtual_clock`.
 
-Loaded in every run of pytest, so the fixtures import what they need when they are used. None of
-them is an async fixture: they work with pytest-asyncio in either mode, with anyio and without both.
+pytest loads it in every run, so the fixtures import their modules on first use. None of them is an
+async fixture: they work with pytest-asyncio in either mode, with anyio and without both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ServerFactory(Protocol):
         config: str = "",
         env: Mapping[str, str] | None = None,
     ) -> AbstractAsyncContextManager[TreadleServer]:
-        """Run one until the block ends; see `treadle.testing.treadle_server`."""
+        """Run a server until the block ends; see `treadle.testing.treadle_server`."""
         ...
 
 
@@ -61,7 +61,7 @@ class ProcessFactory(Protocol):
         config: str = "",
         env: Mapping[str, str] | None = None,
     ) -> TreadleProcess:
-        """Prepare one; it starts when its address is asked for."""
+        """Prepare a server; it starts when its address is first read."""
         ...
 
 
@@ -73,7 +73,7 @@ def _treadle_homes(tmp_path: Path) -> Callable[[], Path]:
 
 @pytest.fixture
 def treadle_server(_treadle_homes: Callable[[], Path]) -> ServerFactory:
-    """Runs a server in this process: `async with` it, given a script."""
+    """Runs a server in this process: call it with a script and use `async with`."""
     from treadle.testing.server import treadle_server as run
 
     def serve(
@@ -89,7 +89,7 @@ def treadle_server(_treadle_homes: Callable[[], Path]) -> ServerFactory:
 
 @pytest.fixture
 def treadle_client(treadle_server: ServerFactory, tmp_path: Path) -> ClientFactory:
-    """Runs a server in this process and a client of it: `async with` it, given a script."""
+    """Runs a server and its client in this process: call it with a script and use `async with`."""
     from treadle.client.async_client import AsyncClient
 
     @asynccontextmanager
@@ -111,7 +111,7 @@ def treadle_client(treadle_server: ServerFactory, tmp_path: Path) -> ClientFacto
 
 @pytest.fixture
 def treadle_process(_treadle_homes: Callable[[], Path]) -> Iterator[ProcessFactory]:
-    """Prepares a server process, given a script; then use its `command`, `url` or `socket`."""
+    """Prepares a server process for a script; use its `command`, `url` or `socket`."""
     from treadle.testing.process import TreadleProcess
 
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ def treadle_process(_treadle_homes: Callable[[], Path]) -> Iterator[ProcessFacto
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """Time that only passes when nothing happens: `with virtual_clock:` in an async test."""
+    """Virtual time for an async test: use `with virtual_clock:`."""
     from treadle.testing.clock import VirtualClock
 
     return VirtualClock()

@@ -1,4 +1,4 @@
-"""A Treadle server as a process of its own, whose model plays a script."""
+"""A Treadle server as a separate process, whose model plays a script."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ STOP_SECONDS: Final = 10.0
 
 
 class ProcessFailed(Exception):
-    """A server did not start or did not stop; `stderr` is what it said."""
+    """A server did not start or did not stop; `stderr` is its output."""
 
     def __init__(self, what: str, stderr: str) -> None:
-        super().__init__(f"{what}; it said: {stderr or 'nothing'}")
+        super().__init__(f"{what}; stderr: {stderr or 'empty'}")
         self.stderr = stderr
 
 
 class TreadleProcess:
-    """One home, one script, and three ways to a server that has them.
+    """One home, one script, and three ways to reach a server that uses them.
 
     `command` starts a server on its own pipes, for clients that start theirs. `url` and `socket`
-    start one that listens, when they are first asked for; leaving the block ends it.
+    start a listening server when they are first read; leaving the block ends it.
     """
 
     def __init__(
@@ -55,35 +55,35 @@ class TreadleProcess:
     ) -> None:
         self.home = furnish(home, config)
         self._requests = home / "requests.jsonl"
-        told = {REQUESTS_VARIABLE: str(self._requests)}
+        variables = {REQUESTS_VARIABLE: str(self._requests)}
         if script is not None:
-            told[SCRIPT_VARIABLE] = str(_write_script(home / "script.json", script))
-        self.env = environment(home, {**told, **(env or {})})
+            variables[SCRIPT_VARIABLE] = str(_write_script(home / "script.json", script))
+        self.env = environment(home, {**variables, **(env or {})})
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         # Not in the home: the path of a socket must be short.
         self._folder = TemporaryDirectory(prefix="treadle-")
 
     @property
     def command(self) -> list[str]:
-        """Starts a server on its own pipes; whoever runs it need not care for its environment."""
+        """The command that starts a server on its own pipes; it sets the environment itself."""
         return self._command("stdio://")
 
     @cached_property
     def url(self) -> str:
-        """The `ws://` address of a server that listens."""
+        """The `ws://` address of a listening server."""
         process = self._start("ws://127.0.0.1:0", "websocket")
         return self._wait(process, "websocket", self._find_url)
 
     @cached_property
     def socket(self) -> Path:
-        """The control socket of a server that listens."""
+        """The control socket of a listening server."""
         path = Path(self._folder.name) / "s"
         process = self._start(f"unix://{path}", "unix")
         return self._wait(process, "unix", lambda: path if _accepts(path) else None)
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """What the scripted model was asked, in order, whichever of the servers asked it."""
+        """The requests to the scripted model, in order, from all servers of this home."""
         if not self._requests.exists():
             return []
         lines = self._requests.read_bytes().splitlines()
@@ -91,11 +91,11 @@ class TreadleProcess:
 
     @property
     def stderr(self) -> str:
-        """What the servers that listen have said."""
+        """The stderr of the listening servers."""
         return "".join(self._stderr(name) for name in self._running)
 
     def kill(self) -> None:
-        """End the servers that listen as a crash would; asking for an address starts one anew."""
+        """Kill the listening servers; reading an address starts a new one."""
         for process in self._running.values():
             with suppress(ProcessLookupError):
                 process.kill()
@@ -103,10 +103,10 @@ class TreadleProcess:
         self._forget()
 
     def stop(self) -> None:
-        """End the servers that listen as a service manager would.
+        """Stop the listening servers with SIGTERM.
 
         Raises:
-            ProcessFailed: one of them did not end, or not well.
+            ProcessFailed: one of them did not end, or failed.
         """
         for name, process in self._running.items():
             process.send_signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ class TreadleProcess:
             self._folder.cleanup()
 
     def _command(self, listen: str) -> list[str]:
-        # A client would give the child its own environment, keys and all.
+        # A client would pass on its own environment, including keys.
         variables = [f"{name}={value}" for name, value in self.env.items()]
         server = [sys.executable, "-P", "-m", "treadle", "app-server", "--listen", listen]
         return ["env", "-i", *variables, *server]
@@ -153,16 +153,16 @@ class TreadleProcess:
         return process
 
     def _wait(self, process: subprocess.Popen[bytes], name: str, find: Callable[[], T | None]) -> T:
-        """Look until it is found: a starting process has no event that others can wait for."""
+        """Poll until `find` succeeds: a starting process has no event to wait for."""
         deadline = time.monotonic() + START_SECONDS
-        while (found := find()) is None:
+        while (address := find()) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 process.wait()
                 del self._running[name]
                 raise ProcessFailed("the server does not listen", self._stderr(name))
             time.sleep(0.005)
-        return found
+        return address
 
     def _find_url(self) -> str | None:
         match = re.search(r"listening on: (ws://\S+)\n", self._stderr("websocket"))

@@ -1,4 +1,4 @@
-"""An HTTP server on the loopback in the place of a model provider."""
+"""An HTTP server on the loopback that replaces a model provider."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProviderRequest:
 
     @property
     def json(self) -> JsonValue:
-        """The body as JSON; None if it has none."""
+        """The body as JSON; `None` if it is empty."""
         return json.loads(self.body) if self.body else None
 
 
@@ -39,11 +39,11 @@ Respond: TypeAlias = Callable[["Request", ProviderRequest], Awaitable["StreamRes
 
 
 class Provider:
-    """Answers in a provider's place, and keeps what it was asked."""
+    """Answers in a provider's place, and keeps the requests."""
 
     def __init__(self, respond: Respond) -> None:
         self.base_url = ""
-        """What to put in the place of the provider's base URL."""
+        """The URL to use in place of the provider's base URL."""
         self.respond = respond
         self.requests: list[ProviderRequest] = []
         self._arrived = asyncio.Condition()
@@ -55,20 +55,20 @@ class Provider:
         return self.requests[number - 1]
 
     async def handle(self, request: Request) -> StreamResponse:
-        """Keep a request, wake those who wait for it, and answer."""
+        """Store a request, notify waiters, and answer."""
         headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = ProviderRequest(request.method, request.path_qs, headers, await request.read())
+        received = ProviderRequest(request.method, request.path_qs, headers, await request.read())
         async with self._arrived:
-            self.requests.append(asked)
+            self.requests.append(received)
             self._arrived.notify_all()
-        return await self.respond(request, asked)
+        return await self.respond(request, received)
 
     def config(self, wire: Wire = "responses", **settings: str | int | bool) -> str:
-        """A config.toml for a server that asks this provider; `settings` are the provider's.
+        """Return a config.toml for a server that uses this provider with these `settings`.
 
-        It asks once: tests of retries give `request_max_retries` and `stream_max_retries`.
+        Retries are off: tests of retries set `request_max_retries` and `stream_max_retries`.
         """
-        given: dict[str, str | int | bool] = {
+        values: dict[str, str | int | bool] = {
             "name": "Test",
             "base_url": self.base_url,
             "wire_api": wire,
@@ -76,20 +76,20 @@ class Provider:
             "stream_max_retries": 0,
             **settings,
         }
-        # JSON's strings, numbers and booleans are TOML's too.
-        lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+        # JSON strings, numbers and booleans are also valid TOML.
+        lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
         head = ['model = "test-model"', 'model_provider = "test"', "[model_providers.test]"]
         return "\n".join([*head, *lines, ""])
 
 
 @asynccontextmanager
 async def serve(provider: P) -> AsyncIterator[P]:
-    """Let a provider listen on a free port of the loopback until the block ends."""
+    """Run a provider on a free port of the loopback until the block ends."""
     from aiohttp import web
 
     application = web.Application(client_max_size=0)
     application.router.add_route("*", "/{path:.*}", provider.handle)
-    # Some answers never end: at the end of the block they are cut off.
+    # Some answers never end: they are cut off at the end of the block.
     runner = web.AppRunner(
         application, access_log=None, handler_cancellation=True, shutdown_timeout=0.01
     )

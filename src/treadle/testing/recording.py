@@ -1,4 +1,4 @@
-"""A proxy on the loopback that passes requests on to a real provider and writes them down."""
+"""A proxy on the loopback that forwards requests to a real provider and records them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from aiohttp.web import Request, StreamResponse
 
-# Of the connection, not of the request; and a compressed stream could not be read.
-_NOT_PASSED_ON: Final = frozenset(
+# Headers of the connection, not of the request; a compressed stream could not be read.
+_NOT_FORWARDED: Final = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive"}
 )
-# What tests may depend on. Never cookies, nor whose account it is.
-_KEPT: Final = re.compile(
+# Headers that tests may depend on, without cookies and account ids.
+_RECORDED_HEADERS: Final = re.compile(
     r"content-type|retry-after(-ms)?|(x|anthropic)-ratelimit-.*|openai-model"
     r"|x-codex-(?!turn-state).*"
 )
@@ -37,7 +37,7 @@ _SECONDS: Final = 300.0
 
 
 class Recorder(Provider):
-    """Stands before a real provider; what it was asked and answered is in its file."""
+    """A proxy of a real provider that writes requests and responses to its file."""
 
     def __init__(self, base_url: str, path: Path, redactor: Redactor) -> None:
         super().__init__(self.pass_on)
@@ -47,23 +47,23 @@ class Recorder(Provider):
         self._slots: list[RecordedExchange | None] = []
         self._session: ClientSession | None = None
 
-    async def pass_on(self, request: Request, asked: ProviderRequest) -> StreamResponse:
-        """Pass a request on, give its answer as it comes, and write both down."""
+    async def pass_on(self, request: Request, received: ProviderRequest) -> StreamResponse:
+        """Forward a request, stream the response, and record both."""
         from aiohttp import ClientError
         from aiohttp.web import json_response
 
-        self._redactor.learn(asked.headers)
+        self._redactor.learn(received.headers)
         slot = len(self._slots)
         self._slots.append(None)
         session = self._session or self._open()
         headers = {
-            name: value for name, value in asked.headers.items() if name not in _NOT_PASSED_ON
+            name: value for name, value in received.headers.items() if name not in _NOT_FORWARDED
         }
         try:
             answer = await session.request(
-                asked.method,
-                self._upstream + asked.path,
-                data=asked.body,
+                received.method,
+                self._upstream + received.path,
+                data=received.body,
                 headers=headers,
                 allow_redirects=False,  # the request carries the caller's key
             )
@@ -71,20 +71,20 @@ class Recorder(Provider):
             message = f"the recorder cannot reach {self._upstream}: {error}"
             return json_response({"error": {"message": message}}, status=502)
         async with answer:
-            return await self._relay(request, asked, answer, slot)
+            return await self._relay(request, received, answer, slot)
 
     async def close(self) -> None:
-        """Let go of the provider."""
+        """Close the connections to the provider."""
         if self._session is not None:
             await self._session.close()
 
     async def _relay(
-        self, request: Request, asked: ProviderRequest, answer: ClientResponse, slot: int
+        self, request: Request, received: ProviderRequest, answer: ClientResponse, slot: int
     ) -> StreamResponse:
         from aiohttp import ClientError
         from aiohttp.web import StreamResponse
 
-        headers = _kept(answer.headers)
+        headers = _recorded_headers(answer.headers)
         response = StreamResponse(status=answer.status, headers=headers)
         pieces: list[bytes] = []
         is_whole = False
@@ -98,32 +98,34 @@ class Recorder(Provider):
             if request.transport is not None:
                 request.transport.close()
         finally:
-            # Also when whoever asked has gone away in the middle.
-            told = _told(b"".join(pieces), headers.get("content-type", ""))
-            self._keep(slot, asked, RecordedResponse(status=answer.status, headers=headers), told)
+            # Also when the caller disconnects in the middle.
+            content = _read_body(b"".join(pieces), headers.get("content-type", ""))
+            self._store(
+                slot, received, RecordedResponse(status=answer.status, headers=headers), content
+            )
             self._finish(slot, is_cut=not is_whole)
         return response
 
-    def _keep(
-        self, slot: int, asked: ProviderRequest, response: RecordedResponse, told: JsonValue
+    def _store(
+        self, slot: int, received: ProviderRequest, response: RecordedResponse, content: JsonValue
     ) -> None:
-        clean = self._redactor
-        if isinstance(told, list):
-            response.stream = clean.events(told)
+        redactor = self._redactor
+        if isinstance(content, list):
+            response.stream = redactor.events(content)
         else:
-            response.body = clean.value(_document(told))
+            response.body = redactor.value(_document(content))
         request = RecordedRequest(
-            method=asked.method,
-            path=clean.path(asked.path),
-            body=clean.value(_document(asked.body.decode("utf-8", "replace"))),
+            method=received.method,
+            path=redactor.path(received.path),
+            body=redactor.value(_document(received.body.decode("utf-8", "replace"))),
         )
-        response.headers = {name: clean.text(each) for name, each in response.headers.items()}
+        response.headers = {name: redactor.text(each) for name, each in response.headers.items()}
         self._slots[slot] = RecordedExchange(request, response)
 
     def _finish(self, slot: int, *, is_cut: bool) -> None:
-        kept = self._slots[slot]
-        if kept is not None:
-            kept.response.is_cut = is_cut
+        exchange = self._slots[slot]
+        if exchange is not None:
+            exchange.response.is_cut = is_cut
         Cassette([each for each in self._slots if each is not None]).write(self.path)
 
     def _open(self) -> ClientSession:
@@ -140,10 +142,10 @@ class Recorder(Provider):
 
 @asynccontextmanager
 async def record(base_url: str, path: str | Path) -> AsyncIterator[Recorder]:
-    """Stand before a provider until the block ends: ask `recorder.base_url` in its place.
+    """Record a provider until the block ends: use `recorder.base_url` in its place.
 
-    Each exchange is in the file as soon as it is over. No header of a request is written; what
-    looks like a key, what was used as one, and the keys of this process's environment are replaced.
+    Each exchange is in the file as soon as it is over. Request headers are not written; texts that
+    look like keys, were used as keys, or are keys of this process's environment are replaced.
     """
     async with serve(Recorder(base_url, Path(path), Redactor(os.environ))) as recorder:
         try:
@@ -152,13 +154,13 @@ async def record(base_url: str, path: str | Path) -> AsyncIterator[Recorder]:
             await recorder.close()
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    named = {name.lower(): value for name, value in headers.items()}
-    return {name: value for name, value in named.items() if _KEPT.fullmatch(name)}
+def _recorded_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    lowered = {name.lower(): value for name, value in headers.items()}
+    return {name: value for name, value in lowered.items() if _RECORDED_HEADERS.fullmatch(name)}
 
 
-def _told(body: bytes, content_type: str) -> str | list[str]:
-    """A body as text, or as events if it is a stream of them."""
+def _read_body(body: bytes, content_type: str) -> str | list[str]:
+    """Return a body as text, or as events if it is an event stream."""
     text = body.decode("utf-8", "replace")
     if "event-stream" not in content_type:
         return text

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is written down: by name, by shape, and by having seen them in use."""
+"""Removal of secrets from recordings, by name, by shape and by their use in requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, urlencode
 from treadle.protocol.base import JsonValue
 
 REDACTED: Final = "[redacted]"
-# Shorter values are words, and would be found everywhere.
+# Shorter values are ordinary words and would match everywhere.
 _MIN_SECRET: Final = 8
 
-# Not `key` and `token` alone: keys are pressed, and tokens are what models are made of.
+# Not `key` and `token` alone, which have other meanings: keyboard keys and model tokens.
 _SECRET_NAME: Final = re.compile(
     r"(api[-_]?key|secret[-_]?key|private[-_]?key|authorization|cookie|password|passwd|secret"
     r"|(access|refresh|id|auth|bearer|session|security)[-_]?token)$",
@@ -32,14 +32,14 @@ _SHAPES: Final = (
     r"\bAIza[A-Za-z0-9_-]{30,}",
     r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
 )
-# What streams tell in pieces: a secret may begin in one event and end in another.
+# Members that streams split: a secret may begin in one event and end in another.
 _PIECES: Final = frozenset(
     {"delta", "text", "content", "arguments", "partial_json", "input", "thinking"}
 )
 
 
 class Redactor:
-    """Knows the secrets of the environment, and learns those that requests are made with."""
+    """Replaces secrets of the environment, of requests, and of known shapes."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._known = {
@@ -48,19 +48,19 @@ class Redactor:
         self._pattern = self._compile()
 
     def learn(self, headers: Mapping[str, str]) -> None:
-        """Take note of the secrets in the headers of a request."""
+        """Add the secrets in the headers of a request."""
         for name, value in headers.items():
             if _SECRET_HEADER.search(name):
-                # The words after a scheme, and the values of cookies.
+                # Includes the token after a scheme, and the values of cookies.
                 self._known |= {value, *re.split(r"[\s=;]+", value)}
         self._pattern = self._compile()
 
     def text(self, text: str) -> str:
-        """A text without secrets."""
+        """Return a text without secrets."""
         return self._pattern.sub(REDACTED, text)
 
     def value(self, value: JsonValue) -> JsonValue:
-        """A document without secrets, also without those that only their names give away."""
+        """Return a document without secrets, including those known only by their names."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -70,7 +70,7 @@ class Redactor:
         return value
 
     def path(self, path: str) -> str:
-        """A path whose query has no secrets."""
+        """Return a path without secrets in its query."""
         plain, has_query, query = path.partition("?")
         pairs = [
             (name, REDACTED if _SECRET_QUERY.search(name) else self.text(value))
@@ -79,11 +79,11 @@ class Redactor:
         return self.text(plain) + (f"?{urlencode(pairs)}" if has_query else "")
 
     def events(self, events: Sequence[str]) -> list[str]:
-        """Server-sent events without secrets, also without those told in several pieces."""
+        """Return server-sent events without secrets, including those split over several events."""
         payloads = [_payload(event) for event in events]
-        self._cut_pieces(payloads)
+        self._redact_pieces(payloads)
         return [
-            self.text(event) if payload is None else _replaced(event, self.value(payload))
+            self.text(event) if payload is None else _with_payload(event, self.value(payload))
             for event, payload in zip(events, payloads, strict=True)
         ]
 
@@ -92,14 +92,14 @@ class Redactor:
             return REDACTED
         return self.value(value)
 
-    def _cut_pieces(self, payloads: Sequence[JsonValue]) -> None:
-        """Take secrets out of texts that continue from one document to the next."""
+    def _redact_pieces(self, payloads: Sequence[JsonValue]) -> None:
+        """Remove secrets from texts that continue from one document to the next."""
         for name in _PIECES:
             leaves = [leaf for leaf in _leaves(payloads) if leaf[1] == name]
             whole = "".join(holder[key] for holder, key in leaves)
-            # From the last one on, so that what comes before keeps its place.
-            for found in reversed(list(self._pattern.finditer(whole))):
-                _cut(leaves, *found.span())
+            # From the last match, so that earlier positions stay valid.
+            for match in reversed(list(self._pattern.finditer(whole))):
+                _cut(leaves, *match.span())
 
     def _compile(self) -> re.Pattern[str]:
         known = sorted((each for each in self._known if len(each) >= _MIN_SECRET), key=len)
@@ -107,7 +107,7 @@ class Redactor:
 
 
 def _leaves(value: JsonValue) -> Iterator[tuple[dict[str, str], str]]:
-    """The texts of a document, each with what holds it."""
+    """Yield the strings of a document as pairs of container and name."""
     if isinstance(value, dict):
         for name, each in value.items():
             if isinstance(each, str):
@@ -120,18 +120,18 @@ def _leaves(value: JsonValue) -> Iterator[tuple[dict[str, str], str]]:
 
 
 def _cut(leaves: Sequence[tuple[dict[str, str], str]], start: int, end: int) -> None:
-    at, put = 0, REDACTED
+    at, replacement = 0, REDACTED
     for holder, name in leaves:
         text = holder[name]
         first, last = max(start - at, 0), min(end - at, len(text))
         at += len(text)
         if first < last:
-            holder[name] = text[:first] + put + text[last:]
-            put = ""
+            holder[name] = text[:first] + replacement + text[last:]
+            replacement = ""
 
 
 def _payload(event: str) -> JsonValue:
-    """The JSON that an event carries, or None if it carries none."""
+    """Return the JSON payload of an event; `None` if it has none."""
     lines = [line for line in event.splitlines() if line.startswith("data:")]
     try:
         return json.loads(lines[0].removeprefix("data:")) if len(lines) == 1 else None
@@ -139,8 +139,8 @@ def _payload(event: str) -> JsonValue:
         return None
 
 
-def _replaced(event: str, payload: JsonValue) -> str:
-    """The event with another payload; as it was, if it is the same."""
+def _with_payload(event: str, payload: JsonValue) -> str:
+    """Return the event with another payload, unchanged if the payload is the same."""
     if payload == _payload(event):
         return event
     data = json.dumps(payload, separators=(",", ":"))

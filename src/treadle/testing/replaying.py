@@ -1,4 +1,4 @@
-"""A provider that answers from a recording, offline, and says what differs if it cannot."""
+"""A provider that answers from a recording, offline, and reports differences."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _SHOWN: Final = 5
 
 
 class CassetteMismatch(Exception):
-    """A request was made that was not recorded; `differences` from the nearest one that was."""
+    """A request was not recorded; `differences` compares it with the nearest recorded one."""
 
-    def __init__(self, message: str, found: Collection[str] = ()) -> None:
+    def __init__(self, message: str, differences: Collection[str] = ()) -> None:
         super().__init__(message)
-        self.differences = list(found)
+        self.differences = list(differences)
 
 
 class Player(Provider):
-    """Answers each request with the recorded answer to the same request."""
+    """Answers each request with its recorded response."""
 
     def __init__(self, path: Path, ignore: Collection[str]) -> None:
         super().__init__(self.play)
         self.path = path
         self.mismatches: list[CassetteMismatch] = []
-        """What could not be answered."""
+        """The requests that could not be answered."""
         self._ignore = ignore
         self._redactor = Redactor({})
         self._unplayed = load(path).exchanges
@@ -44,42 +44,42 @@ class Player(Provider):
 
     @property
     def unplayed(self) -> list[RecordedExchange]:
-        """What was recorded and not asked for yet."""
+        """The recorded exchanges that were not played yet."""
         return list(self._unplayed)
 
-    async def play(self, request: Request, asked: ProviderRequest) -> StreamResponse:
+    async def play(self, request: Request, received: ProviderRequest) -> StreamResponse:
         """Answer a request."""
         from aiohttp.web import Response, json_response
 
-        found = self._find(asked)
-        if isinstance(found, RecordedExchange):
-            return await _play(request, found.response)
-        if asked.method == "GET":
-            # Lists of models and the like, which programs can do without.
+        match = self._find(received)
+        if isinstance(match, RecordedExchange):
+            return await _play(request, match.response)
+        if received.method == "GET":
+            # Optional requests, such as lists of models.
             return Response(status=404)
-        self.mismatches.append(found)
-        error = {"type": "invalid_request_error", "message": str(found)}
+        self.mismatches.append(match)
+        error = {"type": "invalid_request_error", "message": str(match)}
         return json_response({"type": "error", "error": error}, status=400)
 
-    def _find(self, asked: ProviderRequest) -> RecordedExchange | CassetteMismatch:
-        path = self._redactor.path(asked.path)
-        what = f"{asked.method} {path}"
+    def _find(self, received: ProviderRequest) -> RecordedExchange | CassetteMismatch:
+        path = self._redactor.path(received.path)
+        what = f"{received.method} {path}"
         candidates = [
             each
             for each in self._unplayed
-            if (each.request.method, each.request.path) == (asked.method, path)
+            if (each.request.method, each.request.path) == (received.method, path)
         ]
-        body = self._normalised(self._redactor.value(_document(asked.body)))
+        body = self._normalised(self._redactor.value(_document(received.body)))
         nearest: list[str] = []
         for exchange in candidates:
-            found = list(differences(self._normalised(exchange.request.body), body))
-            if not found:
-                if asked.method != "GET":
+            deviations = list(differences(self._normalised(exchange.request.body), body))
+            if not deviations:
+                if received.method != "GET":
                     self._unplayed.remove(exchange)
                 return exchange
-            nearest = nearest or found
+            nearest = nearest or deviations
         if not candidates:
-            left = f"{len(self._unplayed)} of {self._size} exchanges are left, none of them is one"
+            left = f"none of the {len(self._unplayed)} of {self._size} remaining exchanges matches"
             return CassetteMismatch(f"{self.path.name} has no (more) {what}: {left}")
         lines = [*islice(nearest, _SHOWN)]
         if len(nearest) > _SHOWN:
@@ -94,21 +94,21 @@ class Player(Provider):
 
 @asynccontextmanager
 async def replay(path: str | Path, *, ignore: Collection[str] = PROMPTS) -> AsyncIterator[Player]:
-    """Answer from a recording until the block ends: ask `player.base_url` in the provider's place.
+    """Answer from a recording until the block ends: use `player.base_url` as the provider's URL.
 
-    A request must be as recorded but for ids, times, temporary paths, and the members that `ignore`
-    names; prompts and tools if nothing else is said, as they change with every release.
+    A request must be as recorded except for ids, times, temporary paths, and the members in
+    `ignore`. They default to prompts and tools, which change with every release.
 
     Raises:
         CassetteMismatch: at the end of the block, if a request was not recorded.
-        ValueError: the file is no recording.
+        ValueError: the file is not a recording.
     """
     async with serve(Player(Path(path), ignore)) as player:
         try:
             yield player
         finally:
             if player.mismatches:
-                # What else went wrong went wrong because of it.
+                # The mismatch is the cause of other errors in the block.
                 raise player.mismatches[0]
 
 

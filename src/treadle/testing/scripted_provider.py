@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def scripted_provider(script: ScriptLike | None = None) -> AsyncIterator[Provider]:
-    """Play a script to whoever asks `provider.base_url` over the Responses API.
+    """Play a script at `provider.base_url` over the Responses API.
 
-    A failure before anything was said is an answer of its status, a later one breaks the stream.
+    A failure before the first event becomes an HTTP error; a later one breaks the stream.
     """
     model = ScriptedModel(script, keep_requests=0)
 
-    async def respond(request: Request, asked: ProviderRequest) -> StreamResponse:
+    async def respond(request: Request, received: ProviderRequest) -> StreamResponse:
         from aiohttp.web import Response, StreamResponse, json_response
 
-        if not asked.path.partition("?")[0].endswith("/responses"):
+        if not received.path.partition("?")[0].endswith("/responses"):
             return Response(status=404)
         response = StreamResponse(headers={"content-type": "text/event-stream"})
         try:
-            async with aclosing(model.stream(_read(asked))) as events:
+            async with aclosing(model.stream(_read(received))) as events:
                 async for event in events:
                     if not response.prepared:
                         await response.prepare(request)
-                    for data in _told(event):
+                    for data in _wire_events(event):
                         text = f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
                         await response.write(text.encode())
         except ModelError as error:
@@ -68,21 +68,21 @@ async def scripted_provider(script: ScriptLike | None = None) -> AsyncIterator[P
         yield provider
 
 
-def _read(asked: ProviderRequest) -> ModelRequest:
-    """What a script that is a function needs to know of a request."""
-    body: JsonValue = asked.json
+def _read(received: ProviderRequest) -> ModelRequest:
+    """Return the request for a script that is a function."""
+    body: JsonValue = received.json
     return ModelRequest(
         model=body.get("model", ""),
         instructions=body.get("instructions") or "",
         input=body.get("input", []),
         tools=body.get("tools", []),
-        thread_id=asked.headers.get("session_id") or body.get("prompt_cache_key") or "",
+        thread_id=received.headers.get("session_id") or body.get("prompt_cache_key") or "",
         turn_id="",
     )
 
 
-def _told(event: ModelEvent) -> list[JsonValue]:
-    """An event in the words of the Responses API."""
+def _wire_events(event: ModelEvent) -> list[JsonValue]:
+    """Return an event in the form of the Responses API."""
     match event:
         case Created():
             return [{"type": "response.created", "response": {"id": event.response_id}}]
@@ -116,16 +116,16 @@ def _delta(event: ModelEvent) -> list[JsonValue]:
             part = {"item_id": id_, "summary_index": index}
             return [{"type": "response.reasoning_summary_part.added", **place, **part}]
         case _:
-            return []  # rate limits and routing are told in headers, which are gone by now
+            return []  # rate limits and routing belong into headers, which are already sent
     return [{"type": f"response.{kind}.delta", **place, **more}]
 
 
 def _usage(usage: ResponseUsage) -> JsonValue:
-    told = msgspec.to_builtins(usage)
-    cached, reasoning = told.pop("cached_input_tokens"), told.pop("reasoning_output_tokens")
-    told.pop("cache_write_input_tokens")
+    counts = msgspec.to_builtins(usage)
+    cached, reasoning = counts.pop("cached_input_tokens"), counts.pop("reasoning_output_tokens")
+    counts.pop("cache_write_input_tokens")
     return {
-        **told,
+        **counts,
         "input_tokens_details": {"cached_tokens": cached},
         "output_tokens_details": {"reasoning_tokens": reasoning},
     }

@@ -21,7 +21,7 @@ from treadle.transport.base import Transport
 
 
 class TreadleServer:
-    """A whole server: clients take it as their server, as in `AsyncClient(server)`."""
+    """A complete server that clients accept, as in `AsyncClient(server)`."""
 
     def __init__(self, server: Server, home: Path, model: ScriptedModel) -> None:
         self.server = server
@@ -30,11 +30,11 @@ class TreadleServer:
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """What the scripted model was asked, in order."""
+        """The requests to the scripted model, in order."""
         return list(self._model.requests)
 
     async def attach(self, transport: Transport) -> None:
-        """Converse with one client until it hangs up."""
+        """Serve one client until it disconnects."""
         await self.server.attach(transport)
 
 
@@ -47,11 +47,11 @@ async def treadle_server(
     home: Path | None = None,
     clock: NowMs = now_ms,
 ) -> AsyncIterator[TreadleServer]:
-    """Run a server until the block ends; without a home it gets one that goes with it.
+    """Run a server until the block ends. The home defaults to a temporary folder.
 
-    Without a script the model gives its demonstration. `config` is the text of a config.toml; the
-    providers that it describes answer for themselves, the script is played for all others. `env` is
-    what their keys are looked for in: nothing of this process's environment is.
+    Without a script the model plays its demonstration. `config` is the text of a config.toml; the
+    providers that it describes are used as they are, the script is played for all others. Their
+    keys are read from `env` only, not from this process's environment.
     """
     with ExitStack() as stack:
         if home is None:
@@ -78,7 +78,7 @@ class _Models(ConfiguredModels):
         self._described = configuration.lenient().as_set.model_providers
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """The model that answers under these settings."""
+        """Return the model for these settings."""
         if settings.model_provider in self._described:
             return super().model(settings)
         return self._scripted, RetryPolicy()

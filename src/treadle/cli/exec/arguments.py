@@ -1,7 +1,7 @@
 """The arguments of `treadle exec`, spelled as those of `codex exec`.
 
-Options may stand before and after the command words `resume`, `fork` and `review`, as upstream's
-may; argparse's own subcommands know only one place for each.
+Options may come before and after the commands `resume`, `fork` and `review`, as with upstream;
+argparse's own subcommands accept each option in one place only.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ treadle exec [OPTIONS] [PROMPT]
        treadle exec [OPTIONS] resume [THREAD | --last] [PROMPT]
        treadle exec [OPTIONS] fork THREAD [PROMPT]
        treadle exec [OPTIONS] review [--uncommitted | --base BRANCH | --commit SHA | PROMPT]"""
-_ABOUT: Final = """\
-Do one piece of work, unattended. PROMPT says what; without one, or with -, it is read from stdin.
-What is piped in besides a PROMPT is added to it. Progress goes to stderr, the agent's last message
-to stdout. Exit code: 0 done, 1 failed or interrupted, 2 the command line cannot be read."""
+_DESCRIPTION: Final = """\
+Run one task without supervision. Without PROMPT, or with -, the prompt is read from stdin; input
+piped in addition to a PROMPT is appended to it. Progress goes to stderr, the agent's last message
+to stdout. Exit codes: 0 done, 1 failed or interrupted, 2 invalid command line."""
 
 _VALUES: Final[tuple[tuple[_Flags, str, str], ...]] = (
-    (("-m", "--model"), "MODEL", "the model, if not the configured one"),
-    (("-p", "--profile"), "NAME", "a set of settings: NAME.config.toml beside config.toml"),
+    (("-m", "--model"), "MODEL", "model to use (default: the configured one)"),
+    (("-p", "--profile"), "NAME", "settings profile: NAME.config.toml beside config.toml"),
     (("-C", "--cd"), "DIR", "the folder to work in"),
-    (("-o", "--output-last-message"), "FILE", "also write the last message into a file"),
-    (("--output-schema",), "FILE", "JSON Schema that the last message is to fit"),
+    (("-o", "--output-last-message"), "FILE", "also write the last message to a file"),
+    (("--output-schema",), "FILE", "JSON Schema of the last message"),
     (("--thread-source",), "WORD", "classifies a new thread"),
 )
 _CHOICES: Final[tuple[tuple[_Flags, tuple[str, ...], str], ...]] = (
-    (("-s", "--sandbox"), ("read-only", "workspace-write", "danger-full-access"), "of commands"),
-    (("--color",), ("always", "never", "auto"), "of the progress; auto: on a terminal only"),
+    (
+        ("-s", "--sandbox"),
+        ("read-only", "workspace-write", "danger-full-access"),
+        "sandbox mode of commands",
+    ),
+    (("--color",), ("always", "never", "auto"), "color of the progress; auto: on a terminal only"),
     (("--local-provider",), ("lmstudio", "ollama"), "the model server on this machine"),
     (
         ("--cyber-access-program",),
@@ -45,14 +49,14 @@ _CHOICES: Final[tuple[tuple[_Flags, tuple[str, ...], str], ...]] = (
     ),
 )
 _SWITCHES: Final[tuple[tuple[_Flags, str], ...]] = (
-    (("--json", "--experimental-json"), "print every event to stdout, a line of JSON each"),
-    (("--skip-git-repo-check",), "work in a folder that is in no Git repository, too"),
-    (("--ephemeral",), "keep no record of the thread"),
+    (("--json", "--experimental-json"), "print every event to stdout as a line of JSON"),
+    (("--skip-git-repo-check",), "allow a folder outside of a Git repository"),
+    (("--ephemeral",), "do not store the thread"),
     (("--full-auto",), "the same as --sandbox workspace-write"),
-    (("--approve-for-me",), "let a reviewing model decide what the sandbox forbids"),
+    (("--approve-for-me",), "let a reviewing model decide about actions outside the sandbox"),
     (
         ("--dangerously-bypass-approvals-and-sandbox", "--yolo"),
-        "run commands without any sandbox; only where something else confines them",
+        "run commands without a sandbox; only for machines that are otherwise confined",
     ),
     (("--oss",), "use a model server on this machine"),
     (("--strict-config",), "refuse unknown settings"),
@@ -60,24 +64,24 @@ _SWITCHES: Final[tuple[tuple[_Flags, str], ...]] = (
 )
 _REPEATED: Final[tuple[tuple[_Flags, str, str], ...]] = (
     (("-c", "--config"), "KEY=VALUE", "override a value of config.toml"),
-    (("--enable",), "FEATURE", "switch a feature on"),
-    (("--disable",), "FEATURE", "switch a feature off"),
-    (("--add-dir",), "DIR", "another folder that commands may write to"),
+    (("--enable",), "FEATURE", "enable a feature"),
+    (("--disable",), "FEATURE", "disable a feature"),
+    (("--add-dir",), "DIR", "additional folder that commands may write to"),
 )
 _OF_COMMAND: Final[dict[str, tuple[tuple[str, str | None, str], ...]]] = {
     "resume": (
-        ("--last", None, "the thread that was used last in this folder"),
-        ("--all", None, "... or in any folder"),
+        ("--last", None, "the latest thread of this folder"),
+        ("--all", None, "with --last: the latest thread of any folder"),
     ),
     "fork": (),
     "review": (
-        ("--uncommitted", None, "review what is not committed yet"),
-        ("--base", "BRANCH", "review what changed since a branch"),
+        ("--uncommitted", None, "review uncommitted changes"),
+        ("--base", "BRANCH", "review changes relative to a branch"),
         ("--commit", "SHA", "review one commit"),
         ("--title", "TEXT", "the title of that commit"),
     ),
 }
-_MOST_WORDS: Final = {None: 1, "resume": 2, "fork": 2, "review": 1}
+_MAX_POSITIONALS: Final = {None: 1, "resume": 2, "fork": 2, "review": 1}
 _WITH_VALUE: Final = frozenset(
     flag
     for flags in (*(row[0] for row in (*_VALUES, *_CHOICES, *_REPEATED)), ("-i", "--image"))
@@ -86,35 +90,35 @@ _WITH_VALUE: Final = frozenset(
 
 
 def exec_arguments(arguments: Sequence[str]) -> list[str] | None:
-    """What is said to `exec`, before and after the word itself; `None` for another command."""
-    place = _first_word(arguments)
-    if place is None or arguments[place] not in NAMES:
+    """Return the arguments of `exec`, before and after its name; `None` for another command."""
+    index = _first_word(arguments)
+    if index is None or arguments[index] not in NAMES:
         return None
-    return [*arguments[:place], *arguments[place + 1 :]]
+    return [*arguments[:index], *arguments[index + 1 :]]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line; one that cannot be read ends the program with exit code 2."""
+    """Parse the command line; exit with code 2 if it is invalid."""
     rest: list[str] = []
     options = list(arguments)
     if "--" in options:
-        place = options.index("--")
-        options, rest = options[:place], options[place + 1 :]
+        index = options.index("--")
+        options, rest = options[:index], options[index + 1 :]
     command = _cut_command(options)
     parser = _parser(command)
     if any(not _is_text(each) for each in arguments):
         parser.error("an argument is not valid UTF-8")
-    given = parser.parse_intermixed_args(options)
-    given.command = command
-    given.words += rest
-    _check_words(parser, given)
-    return given
+    args = parser.parse_intermixed_args(options)
+    args.command = command
+    args.words += rest
+    _check_words(parser, args)
+    return args
 
 
 def _first_word(arguments: Sequence[str]) -> int | None:
-    """Where the first argument stands that is neither an option nor the value of one."""
+    """Return the index of the first argument that is neither an option nor an option's value."""
     is_value = False
-    for place, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         if is_value:
             is_value = False
         elif word == "--":
@@ -122,15 +126,15 @@ def _first_word(arguments: Sequence[str]) -> int | None:
         elif word in _WITH_VALUE:
             is_value = True
         elif not word.startswith("-") or word == "-":
-            return place
+            return index
     return None
 
 
 def _cut_command(options: list[str]) -> str | None:
-    place = _first_word(options)
-    if place is None or options[place] not in (*COMMANDS, "help"):
+    index = _first_word(options)
+    if index is None or options[index] not in (*COMMANDS, "help"):
         return None
-    command = options.pop(place)
+    command = options.pop(index)
     if command == "help":
         options.append("--help")
         return None
@@ -138,7 +142,7 @@ def _cut_command(options: list[str]) -> str | None:
 
 
 def _is_text(word: str) -> bool:
-    """Whether an argument is text; bytes that are none come as halves of surrogate pairs."""
+    """Return whether an argument is text; other bytes appear as lone surrogates."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -150,22 +154,22 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="treadle exec",
         usage=_USAGE,
-        description=_ABOUT,
+        description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     version = f"treadle-exec {treadle.__version__}"
     parser.add_argument("-V", "--version", action="version", version=version)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    for flags, metavar, what in _VALUES:
-        parser.add_argument(*flags, metavar=metavar, help=what)
-    for flags, choices, what in _CHOICES:
-        parser.add_argument(*flags, choices=choices, help=what)
-    for flags, what in _SWITCHES:
-        parser.add_argument(*flags, action="store_true", help=what)
-    for flags, metavar, what in _REPEATED:
-        parser.add_argument(*flags, action="append", default=[], metavar=metavar, help=what)
-    # Upstream takes several pictures at once, but for a thread that it goes on with.
+    for flags, metavar, help_text in _VALUES:
+        parser.add_argument(*flags, metavar=metavar, help=help_text)
+    for flags, choices, help_text in _CHOICES:
+        parser.add_argument(*flags, choices=choices, help=help_text)
+    for flags, help_text in _SWITCHES:
+        parser.add_argument(*flags, action="store_true", help=help_text)
+    for flags, metavar, help_text in _REPEATED:
+        parser.add_argument(*flags, action="append", default=[], metavar=metavar, help=help_text)
+    # Upstream takes several images per option, except with a command such as `resume`.
     parser.add_argument(
         "-i",
         "--image",
@@ -173,47 +177,47 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="FILE",
-        help="show the model a picture",
+        help="attach an image to the prompt",
     )
     for name, extra in _OF_COMMAND.items():
         group = parser.add_argument_group(name)
-        for flag, metavar_, what in extra if command in (None, name) else ():
-            _add(group, flag, metavar_, what)
+        for flag, metavar_, help_text in extra if command in (None, name) else ():
+            _add(group, flag, metavar_, help_text)
     return parser
 
 
-def _add(group: argparse._ArgumentGroup, flag: str, metavar: str | None, what: str) -> None:
+def _add(group: argparse._ArgumentGroup, flag: str, metavar: str | None, help_text: str) -> None:
     if metavar is None:
-        group.add_argument(flag, action="store_true", help=what)
+        group.add_argument(flag, action="store_true", help=help_text)
     else:
-        group.add_argument(flag, metavar=metavar, help=what)
+        group.add_argument(flag, metavar=metavar, help=help_text)
 
 
-def _check_words(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Give each word its meaning."""
-    command, words = given.command, list(given.words)
-    most = _MOST_WORDS[command]
-    if command == "resume" and given.last:
-        most = 1
-    if len(words) > most:
-        parser.error(f"unrecognized arguments: {' '.join(words[most:])}")
-    given.thread = None
-    if command in ("fork", "resume") and not words and not getattr(given, "last", False):
+def _check_words(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Assign the positional arguments to thread and prompt."""
+    command, words = args.command, list(args.words)
+    maximum = _MAX_POSITIONALS[command]
+    if command == "resume" and args.last:
+        maximum = 1
+    if len(words) > maximum:
+        parser.error(f"unrecognized arguments: {' '.join(words[maximum:])}")
+    args.thread = None
+    if command in ("fork", "resume") and not words and not getattr(args, "last", False):
         parser.error(f"{command} needs a thread" + (" or --last" if command == "resume" else ""))
-    if command == "fork" or (command == "resume" and not given.last):
-        given.thread = words.pop(0)
-    given.prompt = words[0] if words else None
+    if command == "fork" or (command == "resume" and not args.last):
+        args.thread = words.pop(0)
+    args.prompt = words[0] if words else None
     if command is None and any(
-        getattr(given, flag.lstrip("-")) for rows in _OF_COMMAND.values() for flag, _, _ in rows
+        getattr(args, flag.lstrip("-")) for rows in _OF_COMMAND.values() for flag, _, _ in rows
     ):
-        parser.error("an option of resume or review without the word itself")
+        parser.error("an option of resume or review needs that command")
     if command == "review":
-        _check_review(parser, given)
+        _check_review(parser, args)
 
 
-def _check_review(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    targets = (given.uncommitted or None, given.base, given.commit, given.prompt)
+def _check_review(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    targets = (args.uncommitted or None, args.base, args.commit, args.prompt)
     if sum(each is not None for each in targets) > 1:
-        parser.error("--uncommitted, --base, --commit and a PROMPT exclude each other")
-    if given.title is not None and given.commit is None:
+        parser.error("--uncommitted, --base, --commit and PROMPT are mutually exclusive")
+    if args.title is not None and args.commit is None:
         parser.error("--title needs --commit")

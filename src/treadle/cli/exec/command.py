@@ -1,4 +1,4 @@
-"""`treadle exec`: one piece of work from the command line, with the server in this process.
+"""`treadle exec`: one task from the command line, with the server in this process.
 
 Arguments, events and exit codes are those of `codex exec`, which programs such as the official
 TypeScript SDK are written for.
@@ -40,43 +40,43 @@ _ANY_SOURCE: Final = ("cli", "vscode", "exec", "appServer", "unknown")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what the command line says and give the exit code."""
-    # Until there is a turn to interrupt, a signal ends the program as any other.
+    """Run the command line and return the exit code."""
+    # Until there is a turn to interrupt, a signal ends the program at once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    given = parse(arguments)
+    args = parse(arguments)
     logs.configure()
     try:
-        work = plan(given)
+        work = plan(args)
     except ExecError as error:
         print(prose(str(error)), file=sys.stderr)
         return 1
-    if given.add_dir and work.sandbox == "read-only":
-        print("warning: --add-dir changes nothing in a read-only sandbox", file=sys.stderr)
-    stopped: list[int] = []
-    exit_code = asyncio.run(_run(work, stopped))
-    if signal.SIGTERM in stopped:
-        # Whoever ended us is told so, as by any program that has no handler.
+    if args.add_dir and work.sandbox == "read-only":
+        print("warning: --add-dir has no effect in a read-only sandbox", file=sys.stderr)
+    signals: list[int] = []
+    exit_code = asyncio.run(_run(work, signals))
+    if signal.SIGTERM in signals:
+        # The parent sees the signal, as with a program that has no handler.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     return exit_code
 
 
-async def _run(work: ExecPlan, stopped: list[int]) -> int:
+async def _run(work: ExecPlan, signals: list[int]) -> int:
     server = Server(configuration=work.configuration, source="exec")
     output = _output(work)
-    stop = _on_signals(stopped)
-    output.on_deaf = stop
+    stop = _on_signals(signals)
+    output.on_reader_gone = stop
     client = AsyncClient.in_process(
         server,
         cwd=work.cwd,
         client_name=os.environ.get(ORIGINATOR) or "codex_exec",
         sandbox=None,
-        approval_policy="never" if work.is_never_asked else "on-request",
+        approval_policy="never" if work.never_asks else "on-request",
         request_timeout=None,
         turn_silence=None,
         reconnect=False,
     )
-    client.on("*", output.hear)
+    client.on("*", output.receive)
     try:
         async with client:
             return await _work(client, work, output)
@@ -84,7 +84,7 @@ async def _run(work: ExecPlan, stopped: list[int]) -> int:
         print(f"Error: {prose(str(error))}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:
-        if not stopped:
+        if not signals:
             raise
         return 1
     finally:
@@ -92,19 +92,19 @@ async def _run(work: ExecPlan, stopped: list[int]) -> int:
 
 
 def _output(work: ExecPlan) -> ExecOutput:
-    if work.given.json:
+    if work.args.json:
         return JsonOutput()
-    return TextOutput(work.given.color, shows_reasoning=not work.settings.hide_agent_reasoning)
+    return TextOutput(work.args.color, shows_reasoning=not work.settings.hide_agent_reasoning)
 
 
-def _on_signals(stopped: list[int]) -> Callable[[], object]:
-    """Let Ctrl-C and a service manager interrupt the turn; the call does the same."""
+def _on_signals(signals: list[int]) -> Callable[[], object]:
+    """Interrupt the turn on SIGINT and SIGTERM; return a function that does the same."""
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("not in a task")
 
     def stop(number: int) -> None:
-        stopped.append(number)
+        signals.append(number)
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -125,9 +125,9 @@ async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
     try:
         text = (await turn.result()).agent_message
     except TurnUnsuccessful:
-        pass  # the output has it among the events
+        pass  # the output has shown it as an event
     except asyncio.CancelledError:
-        # The turn is being interrupted; its end is told before ours.
+        # The turn is being interrupted; show its end before the program ends.
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 await output.ended.wait()
@@ -136,8 +136,8 @@ async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
     if text is None:
         return 1
     output.final_message(text)
-    if work.given.output_last_message is not None:
-        _keep(text, work.given.output_last_message, work.configuration)
+    if work.args.output_last_message is not None:
+        _write_last_message(text, work.args.output_last_message, work.configuration)
     return 0
 
 
@@ -149,58 +149,56 @@ def _turn(thread: AsyncThread, work: ExecPlan) -> AsyncTurn:
         silence=None,
         output_schema=work.output_schema,
         effort=work.settings.as_set.model_reasoning_effort,
-        cyber_access_program=work.given.cyber_access_program,
+        cyber_access_program=work.args.cyber_access_program,
     )
 
 
 async def _open(client: AsyncClient, work: ExecPlan) -> AsyncThread:
-    given = work.given
-    thread_id = await _thread_id(client, work) if given.command in ("resume", "fork") else None
+    args = work.args
+    thread_id = await _thread_id(client, work) if args.command in ("resume", "fork") else None
     if thread_id is None:
-        return await client.start_thread(
-            ephemeral=given.ephemeral, thread_source=given.thread_source
-        )
-    # A thread that is gone on with takes today's settings, not those it was left with.
+        return await client.start_thread(ephemeral=args.ephemeral, thread_source=args.thread_source)
+    # A resumed thread takes the current settings, not its stored ones.
     settings: dict[str, JsonValue] = {
-        "approval_policy": "never" if work.is_never_asked else "on-request",
+        "approval_policy": "never" if work.never_asks else "on-request",
         "approvals_reviewer": work.settings.approvals_reviewer,
         "cwd": work.cwd,
         "model": work.settings.as_set.model,
         "model_provider": work.settings.as_set.model_provider,
         "sandbox": work.sandbox,
     }
-    if given.command == "resume":
+    if args.command == "resume":
         return await client.resume_thread(thread_id, exclude_turns=True, **settings)
     return await client.fork_thread(
         thread_id,
         exclude_turns=True,
-        ephemeral=given.ephemeral,
-        thread_source=given.thread_source,
+        ephemeral=args.ephemeral,
+        thread_source=args.thread_source,
         **settings,
     )
 
 
 async def _thread_id(client: AsyncClient, work: ExecPlan) -> str | None:
-    """The thread that is meant, by its id, its name or its time; `None` if none was last."""
-    given = work.given
-    if given.thread is not None and _UUID.fullmatch(given.thread):
-        id_: str = given.thread
+    """Return the thread by its id, name or latest use; `None` if there is no latest one."""
+    args = work.args
+    if args.thread is not None and _UUID.fullmatch(args.thread):
+        id_: str = args.thread
         return id_
     async for thread in client.iter_threads(
-        cwd=None if given.thread is not None or given.all else str(work.cwd),
+        cwd=None if args.thread is not None or args.all else str(work.cwd),
         sort_key="updated_at",
         source_kinds=list(_ANY_SOURCE),
         model_providers=[],
     ):
-        if given.thread in (None, thread.name):
+        if args.thread in (None, thread.name):
             return thread.id
-    if given.thread is not None:
-        message = f"Session not found: {given.thread}"
+    if args.thread is not None:
+        message = f"Session not found: {args.thread}"
         raise ClientError(message)
     return None
 
 
-def _keep(text: str, name: str, configuration: Configuration) -> None:
+def _write_last_message(text: str, name: str, configuration: Configuration) -> None:
     if not text:
         print(f"Warning: no last agent message; wrote empty content to {name}", file=sys.stderr)
     try:

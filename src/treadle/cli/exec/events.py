@@ -1,4 +1,4 @@
-"""What `treadle exec --json` prints: the events of `codex exec --json`, one line of JSON each."""
+"""The JSON output of `treadle exec --json`: the events of `codex exec --json`, one per line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.cli.exec.output import ExecOutput, Opened, error_words
+from treadle.cli.exec.output import ExecOutput, Opened, error_text
 from treadle.client._compat.lenient import Item
 from treadle.client.events import ItemCompleted, ItemStarted, TurnPlanUpdated
 from treadle.protocol.base import JsonValue
@@ -25,8 +25,8 @@ from treadle.protocol.item import (
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import TokenUsageBreakdown
 
-# Told when they are whole, and not before.
-_TOLD_ONCE: Final = (AgentMessageThreadItem, ReasoningThreadItem)
+# Printed only when they are complete.
+_WITHOUT_START: Final = (AgentMessageThreadItem, ReasoningThreadItem)
 
 
 class JsonOutput(ExecOutput):
@@ -35,30 +35,30 @@ class JsonOutput(ExecOutput):
     def __init__(self) -> None:
         super().__init__()
         self._numbers = count()
-        # The names under which items are told, by their ids.
+        # The printed names of items, by their ids.
         self._names: dict[str, str] = {}
         self._todo: JsonValue = None
 
     def opened(self, opened: Opened) -> None:
-        """Name the thread."""
+        """Print `thread.started`."""
         self._print("thread.started", thread_id=opened.session.thread.id)
 
     def turn_started(self) -> None:
-        """Say that the model is being asked."""
+        """Print `turn.started`."""
         self._print("turn.started")
 
     def item_started(self, event: ItemStarted) -> None:
-        """Tell of an item that takes its time."""
-        if not isinstance(event.item, _TOLD_ONCE):
-            self._tell_item("item.started", event.item)
+        """Print `item.started`, except for messages and reasoning."""
+        if not isinstance(event.item, _WITHOUT_START):
+            self._print_item("item.started", event.item)
 
     def item_completed(self, event: ItemCompleted) -> None:
-        """Tell of an item that is done."""
-        self._tell_item("item.completed", event.item)
+        """Print `item.completed`."""
+        self._print_item("item.completed", event.item)
         self._names.pop(event.item.id, None)
 
     def plan_updated(self, event: TurnPlanUpdated) -> None:
-        """Tell the list of steps; it is one item until the turn ends."""
+        """Print the plan, which is one item until the turn ends."""
         is_new = self._todo is None
         steps = [
             {"text": each.step, "completed": each.status == "completed"} for each in event.plan
@@ -68,31 +68,31 @@ class JsonOutput(ExecOutput):
         self._print("item.started" if is_new else "item.updated", item=self._todo)
 
     def diff_updated(self, diff: str) -> None:
-        """Nothing: the edits are told as items."""
+        """Print nothing: edits are items."""
 
-    def warned(self, words: str) -> None:
-        """Tell of something that is no reason to stop."""
-        item = {"id": self._next_name(), "type": "error", "message": words}
+    def warned(self, text: str) -> None:
+        """Print a warning as an item."""
+        item = {"id": self._next_name(), "type": "error", "message": text}
         self._print("item.completed", item=item)
 
     def error_reported(self, error: TurnError) -> None:
-        """Tell of an error; the turn may go on all the same."""
-        self._print("error", message=error_words(error))
+        """Print an error; the turn may still continue."""
+        self._print("error", message=error_text(error))
 
     def turn_ended(self, turn: Turn, usage: TokenUsageBreakdown) -> None:
-        """Say how it ended; of a turn that was interrupted there is no event."""
+        """Print the end of the turn; there is no event for an interrupted one."""
         if self._todo is not None:
             self._print("item.completed", item=self._todo)
         if turn.status == "completed":
             self._print("turn.completed", usage=_usage(usage))
         elif turn.status == "failed":
-            words = turn.error.message if turn.error else "turn failed"
-            self._print("turn.failed", error={"message": words})
+            text = turn.error.message if turn.error else "turn failed"
+            self._print("turn.failed", error={"message": text})
 
     def final_message(self, text: str | None) -> None:
-        """Nothing more: it was an event."""
+        """Print nothing: the message was an item."""
 
-    def _tell_item(self, kind: str, item: Item) -> None:
+    def _print_item(self, kind: str, item: Item) -> None:
         fields = item_fields(item)
         if fields is not None:
             name = self._names.setdefault(item.id, "") or self._next_name()
@@ -107,7 +107,7 @@ class JsonOutput(ExecOutput):
 
 
 def item_fields(item: Item) -> dict[str, JsonValue] | None:
-    """An item in the words of the events; `None` for one that they do not tell of."""
+    """Return an item as event fields; `None` if events do not include its type."""
     match item:
         case AgentMessageThreadItem():
             return {"type": "agent_message", "text": item.text}
@@ -142,7 +142,7 @@ def _command(item: CommandExecutionThreadItem) -> dict[str, JsonValue]:
 
 def _file_change(item: FileChangeThreadItem) -> dict[str, JsonValue]:
     changes = [{"path": each.path, "kind": _tag(each.kind)} for each in item.changes]
-    # What was declined has not been done either, and programs know no third outcome of edits.
+    # `codex exec --json` has no status for a declined edit.
     status = "failed" if item.status == "declined" else _snake(item.status)
     return {"type": "file_change", "changes": changes, "status": status}
 

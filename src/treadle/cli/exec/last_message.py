@@ -1,7 +1,7 @@
-"""Writes the last message of an agent into the file that the user names.
+"""Writes the last message of an agent to the file that the user names.
 
-The file often lies in the workspace, where commands of the agent can put a link in its place. This
-program runs outside their sandbox, so it does not follow such a link.
+The file is often in the workspace, where commands of the agent can replace it with a link. This
+program runs outside their sandbox, so it does not follow links that they may have made.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_message(text: str, name: str, may_be_planted: Callable[[str], bool]) -> None:
-    """Give a file this text and nothing else.
+    """Replace the content of a file with this text.
 
     Raises:
-        OSError: it cannot be written, or is reached through a link that a command may have made.
+        OSError: it cannot be written, or its path has a link that a command may have made.
     """
     _refuse_links(name, may_be_planted)
-    # Without waiting: a command could have made it a pipe that is never read.
+    # Non-blocking: a command could have made it a pipe that is never read.
     descriptor = os.open(name, _FLAGS, 0o666)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
-        # One that still runs could have made a link in between.
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - already open
+        # A running command could have made a link in between.
         _refuse_links(name, may_be_planted)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             file.truncate(0)
@@ -36,5 +36,5 @@ def write_message(text: str, name: str, may_be_planted: Callable[[str], bool]) -
 
 def _refuse_links(name: str, may_be_planted: Callable[[str], bool]) -> None:
     if any(map(may_be_planted, links(name))):
-        message = "it leads through a link that a sandboxed command may have made"
+        message = "path has a link that a sandboxed command may have made"
         raise OSError(errno.ELOOP, message, name)

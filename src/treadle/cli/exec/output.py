@@ -1,4 +1,4 @@
-"""What every form of output of `treadle exec` has in common: which events count, and when."""
+"""The base class of the outputs of `treadle exec`: it selects and orders the events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from treadle.protocol.error import (
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import TokenUsageBreakdown
 
-_NOTHING: Final = TokenUsageBreakdown(
+_NO_USAGE: Final = TokenUsageBreakdown(
     cached_input_tokens=0,
     input_tokens=0,
     output_tokens=0,
@@ -43,7 +43,7 @@ _NOTHING: Final = TokenUsageBreakdown(
 
 @dataclass(frozen=True)
 class Opened:
-    """A thread that is open, and what will be said in it."""
+    """An open thread and its prompt."""
 
     session: ThreadSession
     prompt: str
@@ -51,32 +51,32 @@ class Opened:
 
 
 class ExecOutput(ABC):
-    """Hears everything in the order in which it happens, and shows what belongs to the thread."""
+    """Receives all notifications in order and shows those of the thread."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
-        # Called if nobody reads what is written any more.
-        self.on_deaf: Callable[[], object] = lambda: None
+        # Called when the reader of stdout has gone.
+        self.on_reader_gone: Callable[[], object] = lambda: None
         self._thread_id: str | None = None
         self._early: list[Event] = []
-        self._usage = _NOTHING
+        self._usage = _NO_USAGE
 
-    # -- the work
+    # -- events
 
     def begin(self, opened: Opened) -> None:
-        """Show the thread, then what was heard before it was known."""
+        """Show the thread, then the events that arrived before its id was known."""
         self._thread_id = opened.session.thread.id
         self.opened(opened)
         early, self._early = self._early, []
         for event in early:
-            self.hear(event)
+            self.receive(event)
 
-    def hear(self, event: Event) -> None:
-        """Take one notification of the server."""
+    def receive(self, event: Event) -> None:
+        """Handle one notification of the server."""
         if self._thread_id is None:
             self._early.append(event)
         elif self.ended.is_set():
-            pass  # a goal may begin another turn at once; what was asked for is one
+            pass  # a goal may start another turn at once; only the first one was requested
         elif getattr(event, "thread_id", None) in (None, self._thread_id):
             self._show(event)
 
@@ -99,17 +99,17 @@ class ExecOutput(ABC):
             case TurnCompleted():
                 self.turn_ended(event.turn, self._usage)
                 self.ended.set()
-            case _ if (words := _warning(event)) is not None:
-                self.warned(words)
+            case _ if (text := _warning(event)) is not None:
+                self.warned(text)
             case _:
                 pass
 
     def write(self, data: bytes) -> None:
-        """Write to stdout at once; when the reader has gone, the work is of no use to anybody."""
+        """Write to stdout without buffering; stop the work when the reader has gone."""
         if sys.stdout is not None and not _write(sys.stdout, data):
-            self.on_deaf()
+            self.on_reader_gone()
 
-    # -- what it looks like
+    # -- presentation
 
     @abstractmethod
     def opened(self, opened: Opened) -> None:
@@ -117,54 +117,54 @@ class ExecOutput(ABC):
 
     @abstractmethod
     def turn_started(self) -> None:
-        """Show that the turn runs."""
+        """Show that the turn has started."""
 
     @abstractmethod
     def item_started(self, event: ItemStarted) -> None:
-        """Show what begins."""
+        """Show a started item."""
 
     @abstractmethod
     def item_completed(self, event: ItemCompleted) -> None:
-        """Show what is done."""
+        """Show a completed item."""
 
     @abstractmethod
     def plan_updated(self, event: TurnPlanUpdated) -> None:
-        """Show the steps."""
+        """Show the plan."""
 
     @abstractmethod
     def diff_updated(self, diff: str) -> None:
         """Show all edits of the turn so far."""
 
     @abstractmethod
-    def warned(self, words: str) -> None:
+    def warned(self, text: str) -> None:
         """Show a warning."""
 
     @abstractmethod
     def error_reported(self, error: TurnError) -> None:
-        """Show an error of the turn, which may go on nevertheless."""
+        """Show an error of the turn, which may still continue."""
 
     @abstractmethod
     def turn_ended(self, turn: Turn, usage: TokenUsageBreakdown) -> None:
-        """Show how the turn ended and what the thread has used."""
+        """Show the end of the turn and the thread's usage."""
 
     @abstractmethod
     def final_message(self, text: str | None) -> None:
-        """Show the agent's last word, if there was one."""
+        """Show the agent's last message, if there is one."""
 
 
 def show(*lines: str) -> None:
-    """Print lines to stderr; the work goes on if nobody reads them."""
+    """Print lines to stderr; the work continues if the reader has gone."""
     if sys.stderr is not None:
         _write(sys.stderr, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _write(stream: TextIO, data: bytes) -> bool:
-    """Write at once; `False` if the reader has left."""
+    """Write without buffering; return `False` if the reader has gone."""
     try:
         stream.buffer.write(data)
         stream.buffer.flush()
     except OSError:
-        # What is left in the buffer would fail once more at the end of the process.
+        # The rest of the buffer would fail again at the end of the process.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -172,8 +172,8 @@ def _write(stream: TextIO, data: bytes) -> bool:
     return True
 
 
-def error_words(error: TurnError) -> str:
-    """An error in one line."""
+def error_text(error: TurnError) -> str:
+    """Return an error as one line."""
     details = error.additional_details
     return f"{error.message} ({details})" if details else error.message
 

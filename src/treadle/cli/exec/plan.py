@@ -1,4 +1,4 @@
-"""What `treadle exec` is to do, and under which settings: read before anything is begun."""
+"""The plan of `treadle exec`: its task and settings, read before the work starts."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _ROOTS: Final = "sandbox_workspace_write.writable_roots"
 
 @dataclass(frozen=True)
 class ExecPlan:
-    """One piece of work, ready to be begun."""
+    """One task, ready to start."""
 
-    given: Namespace
+    args: Namespace
     configuration: Configuration
     settings: EffectiveConfig
     cwd: Path
-    # None: there is nothing to say, a fork alone is wanted, or a review.
+    # None: a fork without a turn, or a review.
     prompt: str | None = None
     images: tuple[Path, ...] = ()
     output_schema: JsonValue = None
     review: ReviewTarget | None = None
-    is_never_asked: bool = True
+    never_asks: bool = True
 
     @property
     def sandbox(self) -> str | None:
@@ -55,45 +55,45 @@ class ExecPlan:
         return None if self.settings.permission_profile() else self.settings.sandbox_mode
 
 
-class GivenKey(CredentialStore):
-    """Credentials of one run: the key that it was started with counts before any other."""
+class RunCredentials(CredentialStore):
+    """The credentials of one run: the key from its environment precedes stored ones."""
 
     def __init__(self, home: Path, environ: Mapping[str, str], key: str) -> None:
         super().__init__(home, environ)
-        self._given = key
+        self._key = key
 
     @property
     def api_key(self) -> str | None:
-        """The key of OpenAI."""
-        return self._given
+        """The OpenAI API key."""
+        return self._key
 
 
-def plan(given: Namespace, environ: Mapping[str, str] = os.environ) -> ExecPlan:
-    """Read all that the command line names.
+def plan(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecPlan:
+    """Read the prompt, the configuration and the files that the command line names.
 
     Raises:
-        ExecError: something of it is not to be had.
+        ExecError: one of them is missing or invalid.
     """
-    cwd = _folder(given.cd or ".")
-    configuration, settings = _configure(given, cwd, environ)
-    prompt, review = _prompt(given), None
-    if given.command == "review":
-        prompt, review = None, _target(given, prompt)
-    is_confined = not given.dangerously_bypass_approvals_and_sandbox
-    if is_confined and not given.skip_git_repo_check and read_git_info(str(cwd)) is None:
+    cwd = _folder(args.cd or ".")
+    configuration, settings = _configure(args, cwd, environ)
+    prompt, review = _prompt(args), None
+    if args.command == "review":
+        prompt, review = None, _target(args, prompt)
+    is_confined = not args.dangerously_bypass_approvals_and_sandbox
+    if is_confined and not args.skip_git_repo_check and read_git_info(str(cwd)) is None:
         message = "Not inside a trusted directory and --skip-git-repo-check was not specified."
         raise ExecError(message)
-    names = [name for each in given.image for name in each.split(",")]
+    names = [name for each in args.image for name in each.split(",")]
     return ExecPlan(
-        given,
+        args,
         configuration,
         settings,
         cwd,
         prompt=prompt,
         images=tuple(Path(name).resolve() for name in names),
-        output_schema=_schema(given.output_schema),
+        output_schema=_schema(args.output_schema),
         review=review,
-        is_never_asked=not given.approve_for_me,
+        never_asks=not args.approve_for_me,
     )
 
 
@@ -110,18 +110,18 @@ def _folder(name: str) -> Path:
 
 
 def _configure(
-    given: Namespace, cwd: Path, environ: Mapping[str, str]
+    args: Namespace, cwd: Path, environ: Mapping[str, str]
 ) -> tuple[Configuration, EffectiveConfig]:
     home = Path(home_folder(environ))
     key = environ.get(KEY)
-    credentials = GivenKey(home, environ, key) if key else None
+    credentials = RunCredentials(home, environ, key) if key else None
     try:
-        overrides = _overrides(given, home)
-        if given.strict_config:
+        overrides = _overrides(args, home)
+        if args.strict_config:
             load_config(home, overrides, is_strict=True)
         configuration = Configuration(home, overrides, environ, credentials=credentials)
         settings = configuration.effective(str(cwd))
-        more = _chosen_later(given, settings)
+        more = _late_overrides(args, settings)
         if more:
             overrides = Overrides({**overrides.values, **more})
             configuration = Configuration(home, overrides, environ, credentials=credentials)
@@ -132,39 +132,39 @@ def _configure(
     return configuration, settings
 
 
-def _overrides(given: Namespace, home: Path) -> Overrides:
-    """The profile under `-c`, and that under the options with names of their own."""
+def _overrides(args: Namespace, home: Path) -> Overrides:
+    """Merge the profile, `-c` and the named options; later ones win."""
     profile: dict[str, JsonValue] = {}
-    if given.profile is not None:
-        file = home / f"{given.profile}.config.toml"
+    if args.profile is not None:
+        file = home / f"{args.profile}.config.toml"
         profile = absolute_paths(read_toml(file), home) if file.exists() else {}
-        profile = profile or {"profile": given.profile}
-    assigned = Overrides.parse(given.config, enable=given.enable, disable=given.disable)
-    named: dict[str, JsonValue] = {"model": given.model, "sandbox_mode": _mode(given)}
-    if given.approve_for_me:
-        named["approvals_reviewer"] = "auto_review"
-    named = {name: value for name, value in named.items() if value is not None}
-    return Overrides({**profile, **assigned.values, **named})
+        profile = profile or {"profile": args.profile}
+    assignments = Overrides.parse(args.config, enable=args.enable, disable=args.disable)
+    options: dict[str, JsonValue] = {"model": args.model, "sandbox_mode": _mode(args)}
+    if args.approve_for_me:
+        options["approvals_reviewer"] = "auto_review"
+    options = {name: value for name, value in options.items() if value is not None}
+    return Overrides({**profile, **assignments.values, **options})
 
 
-def _mode(given: Namespace) -> str | None:
-    if given.dangerously_bypass_approvals_and_sandbox:
+def _mode(args: Namespace) -> str | None:
+    if args.dangerously_bypass_approvals_and_sandbox:
         return "danger-full-access"
-    if given.full_auto or given.approve_for_me:
+    if args.full_auto or args.approve_for_me:
         return "workspace-write"
-    mode: str | None = given.sandbox
+    mode: str | None = args.sandbox
     return mode
 
 
-def _chosen_later(given: Namespace, settings: EffectiveConfig) -> dict[str, JsonValue]:
-    """What can only be said once the files were read."""
+def _late_overrides(args: Namespace, settings: EffectiveConfig) -> dict[str, JsonValue]:
+    """Return the overrides that depend on the configuration files."""
     more: dict[str, JsonValue] = {}
-    if given.add_dir:
+    if args.add_dir:
         write = settings.sandbox_workspace_write
-        known = [] if write is None else list(write.writable_roots)
-        more[_ROOTS] = known + [str(Path(each).resolve()) for each in given.add_dir]
-    if given.oss:
-        provider = given.local_provider or settings.raw.get("oss_provider")
+        roots = [] if write is None else list(write.writable_roots)
+        more[_ROOTS] = roots + [str(Path(each).resolve()) for each in args.add_dir]
+    if args.oss:
+        provider = args.local_provider or settings.raw.get("oss_provider")
         if provider is None:
             message = (
                 "Error: No default OSS provider configured. Use --local-provider=provider or set "
@@ -172,27 +172,27 @@ def _chosen_later(given: Namespace, settings: EffectiveConfig) -> dict[str, Json
             )
             raise ExecError(message)
         more["model_provider"] = provider
-        if given.model is None:
+        if args.model is None:
             more["model"] = choose_model(ConfigValues(), provider)
     return more
 
 
-def _prompt(given: Namespace) -> str | None:
-    if given.command == "review":
-        text = read_prompt("-", takes_more=False).strip() if given.prompt == "-" else given.prompt
+def _prompt(args: Namespace) -> str | None:
+    if args.command == "review":
+        text = read_prompt("-", takes_more=False).strip() if args.prompt == "-" else args.prompt
         return text or None
-    if given.command == "fork" and given.prompt is None:
+    if args.command == "fork" and args.prompt is None:
         return None
-    return read_prompt(given.prompt, takes_more=given.command is None)
+    return read_prompt(args.prompt, takes_more=args.command is None)
 
 
-def _target(given: Namespace, instructions: str | None) -> ReviewTarget:
-    if given.uncommitted:
+def _target(args: Namespace, instructions: str | None) -> ReviewTarget:
+    if args.uncommitted:
         return UncommittedChangesReviewTarget()
-    if given.base is not None:
-        return BaseBranchReviewTarget(given.base)
-    if given.commit is not None:
-        return CommitReviewTarget(given.commit, given.title)
+    if args.base is not None:
+        return BaseBranchReviewTarget(args.base)
+    if args.commit is not None:
+        return CommitReviewTarget(args.commit, args.title)
     if instructions is not None:
         return CustomReviewTarget(instructions)
     message = (

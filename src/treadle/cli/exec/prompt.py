@@ -1,4 +1,4 @@
-"""The prompt of `treadle exec`: the argument, what is piped in, or both."""
+"""The prompt of `treadle exec`: the argument, piped input, or both."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 
 class ExecError(Exception):
-    """The work cannot be begun; the message says why."""
+    """The work cannot start; the message has the reason."""
 
 
 _ENCODINGS: Final = (
     (codecs.BOM_UTF8, "UTF-8"),
-    # Before UTF-16LE, whose mark is the beginning of this one.
+    # Before UTF-16LE, whose byte order mark is a prefix of this one.
     (codecs.BOM_UTF32_LE, "UTF-32LE"),
     (codecs.BOM_UTF32_BE, "UTF-32BE"),
     (codecs.BOM_UTF16_LE, "UTF-16LE"),
@@ -22,10 +22,10 @@ _ENCODINGS: Final = (
 
 
 def read_prompt(argument: str | None, *, takes_more: bool) -> str:
-    """The prompt; with `takes_more`, what is piped in besides an argument is added to it.
+    """Return the prompt; with `takes_more`, piped input is appended to the argument.
 
     Raises:
-        ExecError: there is none, or it is no text.
+        ExecError: there is no prompt, or it is not text.
     """
     if argument is not None and argument != "-":
         return _with_input(argument) if takes_more else argument
@@ -43,7 +43,7 @@ def read_prompt(argument: str | None, *, takes_more: bool) -> str:
 
 
 def _with_input(prompt: str) -> str:
-    """Upstream's form, which prompts and models know."""
+    """Append piped input in upstream's form, which prompts and models know."""
     if sys.stdin is None or sys.stdin.isatty():
         return prompt
     print("Reading additional input from stdin...", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What `treadle exec` prints for people: the progress on stderr, the last message on stdout."""
+"""The text output of `treadle exec`: progress on stderr, the last message on stdout."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from treadle.support.text.terminal import one_line, prose
 _RULE: Final = "--------"
 _STEPS: Final = {"completed": "✓", "inProgress": "→"}
 _STYLES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "pink": 35, "cyan": 36}
-_LINES: Final = 20
+_MAX_LINES: Final = 20
 
 
 class TextOutput(ExecOutput):
-    """Prints what happens, in the layout of `codex exec`."""
+    """Prints the progress in the layout of `codex exec`."""
 
     def __init__(self, color: str | None, *, shows_reasoning: bool = True) -> None:
         super().__init__()
         self._is_colored = _is_colored(color)
         self._shows_reasoning = shows_reasoning
-        self._has_shown: str | None = None
+        self._last_shown: str | None = None
 
     def opened(self, opened: Opened) -> None:
         """Show the settings and the prompt."""
@@ -58,64 +58,69 @@ class TextOutput(ExecOutput):
             ("reasoning summaries", opened.summary),
             ("session id", session.thread.id),
         ):
-            show(f"{self._as(f'{name}:', 'bold')} {one_line(str(value))}")
+            show(f"{self._styled(f'{name}:', 'bold')} {one_line(str(value))}")
         show(_RULE)
         if opened.prompt:
-            show(self._as("user", "cyan"), prose(opened.prompt))
+            show(self._styled("user", "cyan"), prose(opened.prompt))
 
     def turn_started(self) -> None:
-        """Nothing: the prompt was shown."""
+        """Show nothing: the prompt was shown."""
 
     def item_started(self, event: ItemStarted) -> None:
-        """Show what takes its time."""
+        """Show the start of commands, edits, tool calls and reviews."""
         match event.item:
             case CommandExecutionThreadItem(command=command, cwd=cwd):
-                show(self._as("exec", "pink"), f"{self._as(command, 'bold')} in {one_line(cwd)}")
+                show(
+                    self._styled("exec", "pink"),
+                    f"{self._styled(command, 'bold')} in {one_line(cwd)}",
+                )
             case FileChangeThreadItem():
-                show(self._as("apply patch", "pink"))
+                show(self._styled("apply patch", "pink"))
             case McpToolCallThreadItem(server=server, tool=tool):
-                show(f"{self._as('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} started")
+                show(f"{self._styled('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} started")
             case EnteredReviewModeThreadItem(review=review):
-                show(self._as("user", "cyan"), prose(review))
+                show(self._styled("user", "cyan"), prose(review))
             case _:
                 pass
 
     def item_completed(self, event: ItemCompleted) -> None:
-        """Show what came of it."""
+        """Show messages and results."""
         match event.item:
             case AgentMessageThreadItem(text=text):
-                show(self._as("codex", "pink"), prose(text))
-                self._has_shown = text
+                show(self._styled("codex", "pink"), prose(text))
+                self._last_shown = text
             case ReasoningThreadItem(summary=summary) if summary and self._shows_reasoning:
-                show(self._as("\n".join(summary), "dim"))
+                show(self._styled("\n".join(summary), "dim"))
             case CommandExecutionThreadItem() as item:
                 self._command(item)
             case FileChangeThreadItem(status=status, changes=changes):
                 show(f"patch: {status}", *(one_line(each.path) for each in changes))
             case McpToolCallThreadItem(server=server, tool=tool, status=status):
-                show(f"{self._as('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} ({status})")
+                show(
+                    f"{self._styled('mcp:', 'bold')} {one_line(server)}/{one_line(tool)} ({status})"
+                )
             case WebSearchThreadItem(query=query):
                 show(f"web search: {one_line(query)}")
             case _:
                 pass
 
     def _command(self, item: CommandExecutionThreadItem) -> None:
-        took = f"in {item.duration_ms or 0}ms:"
+        duration = f"in {item.duration_ms or 0}ms:"
         if item.exit_code == 0:
-            show(self._as(f" succeeded {took}", "green"))
+            show(self._styled(f" succeeded {duration}", "green"))
         elif item.exit_code is None:
-            show(self._as(f" {item.status} {took}", "red"))
+            show(self._styled(f" {item.status} {duration}", "red"))
         else:
-            show(self._as(f" exited {item.exit_code} {took}", "red"))
+            show(self._styled(f" exited {item.exit_code} {duration}", "red"))
         lines = (item.aggregated_output or "").splitlines()
         if lines:
-            shown = map(prose, lines[:_LINES])
-            show(*shown, *(["..."] if len(lines) > _LINES else []), "")
+            visible = map(prose, lines[:_MAX_LINES])
+            show(*visible, *(["..."] if len(lines) > _MAX_LINES else []), "")
 
     def plan_updated(self, event: TurnPlanUpdated) -> None:
-        """Show the steps and how far they are."""
+        """Show the steps and their status."""
         if event.explanation:
-            show(self._as(event.explanation, "dim"))
+            show(self._styled(event.explanation, "dim"))
         show(*(f"  {_STEPS.get(each.status, '•')} {one_line(each.step)}" for each in event.plan))
 
     def diff_updated(self, diff: str) -> None:
@@ -123,34 +128,34 @@ class TextOutput(ExecOutput):
         if diff:
             show(prose(diff))
 
-    def warned(self, words: str) -> None:
+    def warned(self, text: str) -> None:
         """Show a warning."""
-        show(f"{self._as('warning:', 'yellow')} {prose(words)}")
+        show(f"{self._styled('warning:', 'yellow')} {prose(text)}")
 
     def error_reported(self, error: TurnError) -> None:
         """Show an error."""
-        show(f"{self._as('ERROR:', 'red')} {prose(error.message)}")
+        show(f"{self._styled('ERROR:', 'red')} {prose(error.message)}")
 
     def turn_ended(self, turn: Turn, usage: TokenUsageBreakdown) -> None:
-        """Show what it cost, or that it was stopped."""
+        """Show the usage, or that the turn was interrupted."""
         if turn.status == "interrupted":
-            show(self._as("turn interrupted", "dim"))
+            show(self._styled("turn interrupted", "dim"))
         elif turn.status == "completed" and usage.total_tokens:
             spent = usage.input_tokens - usage.cached_input_tokens + usage.output_tokens
-            show(self._as("tokens used", "dim"), f"{spent:,}")
+            show(self._styled("tokens used", "dim"), f"{spent:,}")
 
     def final_message(self, text: str | None) -> None:
-        """Print the agent's last word for the next program, unless a person has just read it."""
-        is_read = text == self._has_shown and _is_terminal(sys.stdout) and _is_terminal(sys.stderr)
+        """Print the agent's last message, unless the terminal already shows it."""
+        is_read = text == self._last_shown and _is_terminal(sys.stdout) and _is_terminal(sys.stderr)
         if text and not is_read:
-            # The next program gets every byte; a terminal would obey some of them.
-            shown = prose(text) if _is_terminal(sys.stdout) else text
-            self.write(f"{shown}\n".encode())
+            # A pipe gets every byte; a terminal would interpret control characters.
+            output = prose(text) if _is_terminal(sys.stdout) else text
+            self.write(f"{output}\n".encode())
 
-    def _as(self, words: str, style: str) -> str:
-        """Words in a style; they cannot end it, nor set another."""
-        shown = prose(words)
-        return f"\x1b[{_STYLES[style]}m{shown}\x1b[0m" if self._is_colored else shown
+    def _styled(self, text: str, style: str) -> str:
+        """Return text in a style, without control characters that could change it."""
+        plain = prose(text)
+        return f"\x1b[{_STYLES[style]}m{plain}\x1b[0m" if self._is_colored else plain
 
 
 def _sandbox(policy: SandboxPolicy) -> str:

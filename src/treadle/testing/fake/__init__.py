@@ -1,4 +1,4 @@
-"""An app-server that does what a test says: well, badly, or not at all.
+"""A fake app-server whose behaviour a test defines, valid or faulty.
 
 server = FakeAppServer()
 server.on("model/list", fake.overloaded(), fake.answers({"data": []}))

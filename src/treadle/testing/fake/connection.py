@@ -12,15 +12,15 @@ from treadle.testing.fake.wires import Wire
 
 
 class FakeConnection:
-    """Says to one client whatever it is told to say, whether or not it makes sense."""
+    """Sends messages to one client, valid or not."""
 
     def __init__(self, wire: Wire, number: int, new_id: Callable[[str], str]) -> None:
         self.number: Final = number
-        """The how-manieth connection it is, from one: clients come back."""
+        """The number of the connection, counted from one: clients reconnect."""
         self._wire = wire
         self.new_id: Final = new_id
-        """Gives ids of a kind that no other connection was given: `turn-1`, `turn-2`, `ask-1`."""
-        self._asked: dict[str | int, asyncio.Future[JsonValue]] = {}
+        """Returns ids of a kind, unique among all connections: `turn-1`, `turn-2`, `ask-1`."""
+        self._pending: dict[str | int, asyncio.Future[JsonValue]] = {}
         self._is_frozen = False
 
     async def send(self, *documents: JsonValue) -> None:
@@ -50,36 +50,36 @@ class FakeConnection:
     async def ask(
         self, method: str, params: JsonValue, *, id_: str | int | None = None
     ) -> JsonValue:
-        """Ask the client, and wait for its answer: a document with a `result` or an `error`."""
+        """Send a server request and return the answer: a document with a `result` or an `error`."""
         id_ = self.new_id("ask") if id_ is None else id_
-        answered = self._asked[id_] = asyncio.get_running_loop().create_future()
+        future = self._pending[id_] = asyncio.get_running_loop().create_future()
         await self.send({"id": id_, "method": method, "params": params})
-        return await answered
+        return await future
 
     async def hang_up(self) -> None:
-        """End the line, politely."""
+        """Close the connection cleanly."""
         await self._wire.transport.close()
 
     async def tear(self, part: bytes = b'{"method": "item/') -> None:
-        """End the line in the middle of a message."""
+        """Close the connection in the middle of a message."""
         await self._wire.tear(part)
 
     async def exit(self, code: int = 1, stderr: str = "") -> None:
-        """End the process that the client started; without one, break the line."""
+        """End the process that the client started; without one, reset the connection."""
         await self._wire.exit(code, stderr)
 
     def freeze(self) -> None:
-        """Neither read nor say anything from now on, and keep the line open."""
+        """Stop reading and sending, and keep the connection open."""
         self._is_frozen = True
         self._wire.freeze()
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the client is talking to nobody."""
+        """Whether the connection is frozen."""
         return self._is_frozen
 
     def take_answer(self, answer: JsonValue) -> None:
-        """Hand over an answer of the client to whoever asked; others are only recorded."""
-        asked = self._asked.pop(answer.get("id"), None)
-        if asked is not None and not asked.done():
-            asked.set_result(answer)
+        """Deliver an answer of the client to its `ask`; others are only recorded."""
+        future = self._pending.pop(answer.get("id"), None)
+        if future is not None and not future.done():
+            future.set_result(answer)

@@ -1,4 +1,4 @@
-"""Sockets for the fake: listeners that keep hold of the connections below their WebSockets."""
+"""Listeners for the fake, with access to the sockets below their WebSockets."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from treadle.transport.websocket.http import answer_control_request, answer_requ
 async def listening(
     serve: Callable[[Wire], Awaitable[None]], path: Path | None = None
 ) -> AsyncIterator[str]:
-    """Listen on a unix socket or on the loopback until the block ends; gives the URL."""
-    lines: dict[str, asyncio.Transport] = {}
+    """Listen on a unix socket or the loopback until the block ends; yield the URL."""
+    sockets: dict[str, asyncio.Transport] = {}
     wires: list[SocketWire] = []
     numbers = count(1)
 
-    def name(line: asyncio.Transport) -> str:
+    def name(sock: asyncio.Transport) -> str:
         peer = f"fake {next(numbers)}"
-        lines[peer] = line
+        sockets[peer] = sock
         return peer
 
     async def accept(transport: Transport) -> None:
-        wire = SocketWire(transport, lines.pop(transport.peer))
+        wire = SocketWire(transport, sockets.pop(transport.peer))
         wires.append(wire)
         await serve(wire)
 
@@ -45,13 +45,13 @@ async def listening(
     )
     server = _bind(path)
     host, port = ("", 0) if path else server.getsockname()
-    # Not a TaskGroup: what the block raises would come out of it in a group.
+    # Not a TaskGroup: it would wrap the block's exceptions in a group.
     tasks = BackgroundTasks()
     tasks.spawn(serve_upgrades(server, accept, upgrades), "fake listener")
     try:
         yield f"unix://{path}" if path else f"ws://{host}:{port}"
     finally:
-        # One that is frozen would not hear our farewell, and we would wait for its.
+        # A frozen connection would never complete the closing handshake.
         for wire in wires:
             wire.drop()
         await tasks.close()

@@ -1,4 +1,4 @@
-"""What a fake may do with a request: ready-made plays, good and bad."""
+"""Ready-made plays of a fake, valid and faulty."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from treadle.protocol.base import JsonValue
 from treadle.testing.fake.connection import FakeConnection
 
 Play: TypeAlias = Callable[[FakeConnection, JsonValue], Awaitable[None]]
-"""Does something about a message that came: a whole document with `id`, `method` and `params`."""
+"""Handles one message: a complete document with `id`, `method` and `params`."""
 
 OVERLOADED: Final = -32001
 HUGE_BYTES: Final = 32 * 1024 * 1024
 
 
 def answers(result: JsonValue) -> Play:
-    """Answer with this."""
+    """Answer with this result."""
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, result)
@@ -35,27 +35,27 @@ def refuses(code: int, message: str, data: JsonValue = None) -> Play:
 
 
 def overloaded() -> Play:
-    """Refuse as an app-server does that has too much to do; the client should come again."""
+    """Refuse as an overloaded app-server does; the client should retry."""
     data = {"kind": "overloaded", "codexErrorInfo": "server_overloaded"}
     return refuses(OVERLOADED, "Server overloaded; retry later.", data)
 
 
 def never() -> Play:
-    """Say nothing."""
+    """Send no answer."""
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
-        """Let the client wait."""
+        """Do nothing."""
 
     return play
 
 
 def twice(result: JsonValue) -> Play:
-    """Answer two times."""
+    """Answer twice."""
     return steps(answers(result), answers(result))
 
 
-def wrong_id(result: JsonValue, id_: JsonValue = "nobody-asked") -> Play:
-    """Answer a request that nobody made, and not the one that was made."""
+def wrong_id(result: JsonValue, id_: JsonValue = "unknown-id") -> Play:
+    """Answer with the id of a request that was not made."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.send({"id": id_, "result": result})
@@ -73,7 +73,7 @@ def tells(method: str, params: JsonValue) -> Play:
 
 
 def asks(method: str, params: JsonValue, *, id_: str | int | None = None) -> Play:
-    """Ask the client something and wait for the answer, which is in `server.answers`."""
+    """Send a server request and wait for the answer, which is in `server.answers`."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.ask(method, params, id_=id_)
@@ -82,7 +82,7 @@ def asks(method: str, params: JsonValue, *, id_: str | int | None = None) -> Pla
 
 
 def raw(*frames: bytes) -> Play:
-    """Send frames as they are: what is no JSON, half of it, or a lone surrogate in an escape."""
+    """Send raw frames: invalid or incomplete JSON, or an escaped lone surrogate."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.send_raw(*frames)
@@ -91,7 +91,7 @@ def raw(*frames: bytes) -> Play:
 
 
 def huge(result: JsonValue, size: int = HUGE_BYTES) -> Play:
-    """Answer with this in a message of `size` bytes: blanks, which JSON allows, fill it up."""
+    """Answer with a message of `size` bytes, padded with spaces, which JSON allows."""
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         message = json.dumps({"id": request["id"], "result": result}).encode()
@@ -101,7 +101,7 @@ def huge(result: JsonValue, size: int = HUGE_BYTES) -> Play:
 
 
 def hangs_up() -> Play:
-    """End the line without an answer."""
+    """Close the connection without an answer."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.hang_up()
@@ -110,7 +110,7 @@ def hangs_up() -> Play:
 
 
 def tears(part: bytes = b'{"method": "item/') -> Play:
-    """End the line in the middle of a message."""
+    """Close the connection in the middle of a message."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.tear(part)
@@ -119,7 +119,7 @@ def tears(part: bytes = b'{"method": "item/') -> Play:
 
 
 def exits(code: int = 1, stderr: str = "") -> Play:
-    """End the process with a code and last words; where there is none, break the line."""
+    """End the process with an exit code and stderr; without one, reset the connection."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         await connection.exit(code, stderr)
@@ -128,7 +128,7 @@ def exits(code: int = 1, stderr: str = "") -> Play:
 
 
 def freezes() -> Play:
-    """Keep the line open and never read or say anything again."""
+    """Keep the connection open and stop reading and sending."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
         connection.freeze()
@@ -137,7 +137,7 @@ def freezes() -> Play:
 
 
 def steps(*plays: Play) -> Play:
-    """Do one after another for the same request."""
+    """Run several plays in order for the same request."""
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         for each in plays:

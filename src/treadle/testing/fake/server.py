@@ -1,4 +1,4 @@
-"""The fake app-server: what it does with each method, what it was sent, and how to reach it."""
+"""The fake app-server: its plays, its received messages and its transports."""
 
 from __future__ import annotations
 
@@ -28,69 +28,69 @@ logger = logging.getLogger(__name__)
 
 
 class FakeAppServer:
-    """Plays what it is told for each method, and keeps every message that it was sent.
+    """Runs the plays that a test sets for each method, and keeps every received message.
 
-    In memory the client is given the fake itself: `AsyncClient(server)`. `command()`, `websocket()`
-    and `unix()` give what a client needs to reach it over real pipes and sockets.
+    In memory the client takes the fake itself: `AsyncClient(server)`. `command()`, `websocket()`
+    and `unix()` return what a client needs to reach it over real pipes and sockets.
     """
 
     def __init__(self) -> None:
         self.messages: list[JsonValue] = []
-        """Everything that clients sent, in order; what is no JSON as its bytes."""
+        """All messages of clients, in order; as bytes if they are not JSON."""
         self.connections: list[FakeConnection] = []
-        """Those who came, in order."""
+        """The connections of clients, in order."""
         self.errors: list[Exception] = []
-        """What plays raised; leaving `command()`, `websocket()` or `unix()` raises the first."""
+        """Exceptions of plays; leaving `command()`, `websocket()` or `unix()` raises the first."""
         self._plays: dict[str, Sequence[Play]] = {name: [play] for name, play in usual().items()}
         self._played: Counter[str] = Counter()
         self._ids: Counter[str] = Counter()
-        self._heard = asyncio.Condition()
+        self._arrived = asyncio.Condition()
 
     def on(self, method: str, *plays: Play) -> Self:
-        """Play these for the first, the second, ... message of a method; the last one stays."""
+        """Play these for the first, the second, ... message of a method; the last one repeats."""
         if not plays:
             raise ValueError(f"nothing to play for {method}")
         self._plays[method] = plays
         self._played[method] = 0
         return self
 
-    # -- what it was sent
+    # -- received messages
 
     def received(self, method: str) -> list[JsonValue]:
-        """The params of each request or notification of a method."""
+        """Return the params of each request or notification of a method."""
         return [each.get("params") for each in self._documents() if each.get("method") == method]
 
     @property
     def answers(self) -> dict[str | int, JsonValue]:
-        """What clients answered, by the id of the question: a `result` or an `error`."""
-        said = [each for each in self._documents() if "method" not in each and "id" in each]
-        return {each.pop("id"): each for each in map(dict, said)}
+        """The answers of clients, by the id of the server request: a `result` or an `error`."""
+        responses = [each for each in self._documents() if "method" not in each and "id" in each]
+        return {each.pop("id"): each for each in map(dict, responses)}
 
     async def heard(self, method: str, number: int = 1) -> JsonValue:
-        """Wait for a message of a method, counted from one, and give its params."""
-        async with self._heard:
-            await self._heard.wait_for(lambda: len(self.received(method)) >= number)
+        """Wait for a message of a method, counted from one, and return its params."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.received(method)) >= number)
         return self.received(method)[number - 1]
 
     def _documents(self) -> list[JsonValue]:
         return [each for each in self.messages if isinstance(each, dict)]
 
-    # -- how to reach it
+    # -- transports
 
     async def attach(self, transport: Transport) -> None:
-        """Serve one client until it hangs up."""
+        """Serve one client in memory until it disconnects."""
         await self.serve(MemoryWire(transport))
 
     @asynccontextmanager
     async def websocket(self) -> AsyncIterator[str]:
-        """Listen on the loopback, and give the `ws://` URL."""
+        """Listen on the loopback, and yield the `ws://` URL."""
         async with listening(self.serve) as url:
             yield url
         self._raise()
 
     @asynccontextmanager
     async def unix(self) -> AsyncIterator[Path]:
-        """Listen on a unix socket, and give its path."""
+        """Listen on a unix socket, and yield its path."""
         with TemporaryDirectory(prefix="treadle-") as folder:
             path = Path(folder) / "s"
             async with listening(self.serve, path):
@@ -99,9 +99,9 @@ class FakeAppServer:
 
     @asynccontextmanager
     async def command(self) -> AsyncIterator[list[str]]:
-        """Give a command: each process that it starts is a server on its own pipes.
+        """Yield a command: each process that it starts is a server on its own pipes.
 
-        The process only passes bytes on, so plays run and messages arrive here.
+        The process only relays bytes, so plays run and messages arrive here.
         """
         tasks = BackgroundTasks()
 
@@ -122,18 +122,18 @@ class FakeAppServer:
         if self.errors:
             raise self.errors[0]
 
-    # -- what it does
+    # -- plays
 
     async def serve(self, wire: Wire) -> None:
-        """Converse with one client until it hangs up."""
+        """Serve one client until it disconnects."""
         connection = FakeConnection(wire, len(self.connections) + 1, self._new_id)
         self.connections.append(connection)
         async with asyncio.TaskGroup() as tasks:
             playing: set[asyncio.Task[None]] = set()
             try:
-                while frames := await _received(wire.transport):
+                while frames := await _receive(wire.transport):
                     for frame in frames:
-                        if play := await self._take(connection, frame):
+                        if play := await self._dispatch(connection, frame):
                             playing.add(tasks.create_task(play))
             finally:
                 for task in playing:
@@ -144,14 +144,14 @@ class FakeAppServer:
         self._ids[kind] += 1
         return f"{kind}-{self._ids[kind]}"
 
-    async def _take(self, connection: FakeConnection, frame: Frame) -> JsonValue:
-        """Write a message down; gives the work that it is answered with."""
+    async def _dispatch(self, connection: FakeConnection, frame: Frame) -> JsonValue:
+        """Store a message and return the coroutine of its play, if there is one."""
         if connection.is_frozen:
             return None
         message: JsonValue = _decode(frame)
-        async with self._heard:
+        async with self._arrived:
             self.messages.append(message)
-            self._heard.notify_all()
+            self._arrived.notify_all()
         if not isinstance(message, dict):
             return None
         method = message.get("method")
@@ -164,7 +164,7 @@ class FakeAppServer:
     def _next(self, method: str) -> Play | None:
         plays = self._plays.get(method)
         if plays is None:
-            return refuses(-32601, f"the fake has no {method}: tell it what to do with on()")
+            return refuses(-32601, f"the fake has no {method}: set a play with on()")
         self._played[method] += 1
         return plays[min(self._played[method], len(plays)) - 1]
 
@@ -173,14 +173,14 @@ class FakeAppServer:
             await play(connection, message)
         except TransportError:
             pass  # the client is gone
-        except Exception as error:  # a test's own code: it is raised at the end
+        except Exception as error:  # a test's own code: raised at the end
             logger.exception("play failed", extra={"method": message["method"]})
             self.errors.append(error)
             with suppress(TransportError):
                 await connection.hang_up()
 
 
-async def _received(transport: Transport) -> Sequence[Frame]:
+async def _receive(transport: Transport) -> Sequence[Frame]:
     try:
         return await transport.receive()
     except TransportError:

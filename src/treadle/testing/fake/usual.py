@@ -1,4 +1,4 @@
-"""What a fake does unless it is told otherwise: a small, well-behaved app-server."""
+"""The default plays of a fake: a small, well-behaved app-server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.testing.fake.connection import FakeConnection
 from treadle.testing.fake.plays import Play, answers, never
 
 THREAD: Final = "thr-1"
-_ASK: Final = {"startedAtMs": 1, "itemId": "item-1"}
+_REQUEST_FIELDS: Final = {"startedAtMs": 1, "itemId": "item-1"}
 _INFO: Final = {
     "userAgent": "fake/0.1",
     "codexHome": "/home/fake",
@@ -28,7 +28,7 @@ _USAGE: Final = {
 
 
 def thread(id_: str = THREAD, **more: JsonValue) -> JsonValue:
-    """A thread as a server shows it."""
+    """Return a thread as a server presents it."""
     return {
         "id": id_,
         "sessionId": id_,
@@ -48,7 +48,7 @@ def thread(id_: str = THREAD, **more: JsonValue) -> JsonValue:
 
 
 def message(text: str, id_: str = "item-1") -> JsonValue:
-    """A message of the agent."""
+    """Return an agent message item."""
     return {"type": "agentMessage", "id": id_, "text": text}
 
 
@@ -61,39 +61,39 @@ def turn(
     status: str = "completed",
     error: JsonValue = None,
 ) -> Play:
-    """Run a turn for `turn/start`: the questions, the items, then a message, then its end.
+    """Run a turn for `turn/start`: server requests, items, a message, then the end.
 
-    The ids of thread and turn are put into what is asked. An `error` fails the turn.
+    The ids of thread and turn are added to the server requests. An `error` fails the turn.
     """
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         thread_id = request["params"]["threadId"]
         turn_id = connection.new_id("turn")
         ids = {"threadId": thread_id, "turnId": turn_id}
-        begun = {"id": turn_id, "items": [], "status": "inProgress"}
-        await connection.answer(request, {"turn": begun})
-        await connection.tell("turn/started", {**ids, "turn": begun})
+        started = {"id": turn_id, "items": [], "status": "inProgress"}
+        await connection.answer(request, {"turn": started})
+        await connection.tell("turn/started", {**ids, "turn": started})
         for method, params in asks:
-            await connection.ask(method, {**ids, **_ASK, **(params or {})})
+            await connection.ask(method, {**ids, **_REQUEST_FIELDS, **(params or {})})
         for item in items:
-            await _tell_item(connection, ids, item)
+            await _send_item(connection, ids, item)
         if text:
-            await _tell_item(connection, ids, message(text), deltas or [text])
+            await _send_item(connection, ids, message(text), deltas or [text])
         usage = {"last": _USAGE, "total": _USAGE}
         await connection.tell("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
-        ended = {**begun, "status": "failed" if error else status, "error": error}
+        completed = {**started, "status": "failed" if error else status, "error": error}
         if error:
             await connection.tell("error", {**ids, "error": error, "willRetry": False})
-        await connection.tell("turn/completed", {**ids, "turn": ended})
+        await connection.tell("turn/completed", {**ids, "turn": completed})
 
     return play
 
 
-async def _tell_item(
+async def _send_item(
     connection: FakeConnection, ids: JsonValue, item: JsonValue, deltas: Sequence[str] = ()
 ) -> None:
-    begun = {**item, "text": ""} if deltas else item
-    await connection.tell("item/started", {**ids, "item": begun, "startedAtMs": 1})
+    started = {**item, "text": ""} if deltas else item
+    await connection.tell("item/started", {**ids, "item": started, "startedAtMs": 1})
     for delta in deltas:
         params = {**ids, "itemId": item["id"], "delta": delta}
         await connection.tell("item/agentMessage/delta", params)
@@ -101,13 +101,13 @@ async def _tell_item(
 
 
 def usual() -> Mapping[str, Play]:
-    """The plays of a server that nobody has told anything."""
+    """Return the default plays by method."""
     numbers = count(1)
 
     async def start_thread(connection: FakeConnection, request: JsonValue) -> None:
-        made = thread(f"thr-{next(numbers)}")
-        await connection.answer(request, _session(made))
-        await connection.tell("thread/started", {"thread": made})
+        created = thread(f"thr-{next(numbers)}")
+        await connection.answer(request, _session(created))
+        await connection.tell("thread/started", {"thread": created})
 
     async def resume_thread(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, _session(thread(request["params"]["threadId"])))

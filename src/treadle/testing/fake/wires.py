@@ -1,4 +1,4 @@
-"""The fake's end of a line: a transport, and the ways in which a line of its kind can fail."""
+"""The fake's end of a connection: a transport and the failures that it supports."""
 
 from __future__ import annotations
 
@@ -16,73 +16,73 @@ _MISSING: Final = b" " * 64
 
 
 class Wire(Protocol):
-    """One client's line."""
+    """One client's connection."""
 
     @property
     def transport(self) -> Transport:
-        """Moves whole messages."""
+        """The transport of whole messages."""
         ...
 
     async def tear(self, part: bytes) -> None:
-        """Begin a message, and end the line inside it."""
+        """Send part of a message and close the connection."""
         ...
 
     async def exit(self, code: int, stderr: str) -> None:
-        """End as a process does; where there is none, break the line."""
+        """End the process; without one, reset the connection."""
         ...
 
     def freeze(self) -> None:
-        """Read nothing more, and keep the line open."""
+        """Stop reading and keep the connection open."""
         ...
 
 
 class MemoryWire:
-    """A line inside the process: it is there or it is not."""
+    """A connection in memory, which can only be open or closed."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
     async def tear(self, part: bytes) -> None:  # noqa: ARG002 - there are no parts in memory
-        """End the line."""
+        """Close the connection."""
         await self.transport.close()
 
     async def exit(self, code: int, stderr: str) -> None:  # noqa: ARG002 - there is no process
-        """End the line."""
+        """Close the connection."""
         await self.transport.close()
 
     def freeze(self) -> None:
-        """Nothing is to be done: the fake stops answering by itself."""
+        """Do nothing: the fake stops answering by itself."""
 
 
 class SocketWire:
     """A WebSocket, over TCP or over a unix socket."""
 
-    def __init__(self, transport: Transport, line: asyncio.Transport) -> None:
+    def __init__(self, transport: Transport, socket: asyncio.Transport) -> None:
         self.transport = transport
-        self._line = line
+        self._socket = socket
 
     async def tear(self, part: bytes) -> None:
-        """Send a frame that promises more than there is."""
+        """Send an incomplete frame."""
         frame = b"".join(Encoder(None).text(part + _MISSING))
-        self._line.write(frame.removesuffix(_MISSING))
-        self._line.close()
+        self._socket.write(frame.removesuffix(_MISSING))
+        self._socket.close()
 
-    async def exit(self, code: int, stderr: str) -> None:  # noqa: ARG002 - nobody would see them
+    async def exit(self, code: int, stderr: str) -> None:  # noqa: ARG002 - a socket carries neither
         """Reset the connection."""
         self.drop()
 
     def freeze(self) -> None:
-        """Leave the connection open and deaf: not even pings are answered."""
-        if not self._line.is_closing():
-            self._line.pause_reading()
+        """Stop reading and keep the connection open; pings are not answered either."""
+        if not self._socket.is_closing():
+            self._socket.pause_reading()
 
     def drop(self) -> None:
         """Reset the connection."""
-        self._line.abort()
+        self._socket.abort()
 
 
 class PipeWire:
-    """The pipes of a process that the client started, by way of `relay.py`."""
+    """The pipes of a process that the client started, through `relay.py`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -105,7 +105,7 @@ class PipeWire:
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write lines to the process's stdout."""
         for frame in frames:
-            await self._order(b"o", frame + b"\n")
+            await self._command(b"o", frame + b"\n")
 
     async def close(self) -> None:
         """Let the process end."""
@@ -115,16 +115,16 @@ class PipeWire:
 
     async def tear(self, part: bytes) -> None:
         """Write a line without its end, and exit."""
-        await self._order(b"o", part)
+        await self._command(b"o", part)
         await self.exit(0, "")
 
     async def exit(self, code: int, stderr: str) -> None:
         """Let the process write to stderr and end with this code."""
-        await self._order(b"e", stderr.encode())
-        await self._order(b"x", str(code).encode())
+        await self._command(b"e", stderr.encode())
+        await self._command(b"x", str(code).encode())
 
     def freeze(self) -> None:
-        """Let the process live on and read nothing."""
+        """Make the process stop reading without ending it."""
         self._writer.write(b"f\0\0\0\0")
 
     async def _read(self) -> bytes:
@@ -133,7 +133,7 @@ class PipeWire:
         except OSError:
             return b""
 
-    async def _order(self, letter: bytes, payload: bytes) -> None:
+    async def _command(self, letter: bytes, payload: bytes) -> None:
         try:
             self._writer.write(letter + len(payload).to_bytes(4, "big") + payload)
             await self._writer.drain()
