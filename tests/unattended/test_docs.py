@@ -52,6 +52,6 @@ def test_every_option_is_described() -> None:
 
 
 def test_the_table_of_exit_codes_is_the_one_in_use() -> None:
-    table = PAGE.partition("## How it can end")[2]
+    table = PAGE.partition("## Errors")[2]
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", table, re.MULTILINE)
     assert {kind: int(code) for kind, code in rows} == {str(k): v for k, v in EXIT_CODES.items()}

@@ -137,8 +137,9 @@ def half_open(*, times: int | None = None, before_head: bool = False) -> Served:
     """The connection stays open without further bytes, from the start or after some text."""
 
     async def play(exchange: Exchange) -> None:
-        if not before_head:
-            await exchange.write(*exchange.begin(HALF))
+        if before_head:
+            await exchange.hang()
+        await exchange.write(*exchange.begin(HALF))
         await exchange.hang()
 
     return scenario(play, times=times)
