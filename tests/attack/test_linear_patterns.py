@@ -11,6 +11,9 @@ import msgspec
 import pytest
 
 from tests.model.double import collect, request, user
+from treadle.engine.commands import unclear
+from treadle.engine.commands.every import every_command
+from treadle.engine.commands.unclear import CommandTooComplex, Glob, fitting
 from treadle.engine.conversation.plans import CLOSE, OPEN, split
 from treadle.model.scripted.model import ScriptedModel
 from treadle.protocol.explain import explain
@@ -79,3 +82,35 @@ def test_a_request_with_redacted_secrets() -> None:
     assert list(differences(f"a{REDACTED}a{REDACTED}a", text)) == []
     assert list(differences(f"{REDACTED}a" * 5 + "b", text)) != []
     assert list(differences(f"ab{REDACTED}bc", "abc")) != []
+
+
+def test_a_pattern_in_the_place_of_a_program() -> None:
+    """It is compared with the names in rules; eight stars took minutes for one of these."""
+    name = "e" * 60 + "x"
+    assert fitting(Glob("*e" * 8 + "a"), [name]) == []
+    assert fitting(Glob("*e" * 7 + "*x"), [name, "git"]) == [name]
+    assert fitting(Glob("g*" + "t" * 2_000), ["git"]) == ["git"]  # too long to be looked at
+
+
+@pytest.mark.parametrize("before", ["", "((( "], ids=["understood", "not understood"])
+@pytest.mark.parametrize("between", [" ", "\n"], ids=["words", "commands"])
+def test_lists_in_braces(before: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of lists stood for 512 words before they were counted."""
+    words: list[str] = []
+    real = unclear.marked
+
+    def counting(text: str) -> str:
+        words.append(text)
+        return real(text)
+
+    monkeypatch.setattr(unclear, "marked", counting)
+    lists = between.join(["{a,b}" * 9 + "x"] * 100)
+    with pytest.raises(CommandTooComplex):
+        list(every_command(["bash", "-c", f"{before}{lists}"], {"git"}))
+    assert len(words) < 12_000
+
+
+def test_many_tests_in_a_script_that_is_not_understood() -> None:
+    """Each was looked at for its end, all of them again for each judgement."""
+    with pytest.raises(CommandTooComplex):
+        list(every_command(["bash", "-c", "((( " + "[[ " * 30_000], {"git"}))

@@ -55,11 +55,12 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
             characters -= len(script)
             if characters < 0 or len(script) > MAX_SCRIPT:
                 raise CommandTooComplex
-            found = list(_of_script(script, wanted))
-            words -= sum(map(len, found))
-            if words < 0:
-                raise CommandTooComplex
-            pending.extend(found)
+            # Counted one by one: a short script can stand for very many.
+            for each in _of_script(script, wanted):
+                words -= len(each)
+                if words < 0:
+                    raise CommandTooComplex
+                pending.append(each)
         if words < 0:
             raise CommandTooComplex
 
@@ -85,7 +86,13 @@ def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
     if parsed is None:
         yield from guesses(script, wanted)
         return
-    commands = [(each, values_of(each.words)) for each in parsed.commands]
+    commands: list[tuple[Simple, list[str]]] = []
+    room = _MAX_WORDS
+    for each in parsed.commands:
+        commands.append((each, values_of(each.words)))
+        room -= len(commands[-1][1])
+        if room < 0:
+            raise CommandTooComplex
     for simple, words in commands:
         yield [*words, *_input_script(simple, words)]
     # What any command of it has as input or prints, a shell that reads may run.

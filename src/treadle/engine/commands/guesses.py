@@ -45,6 +45,8 @@ def _unclear(script: str) -> Iterator[list[str]]:
     Raises:
         TooComplex: there are too many of them, or of places where a command may begin.
     """
+    if script.count("[[") > _MAX_COMMANDS:
+        raise CommandTooComplex
     script = _TEST.sub(r"\1[[ ]]", _SUM.sub("0", script))
     unclear = 0
     for count, start in enumerate(_START.finditer(script)):
