@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from itertools import pairwise
 
@@ -16,10 +17,12 @@ from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
 from treadle.model import errors
-from treadle.model.base import ModelEvent, ModelTextDelta
+from treadle.model.base import ItemStarted, ModelEvent, ModelTextDelta
+from treadle.model.chat.stream import MAX_CHECKED, ChatStream
 from treadle.model.http import sse
 from treadle.model.http.pacing import MAX_DELTA, MAX_TEXT
 from treadle.model.open_items import MAX_OPEN_ITEMS
+from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 
@@ -234,3 +237,13 @@ def test_a_rate_limit_with_many_digits_is_read_in_linear_time() -> None:
 def test_an_answer_with_many_empty_lines_is_read_in_linear_time() -> None:
     with pytest.raises(OutputInvalid):
         read_output(dict, "```" + "\n" * 2_000_000)
+
+
+def test_long_arguments_are_not_checked_for_being_whole_with_each_piece() -> None:
+    """Sixteen looks at 8 MB of numbers kept the event loop for six seconds."""
+    stream = ChatStream(Functions([]))
+    numbers = "[" + "1," * (MAX_CHECKED // 2) + "1]"
+    pieces = [{"index": 0, "function": {"name": "f", "arguments": each}} for each in (numbers, "")]
+    chunk = {"choices": [{"delta": {"tool_calls": pieces}}]}
+    events = stream.feed(json.dumps(chunk).encode())
+    assert sum(isinstance(each, ItemStarted) for each in events) == 1

@@ -42,6 +42,9 @@ CHAT_SEAL: Final = f"{FOREIGN_SEAL}chat:"
 MAX_CHECKS: Final = 16
 """How often the arguments of one call are checked for being whole."""
 
+MAX_CHECKED: Final = 512 * 1024
+"""The longest arguments that are checked: the provider decides how many values are in them."""
+
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
 
@@ -86,10 +89,11 @@ class _Call(Struct):
         of all the arguments for each piece would take quadratic time.
         """
         self.checks += 1
-        if self.checks > MAX_CHECKS:
+        if self.checks > MAX_CHECKS or sum(map(len, self.pieces)) > MAX_CHECKED:
             return False
         try:
-            msgspec.json.decode("".join(self.pieces))
+            # Looked at only: objects for all of its values would take most of the time.
+            msgspec.json.decode("".join(self.pieces), type=msgspec.Raw)
         except msgspec.DecodeError:
             return False
         return True
