@@ -17,10 +17,18 @@ from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.call_limits import MAX_CALL_CHARACTERS
 from treadle.engine.tools.plan import MAX_STEPS
 from treadle.model import errors
-from treadle.model.base import ItemStarted, ModelEvent, ModelTextDelta
+from treadle.model.anthropic.stream import AnthropicStream
+from treadle.model.base import (
+    ItemDone,
+    ItemStarted,
+    ModelError,
+    ModelEvent,
+    ModelTextDelta,
+    ToolInputDelta,
+)
 from treadle.model.chat.stream import MAX_CHECKED, ChatStream
 from treadle.model.http import sse
-from treadle.model.http.pacing import MAX_DELTA, MAX_TEXT
+from treadle.model.http.pacing import MAX_DELTA, MAX_HIDDEN, MAX_TEXT, TextMeter
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
@@ -247,3 +255,34 @@ def test_long_arguments_are_not_checked_for_being_whole_with_each_piece() -> Non
     chunk = {"choices": [{"delta": {"tool_calls": pieces}}]}
     events = stream.feed(json.dumps(chunk).encode())
     assert sum(isinstance(each, ItemStarted) for each in events) == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ToolInputDelta("i", "c", "x" * MAX_TEXT),
+        ItemDone({"type": "reasoning", "encrypted_content": "x" * MAX_TEXT}),
+    ],
+    ids=["arguments", "encrypted reasoning"],
+)
+def test_an_answer_without_end_that_is_not_text_fails(event: ModelEvent) -> None:
+    meter = TextMeter()
+    for _ in range(MAX_HIDDEN // MAX_TEXT):
+        meter.count(event)
+    with pytest.raises(ModelError, match="arguments or encrypted reasoning"):
+        meter.count(event)
+
+
+def test_a_signature_without_end_fails() -> None:
+    """All of it was kept in memory, stored, and sent again with every later request."""
+    stream = AnthropicStream(Functions([]))
+
+    def feed(**event: JsonValue) -> None:
+        stream.feed(json.dumps({"index": 0, **event}).encode())
+
+    feed(type="content_block_start", content_block={"type": "thinking"})
+    delta = {"type": "signature_delta", "signature": "x" * MAX_TEXT}
+    for _ in range(MAX_HIDDEN // MAX_TEXT):
+        feed(type="content_block_delta", delta=delta)
+    with pytest.raises(ModelError, match="encrypted reasoning"):
+        feed(type="content_block_delta", delta=delta)

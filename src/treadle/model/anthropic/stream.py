@@ -30,6 +30,7 @@ from treadle.model.base import (
     ToolInputDelta,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.http.pacing import require_hidden
 from treadle.model.http.sse import decode_json
 from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.tools import Functions, new_id
@@ -56,6 +57,8 @@ class AnthropicStream:
         self._response_id: str | None = None
         self._blocks: dict[Index, _Block] = {}
         self._usage: dict[str, JsonValue] = {}
+        # Signatures have no event by which they could be counted elsewhere.
+        self._sealed = 0
         self._stop_reason: str | None = None
         self._takers: dict[str, Callable[[JsonValue], Sequence[ModelEvent]]] = {
             "message_start": self._start,
@@ -129,6 +132,8 @@ class AnthropicStream:
             return ()
         if delta.get("type") == "signature_delta":
             block.seal.append(str(delta.get("signature") or ""))
+            self._sealed += len(block.seal[-1])
+            require_hidden(self._sealed)
             return ()
         text = delta.get("text") or delta.get("thinking") or delta.get("partial_json")
         return self._add(block, text) if isinstance(text, str) and text else ()

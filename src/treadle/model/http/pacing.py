@@ -14,6 +14,7 @@ from treadle.model.base import (
     ModelTextDelta,
     ReasoningSummaryDelta,
     ReasoningTextDelta,
+    ToolInputDelta,
 )
 from treadle.protocol.base import JsonValue
 
@@ -29,6 +30,9 @@ MAX_TEXT: Final = 1024 * 1024
 All of it is stored, sent to every client, and repeated in later requests.
 """
 
+MAX_HIDDEN: Final = 16 * MAX_TEXT
+"""The most characters of arguments in one answer, and of encrypted reasoning."""
+
 _PARTS: Final = ("content", "summary")
 
 
@@ -39,6 +43,8 @@ class TextMeter:
         self._limit = limit
         self._streamed = 0
         self._finished = 0
+        self._arguments = 0
+        self._sealed = 0
 
     def count(self, event: ModelEvent) -> None:
         """Take an event into account.
@@ -50,12 +56,30 @@ class TextMeter:
             self._streamed += len(event.delta)
         elif isinstance(event, ItemDone):
             self._finished += sum(_text_length(event.item.get(name)) for name in _PARTS)
+            seal = event.item.get("encrypted_content")
+            self._sealed += len(seal) if isinstance(seal, str) else 0
+        elif isinstance(event, ToolInputDelta):
+            self._arguments += len(event.delta)
         else:
             return
+        require_hidden(max(self._arguments, self._sealed))
         if max(self._streamed, self._finished) > self._limit:
             raise ModelError(
                 f"the answer has more than {self._limit} characters of text", phase="stream"
             )
+
+
+def require_hidden(characters: int) -> None:
+    """Check how much of an answer is there that is not text.
+
+    Raises:
+        ModelError: it is too much to be kept.
+    """
+    if characters > MAX_HIDDEN:
+        raise ModelError(
+            f"the answer has more than {MAX_HIDDEN} characters of arguments or encrypted reasoning",
+            phase="stream",
+        )
 
 
 def _text_length(parts: JsonValue) -> int:
