@@ -19,6 +19,8 @@ from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline
 from treadle.config.edit import writer as writing
 from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS
+from treadle.engine.approvals import approvals
+from treadle.engine.approvals.approvals import LONG_COMMAND
 from treadle.engine.tools import tool_search
 from treadle.engine.tools.tool_search import MAX_QUERY, MAX_SEARCHED
 from treadle.model.http.client import ProviderEndpoint
@@ -235,3 +237,19 @@ async def test_a_model_that_was_closed_is_made_again(
         stage.model.plays(says("ok"))
         assert outline(await client.run(thread_id))[-2:] == EPILOGUE
     assert [asked.headers["x-name"] for asked in stage.model.requests] == list("abababab")
+
+
+# -- the judgement of commands
+
+
+async def test_other_clients_are_served_while_a_long_command_is_judged(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="never")
+    stage.model.plays(calls("exec_command", {"cmd": "echo " + "a" * LONG_COMMAND}))
+    with stalled(approvals, "look_through") as stall:
+        turn_id = await client.begin(thread_id)
+        await stall.reached()
+        assert await answers_others(stage)
+        stage.model.plays(says("ok"))
+        stall.release()
+        assert outline(await client.end_of(turn_id))[-2:] == EPILOGUE

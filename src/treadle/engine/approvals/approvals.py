@@ -23,7 +23,13 @@ from treadle.engine.approvals.permission import (
     Permission,
 )
 from treadle.engine.commands.actions import actions_of
-from treadle.engine.commands.rules import Rules, amendment_for, append_network_rule, append_rule
+from treadle.engine.commands.rules import (
+    Rules,
+    amendment_for,
+    append_network_rule,
+    append_rule,
+    look_through,
+)
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
@@ -58,6 +64,9 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
+
+LONG_COMMAND: Final = 4096
+"""Commands with more characters are looked through off the event loop."""
 
 BY_USER: Final = "rejected by user"
 BY_ERROR: Final = "approval request failed"
@@ -101,6 +110,8 @@ class Approvals:
         usual = wider = self._confine(turn)
         if request.additional is not None:
             wider = self._confine(turn, request.additional)
+        if sum(map(len, request.argv)) > LONG_COMMAND:
+            await self._thread.services.text_workers.run(look_through, request.argv, rules)
         judged = judge_command(
             request.argv,
             policy=settings.approval_policy,

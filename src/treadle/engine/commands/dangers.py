@@ -29,6 +29,11 @@ def _is_dangerous(argv: tuple[str, ...]) -> bool:
 
 def is_forced_removal(argv: Sequence[str]) -> bool:
     """Is there an `rm -f` in it? The reference asks about these, and about no other danger."""
+    return _is_forced_removal(tuple(argv))
+
+
+@lru_cache(maxsize=8)
+def _is_forced_removal(argv: tuple[str, ...]) -> bool:
     return _has_any(argv, lambda command: name_of(command) == "rm" and _is_forced(command))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from treadle.engine.commands.dangers import is_dangerous
+from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
 from treadle.engine.commands.every import every_command
 from treadle.engine.commands.rule_file import (
     MAX_RULE_BYTES,
@@ -33,6 +33,7 @@ __all__ = [
     "amendment_for",
     "append_network_rule",
     "append_rule",
+    "look_through",
 ]
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
@@ -88,9 +89,10 @@ class Rules:
         if not self._prefixes:
             return None
         key = tuple(argv)
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._check(key)
-        return self._last[1]
+        last = self._last  # which another thread may replace
+        if last is None or last[0] != key:
+            last = self._last = key, self._check(key)
+        return last[1]
 
     def _check(self, argv: Sequence[str]) -> Verdict | None:
         restriction = None
@@ -198,6 +200,12 @@ class RulesCache:
             self._read.clear()
         self._read[key] = (stamp, rules)
         return rules
+
+
+def look_through(argv: Sequence[str], rules: Rules) -> None:
+    """Find what a judgement needs to know; it is remembered. Meant for a thread."""
+    if rules.check(argv) is None and is_dangerous(argv):
+        is_forced_removal(argv)
 
 
 def amendment_for(
