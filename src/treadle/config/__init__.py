@@ -1,1 +1,1 @@
-"""The configuration: its layers, what they amount to, and where each setting came from."""
+"""Configuration: its layers, the merged settings and the origin of each setting."""

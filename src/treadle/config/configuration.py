@@ -1,4 +1,4 @@
-"""The configuration of a server: files that may change at any time, and what they amount to."""
+"""The configuration of a server: files that may change at any time, and the merged result."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from treadle.sandbox.opened_roots import OpenedRoots
 
 SYSTEM_FOLDER: Final = Path("/etc/codex")
-MAX_KEPT: Final = 64
+MAX_CACHED: Final = 64
 
 Stamp: TypeAlias = tuple[int, int, int, int] | None
 Warnings: TypeAlias = list[ConfigWarningNotification]
 
 
 class Configuration:
-    """Built-in < system < user < project < profile < command line < request, each over the last.
+    """Layers from low to high: built-in, system, user, project, profile, command line, request.
 
-    Files are read again when they have changed, so there is nothing to reload.
+    Changed files are read again on the next use, so there is no explicit reload.
     """
 
     def __init__(
         self,
         home: Path,
-        overrides: Overrides = Overrides({}),  # noqa: B008 - a tuple that nobody changes
+        overrides: Overrides = Overrides({}),  # noqa: B008 - an immutable tuple
         environ: Mapping[str, str] = os.environ,
         *,
         credentials: CredentialStore | None = None,
@@ -62,12 +62,12 @@ class Configuration:
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
         self._switched: dict[str, bool] = {}
         self._tables: dict[Path, tuple[Stamp, Table]] = {}
-        self._kept: dict[object, EffectiveConfig] = {}
+        self._cache: dict[object, EffectiveConfig] = {}
 
     def effective(
         self, cwd: str | None = None, request: Mapping[str, JsonValue] | None = None
     ) -> EffectiveConfig:
-        """The settings in force, as seen from a folder and under what a request asks for.
+        """Return the settings in force for a folder and the overrides of a request.
 
         Raises:
             ConfigError: a file cannot be read, or a value does not fit.
@@ -75,52 +75,52 @@ class Configuration:
         if cwd is not None and "\0" in cwd:
             message = f"cwd {cwd!r} is not a path"
             raise ConfigError(message, key="cwd")
-        # Not resolved: a project is trusted, and told to clients, by the name it is called.
+        # Not resolved: a project is trusted, and shown to clients, by the name the user typed.
         folder = None if cwd is None else Path(os.path.abspath(cwd))  # noqa: PTH100
         base = [*self._base()]
-        asked = self._asked(request)
-        outer = _check(merge([*base, *self._flags, *asked]))
+        overrides = self._request_layers(request)
+        outer = _check(merge([*base, *self._flags, *overrides]))
         warnings: Warnings = []
         project = (
             None if folder is None else Project(folder, outer, Planted(lambda: self.opened_roots))
         )
         inner = [] if project is None else self._project_layers(project, warnings)
-        layers = [*base, *inner, *self._profile(outer), *self._flags, *asked]
-        if asked:
+        layers = [*base, *inner, *self._profile(outer), *self._flags, *overrides]
+        if overrides:
             return self._build(layers, project, warnings)
         ignored = tuple(layer.disabled_reason for layer in inner)
         root = project and project.root
         key = (folder, root, self._stamps(layers), ignored, self._circumstances())
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._build(layers, project, warnings)
-            # Requests in several threads come here: another one may clear it at any moment.
-            if len(self._kept) >= MAX_KEPT:
-                self._kept.clear()
-            self._kept[key] = kept
-        return kept
+        cached = self._cache.get(key)
+        if cached is None:
+            cached = self._build(layers, project, warnings)
+            # Requests run in several threads: another one may clear the cache at any time.
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = cached
+        return cached
 
     def lenient(self) -> EffectiveConfig:
-        """The settings in force, or the defaults and a warning if they cannot be used."""
+        """Return the settings in force, or the defaults and a warning if the files are invalid."""
         try:
             return self.effective()
         except ConfigError as error:
             warning = defaults_used(error)
         try:
-            found = self._build(self._flags, None, [])
+            defaults = self._build(self._flags, None, [])
         except ConfigError:
-            found = self._build([], None, [])
-        return structs.replace(found, warnings=(warning, *found.warnings))
+            defaults = self._build([], None, [])
+        return structs.replace(defaults, warnings=(warning, *defaults.warnings))
 
     @cached_property
     def opened_roots(self) -> OpenedRoots:
-        """Which folders commands could write so far."""
+        """The record of folders that commands could write."""
         from treadle.sandbox.opened_roots import OpenedRoots
 
         return OpenedRoots(self.home)
 
     def trusted_folders(self) -> Sequence[str]:
-        """The folders that the user trusts by name; none if that cannot be read."""
+        """The folders that the user trusts by name; empty if the configuration is invalid."""
         try:
             projects = _check(merge([*self._base(), *self._flags])).projects or {}
         except ConfigError:
@@ -128,29 +128,29 @@ class Configuration:
         return [path for path, about in projects.items() if about.trust_level == "trusted"]
 
     def switch_features(self, switches: Mapping[str, bool]) -> None:
-        """Switch features for as long as this server runs; the files have the last word."""
+        """Switch features until this server ends; the files take precedence."""
         self._switched |= switches
 
     def requirements(self) -> ConfigRequirements | None:
-        """What the administrator of the machine demands.
+        """Return the administrator's requirements.
 
         Raises:
-            ConfigError: the file cannot be read, or a demand is not understood.
+            ConfigError: the file cannot be read, or a requirement is invalid.
         """
         return read_requirements(self._read(self.system / "requirements.toml"))
 
     @property
     def user_file(self) -> Path:
-        """The file that clients may have written to."""
+        """The user's `config.toml`, the only file that clients may write."""
         return self.home / "config.toml"
 
     def user_layer(self, table: Mapping[str, JsonValue]) -> Layer:
-        """The user's layer if the file says this."""
+        """Return the user's layer with this content."""
         source = UserConfigLayerSource(file=str(self.user_file))
         return Layer(source, absolute_paths(table, self.home))
 
     def everywhere(self, table: Mapping[str, JsonValue]) -> list[Layer]:
-        """The layers that hold in every folder if the user's file says this.
+        """Return the layers that apply in every folder, with this content of the user's file.
 
         Raises:
             ConfigError: a file cannot be read, or a value does not fit.
@@ -160,9 +160,9 @@ class Configuration:
         return [*base, *self._profile(outer), *self._flags]
 
     def forget(self) -> None:
-        """Read the files again: two changes at one moment can look like one."""
+        """Drop cached files: two changes within one timestamp look like one."""
         self._tables.clear()
-        self._kept.clear()
+        self._cache.clear()
 
     def _system_layer(self) -> Layer:
         path = self.system / "config.toml"
@@ -172,11 +172,11 @@ class Configuration:
         source = UserConfigLayerSource(file=str(self.user_file))
         return self._system_layer(), Layer(source, self._read(self.user_file))
 
-    def _asked(self, request: Mapping[str, JsonValue] | None) -> list[Layer]:
-        given = {key: value for key, value in (request or {}).items() if value is not None}
-        if not given:
+    def _request_layers(self, request: Mapping[str, JsonValue] | None) -> list[Layer]:
+        values = {key: value for key, value in (request or {}).items() if value is not None}
+        if not values:
             return []
-        table = absolute_paths(nest(given), Path.cwd())
+        table = absolute_paths(nest(values), Path.cwd())
         refuse_disallowed(self.requirements(), table)
         return [Layer(SessionFlagsConfigLayerSource(), table)]
 
@@ -209,14 +209,14 @@ class Configuration:
         settings = _check(merged)
         providers = read_providers(settings, self.environ)
         provider = choose_provider(settings, providers, self.credentials)
-        given = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        chosen = {name: value for name, value in defaults.items() if given[name] is None}
+        values = {name: getattr(settings, name) for name in settings.__struct_fields__}
+        chosen = {name: value for name, value in defaults.items() if values[name] is None}
         chosen["model_provider"] = provider
         chosen["model"] = choose_model(settings, provider)
         chosen["features"] = {**self._switched, **settings.features}
         unknown = keys_unknown(layers)
         return EffectiveConfig(
-            **{**given, **chosen},
+            **{**values, **chosen},
             as_set=settings,
             raw=merged.table,
             origins=merged.origins,
@@ -230,22 +230,22 @@ class Configuration:
 
     def _read(self, path: Path) -> Table:
         stamp = _stamp(path)
-        kept = self._tables.get(path)
-        if kept is None or kept[0] != stamp:
+        cached = self._tables.get(path)
+        if cached is None or cached[0] != stamp:
             table = {} if stamp is None else absolute_paths(read_toml(path), path.parent)
-            if len(self._tables) >= MAX_KEPT:
+            if len(self._tables) >= MAX_CACHED:
                 self._tables.clear()
-            kept = self._tables[path] = (stamp, table)
-        return kept[1]
+            cached = self._tables[path] = (stamp, table)
+        return cached[1]
 
     def _stamps(self, layers: Sequence[Layer]) -> tuple[object, ...]:
-        """What tells two states of the files apart; each was read a moment ago."""
+        """Return a key that changes whenever one of the files changes."""
         folders = [layer.folder for layer in layers if layer.folder is not None]
         files = [self.system / "requirements.toml", *(each / "config.toml" for each in folders)]
         return tuple((file, _stamp(file)) for file in files)
 
     def _circumstances(self) -> tuple[object, ...]:
-        """What else the choice of a provider and the features depend on."""
+        """Return the other inputs of the provider choice and the features."""
         has_key = self.credentials.api_key is not None
         has_other = self.credentials.has_variable("ANTHROPIC_API_KEY")
         return has_key, has_other, tuple(sorted(self._switched.items()))
@@ -263,7 +263,7 @@ def _check(merged: Merged) -> ConfigValues:
     try:
         return check(merged.table)
     except ConfigError as error:
-        # An element of a list is told as `notify[0]`.
+        # The key of a list element looks like `notify[0]`.
         key = (error.key or "").split("[")[0]
         layer = merged.origin(key)
         where = "" if layer is None else f" in {layer.label}"

@@ -1,6 +1,6 @@
-"""API keys: the one that was signed in with, those of the environment, and who may be sent which.
+"""API keys from `auth.json` and the environment, and the provider that may receive each.
 
-A key goes to the provider it belongs to and nowhere else, and never into a log.
+A key is sent only to its own provider and never written to a log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES: Final = 1024 * 1024
 
 
 class CredentialStore:
-    """The keys that this server may use; `auth.json` is read anew whenever it changes."""
+    """The keys that this server may use; `auth.json` is read again when it changes."""
 
     def __init__(self, home: Path, environ: Mapping[str, str] = os.environ) -> None:
         self._path = home / "auth.json"
@@ -34,7 +34,7 @@ class CredentialStore:
 
     @property
     def api_key(self) -> str | None:
-        """The key of OpenAI: the one that was signed in with, or else the environment's."""
+        """The OpenAI key: from `auth.json`, or else from the environment."""
         return self._signed_in_key() or self._environ.get(OPENAI_KEY) or None
 
     @property
@@ -43,31 +43,31 @@ class CredentialStore:
         return None if self.api_key is None else "apikey"
 
     async def login(self) -> Bearer | None:
-        """The login that a provider of OpenAI is asked with, as the model layer wants it."""
+        """Return the bearer token for OpenAI providers, if there is a key."""
         key = self.api_key
         return None if key is None else Bearer(token=key)
 
     def has_variable(self, name: str) -> bool:
-        """Whether an environment variable is set to something."""
+        """Return whether an environment variable has a non-empty value."""
         return bool(self._environ.get(name))
 
     def sign_in(self, api_key: str) -> None:
-        """Keep a key, readable by its owner only, in the form in which Codex keeps it.
+        """Store a key in Codex's format, readable by its owner only.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         text = json.dumps({"auth_mode": "apikey", OPENAI_KEY: api_key}, indent=2)
         replace_file(self._path, text.encode())
 
     def sign_out(self) -> None:
-        """Forget the key that was signed in with.
+        """Delete the stored key.
 
         Raises:
-            OSError: it cannot be removed.
+            OSError: the file cannot be removed.
         """
         self._path.unlink(missing_ok=True)
-        # A key that comes back after a power cut would be one too many.
+        # Otherwise a power failure could restore the deleted key.
         if self._path.parent.exists():
             sync_folder(self._path.parent)
 
@@ -85,12 +85,12 @@ class CredentialStore:
 
 
 def _read_key(path: Path) -> str | None:
-    """Read the key; a file that holds other credentials, or is damaged, holds none for us."""
+    """Read the key, or return `None` if the file is damaged or holds other credentials."""
     try:
         document = json.loads(read_regular(path, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         if is_shortage(error):
-            raise  # else the key would seem to be gone for good
+            raise  # otherwise the key would be reported as missing
         return None
     key = document.get(OPENAI_KEY) if isinstance(document, dict) else None
     return key if isinstance(key, str) and key else None

@@ -1,4 +1,4 @@
-"""The configuration as `config/read` tells it: every setting, whether or not one is set."""
+"""The answer to `config/read`, which lists every setting, set or not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHELL_ENVIRONMENT: Final[Table] = dict.fromkeys(
 
 
 def describe(effective: EffectiveConfig, *, with_layers: bool) -> ConfigReadResponse:
-    """Say what is in force, which layer decided each setting and, if asked, the layers."""
+    """Return the settings in force, the origin of each and, on request, the layers."""
     origins = {key: layer.metadata for key, layer in effective.origins.items()}
     layers = [layer.to_protocol() for layer in reversed(effective.layers)]
     return ConfigReadResponse(
@@ -46,13 +46,13 @@ def _fill(effective: EffectiveConfig) -> JsonValue:
     table: Table = msgspec.to_builtins(effective.as_set)
     for key in ("asks", "sandbox"):
         if table[key] is None:
-            del table[key]  # our own: clients that list all settings need not know it
+            del table[key]  # Treadle's own: hidden from clients that list all settings
     table["features"] = effective.features
     table["shell_environment_policy"] = {**_SHELL_ENVIRONMENT, **table["shell_environment_policy"]}
     for key, defaults in (("model_providers", _PROVIDER), ("mcp_servers", _MCP_SERVER)):
-        table[key] = {name: {**defaults, **given} for name, given in table[key].items()}
+        table[key] = {name: {**defaults, **entry} for name, entry in table[key].items()}
     tools = table["tools"]
     if tools is not None and not isinstance(tools.get("web_search"), dict):
-        # An older file says yes or no here; `web_search` beside it says the same in a word.
+        # Older files have a boolean here; the top-level `web_search` holds the same as a mode.
         table["tools"] = {**tools, "web_search": None}
     return table

@@ -1,4 +1,4 @@
-"""The settings in force for one folder and one request, typed, with nothing left open."""
+"""The typed settings in force for one folder and one request, with every default filled in."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
-    """All settings; those a thread cannot do without have a value whether or not one was set."""
+    """All settings; those that a thread requires always have a value."""
 
     model: str
     model_provider: str
     approval_policy: AskForApproval
     approvals_reviewer: ApprovalsReviewer
     sandbox_mode: SandboxMode
-    # What was set, before anything was chosen for whoever left it open.
+    # The configured values, before defaults are filled in.
     as_set: ConfigValues
-    # The same, as the layers spell it: with what has no type, without what nobody has set.
+    # The merged table of the layers: includes untyped keys, omits unset ones.
     raw: Table
     origins: dict[str, Layer]
-    # Lowest first; those that are ignored say why.
+    # Lowest priority first; an ignored layer has a `disabled_reason`.
     layers: tuple[Layer, ...]
     providers: dict[str, ProviderConfig]
     cwd: str | None = None
@@ -54,23 +54,23 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
 
     @property
     def provider(self) -> ProviderConfig:
-        """The provider that the model is asked of."""
+        """The provider that serves the model."""
         return self.providers[self.model_provider]
 
     @property
     def switches(self) -> dict[str, bool]:
-        """The features that are plainly on or off."""
+        """The features whose value is a boolean."""
         return {name: on for name, on in self.features.items() if isinstance(on, bool)}
 
     def base_instructions(self) -> str | None:
-        """The base instructions that the configuration puts in place of the model's own.
+        """Return the configured base instructions, which replace the model's own.
 
         Raises:
-            ConfigError: they are in a file that cannot be read.
+            ConfigError: their file cannot be read.
         """
-        given = self.raw.get("base_instructions")
-        if isinstance(given, str):
-            return given
+        text = self.raw.get("base_instructions")
+        if isinstance(text, str):
+            return text
         key = "model_instructions_file"
         path = self.model_instructions_file or self.raw.get("experimental_instructions_file")
         if not isinstance(path, str):
@@ -82,12 +82,12 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
             raise ConfigError(message, key=key, file=Path(path)) from error
 
     def permission_profile(self, name: str | None = None) -> Profile | None:
-        """The permission profile of this name, or the one in force, if it is a profile.
+        """Return the permission profile of this name, or the one in force, if any.
 
         Raises:
-            ConfigError: there is none of this name, or it cannot be used.
+            ConfigError: the profile does not exist or cannot be enforced.
         """
-        # Most threads never name one.
+        # Imported on use: most threads have no profile.
         from treadle.config.permissions import read_profile
 
         chosen = name or (None if self._names_mode_last() else self.default_permissions)
@@ -96,7 +96,7 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
         return read_profile(chosen, self.permissions, self.requirements, self.features)
 
     def network(self) -> NetworkPolicy | None:
-        """The managed network in force, if there is one.
+        """Return the managed network in force, if any.
 
         Raises:
             ConfigError: it cannot be enforced.
@@ -108,18 +108,18 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
         return managed_network(self.features, {}, self.requirements)
 
     def _names_mode_last(self) -> bool:
-        """Whether a sandbox mode was set over the profile, by something that counts more."""
+        """Return whether a higher layer than the profile's sets a sandbox mode."""
         layers = [self.origins.get(key) for key in ("sandbox_mode", "default_permissions")]
         places = [-1 if layer is None else self.layers.index(layer) for layer in layers]
         return places[0] > places[1]
 
     def command_limits(self) -> CommandLimits | None:
-        """The limits of commands; `None` where the configuration mentions none."""
+        """Return the limits of commands, or `None` if the configuration sets none."""
         table = None if self.sandbox is None else self.sandbox.limits
         return None if table is None else table.read()
 
     def sandbox_policy(self, mode: SandboxMode | None = None) -> SandboxPolicy:
-        """The policy that a mode stands for, or the one in force if none is named."""
+        """Return the policy of a mode, by default the policy in force."""
         if mode is None and (profile := self.permission_profile()):
             return profile.sandbox
         match mode or self.sandbox_mode:
@@ -138,9 +138,9 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
 
 
 def default_policies(trust: Trust | None) -> dict[str, JsonValue]:
-    """What applies where nothing is set, as upstream decides it from the user's trust."""
+    """Return the default policies for the user's trust in a folder, as upstream chooses them."""
     return {
-        # A folder known to be untrusted may be worked in, but each step is asked for.
+        # In a folder marked as untrusted each step needs approval.
         "approval_policy": "untrusted" if trust == "untrusted" else "on-request",
         "approvals_reviewer": "user",
         "sandbox_mode": "read-only" if trust is None else "workspace-write",

@@ -1,4 +1,4 @@
-"""Reads `config.toml` and the overrides of the command line. Writing it is not done here."""
+"""Reads `config.toml` and command-line overrides; `config.edit` writes the file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from treadle.support.files.descriptors import is_shortage
 from treadle.support.files.reading import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
-"""The largest configuration file: it is parsed when a request first needs it."""
+"""Maximum size of a configuration file, which is parsed while a request waits."""
 MAX_SETTINGS: Final = 2000
-"""The most settings, tables and elements of lists that one request may give."""
+"""Maximum number of settings, tables and list elements in one request."""
 MAX_DEPTH: Final = 64
-"""The most names of a dotted key: tables are joined by recursion."""
+"""Maximum number of names in a dotted key: tables are merged recursively."""
 
 
 class ConfigError(Exception):
@@ -29,7 +29,7 @@ class ConfigError(Exception):
 
 
 class Overrides(NamedTuple):
-    """Values that the command line sets, by dotted key."""
+    """Values set on the command line, by dotted key."""
 
     values: Mapping[str, JsonValue]
 
@@ -62,11 +62,11 @@ def _parse_value(text: str) -> JsonValue:
 
 
 def read_toml(path: Path) -> dict[str, JsonValue]:
-    """Read one file; one that does not exist says nothing.
+    """Read one file; a missing file is an empty table.
 
     Raises:
-        ConfigError: it cannot be read, or is not TOML.
-        OSError: no descriptor is left to read it.
+        ConfigError: the file cannot be read or is not TOML.
+        OSError: the process is out of file descriptors.
     """
     try:
         return tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
@@ -80,13 +80,13 @@ def read_toml(path: Path) -> dict[str, JsonValue]:
 
 
 def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Make a table of values that are given by dotted key.
+    """Build a nested table from values keyed by dotted key.
 
     Raises:
-        ConfigError: there are too many, or a key has too many parts.
+        ConfigError: there are too many values, or a key has too many parts.
     """
     if count_values(values) > MAX_SETTINGS:
-        raise ConfigError(f"more than {MAX_SETTINGS} settings are given")
+        raise ConfigError(f"too many settings: expected at most {MAX_SETTINGS}")
     table: dict[str, JsonValue] = {}
     for key, value in values.items():
         path = key.split(".")
@@ -108,10 +108,10 @@ def count_values(value: JsonValue | Mapping[str, JsonValue]) -> int:
 def load_config(
     home: Path, overrides: Overrides, *, is_strict: bool = False
 ) -> dict[str, JsonValue]:
-    """Read `config.toml` under the overrides.
+    """Read `config.toml` and apply the overrides.
 
     Raises:
-        ConfigError: the file is not TOML or, when strict, holds a setting nobody knows.
+        ConfigError: the file is not TOML or, when strict, has an unknown key.
     """
     path = home / "config.toml"
     config = read_toml(path)

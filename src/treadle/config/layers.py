@@ -1,4 +1,4 @@
-"""Layers of settings: where each comes from, and how one lies over another."""
+"""Configuration layers: their sources and how they are merged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATHS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Layer:
-    """One source of settings with all it says, and why it is ignored if it is."""
+    """One source of settings, its content and, if it is ignored, the reason."""
 
     source: ConfigLayerSource
     table: Table
@@ -39,7 +39,7 @@ class Layer:
 
     @cached_property
     def version(self) -> str:
-        """A fingerprint of what the layer says, whatever the order it is said in."""
+        """A fingerprint of the layer's content that does not depend on key order."""
         text = json.dumps(
             self.table, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
         )
@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """The layer in words, for warnings and errors."""
+        """A readable name for warnings and errors."""
         match self.source:
             case UserConfigLayerSource(file=file, profile=None):
                 return f"user ({file})"
@@ -67,7 +67,7 @@ class Layer:
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose `config.toml` the layer is, if it is a file of its own."""
+        """The folder of the layer's `config.toml`; `None` for other kinds of layer."""
         match self.source:
             case ProjectConfigLayerSource(dot_codex_folder=folder):
                 return Path(folder)
@@ -79,7 +79,7 @@ class Layer:
                 return None
 
     def to_protocol(self) -> ConfigLayer:
-        """The layer as clients are told it."""
+        """Return the layer in its protocol form."""
         return ConfigLayer(
             config=self.table,
             name=self.source,
@@ -90,13 +90,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What layers amount to, and the layer that decided each dotted key."""
+    """The result of a merge, and the layer that set each dotted key."""
 
     table: Table
     origins: dict[str, Layer]
 
     def origin(self, key: str) -> Layer | None:
-        """The layer that a key, or the first one below it, came from."""
+        """Return the layer that set a key or the first key below it."""
         if key in self.origins:
             return self.origins[key]
         below = (name for name in self.origins if name.startswith(f"{key}."))
@@ -104,70 +104,70 @@ class Merged:
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
-    """Lay each layer over those before it; tables are joined, all else is replaced."""
+    """Apply the layers in order; tables are merged, other values replaced."""
     merged = Merged({}, {})
     for layer in layers:
         if layer.disabled_reason is None:
-            _lay_over(merged.table, layer.table, merged.origins, layer, "")
+            _merge_into(merged.table, layer.table, merged.origins, layer, "")
     return merged
 
 
-def _lay_over(
+def _merge_into(
     below: Table, table: Mapping[str, JsonValue], origins: dict[str, Layer], layer: Layer, at: str
 ) -> None:
     for key, value in table.items():
         path = f"{at}{key}"
         if isinstance(value, dict):
             if not isinstance(below.get(key), dict):
-                _forget(origins, path, below.get(key))
+                _remove_origins(origins, path, below.get(key))
                 below[key] = {}
-            _lay_over(below[key], value, origins, layer, f"{path}.")
+            _merge_into(below[key], value, origins, layer, f"{path}.")
         else:
-            _forget(origins, path, below.get(key))
+            _remove_origins(origins, path, below.get(key))
             below[key] = value
-            _record(origins, path, value, layer)
+            _record_origins(origins, path, value, layer)
 
 
-def _forget(origins: dict[str, Layer], path: str, value: JsonValue) -> None:
-    """Forget where a value came from that is replaced, in the way it was recorded."""
+def _remove_origins(origins: dict[str, Layer], path: str, value: JsonValue) -> None:
+    """Remove the origins of a replaced value, as `_record_origins` added them."""
     if isinstance(value, list):
         for index, element in enumerate(value):
-            _forget(origins, f"{path}.{index}", element)
+            _remove_origins(origins, f"{path}.{index}", element)
     elif isinstance(value, dict):
         for key, element in value.items():
-            _forget(origins, f"{path}.{key}", element)
+            _remove_origins(origins, f"{path}.{key}", element)
     else:
         origins.pop(path, None)
 
 
-def _record(origins: dict[str, Layer], path: str, value: JsonValue, layer: Layer) -> None:
-    """Note where a value came from; the elements of a list are told one by one."""
+def _record_origins(origins: dict[str, Layer], path: str, value: JsonValue, layer: Layer) -> None:
+    """Record the origin of a value; each element of a list has its own entry."""
     if isinstance(value, list):
         for index, element in enumerate(value):
-            _record(origins, f"{path}.{index}", element, layer)
+            _record_origins(origins, f"{path}.{index}", element, layer)
     elif isinstance(value, dict):
         for key, element in value.items():
-            _record(origins, f"{path}.{key}", element, layer)
+            _record_origins(origins, f"{path}.{key}", element, layer)
     else:
         origins[path] = layer
 
 
 def absolute_paths(table: Mapping[str, JsonValue], folder: Path) -> Table:
-    """Give a copy in which a relative path starts from the folder of the file that says it."""
-    found = dict(table)
-    for key in _PATHS & found.keys():
-        found[key] = _absolute(found[key], folder)
-    sandbox = found.get("sandbox_workspace_write")
+    """Return a copy with relative paths resolved against the folder of their file."""
+    resolved = dict(table)
+    for key in _PATHS & resolved.keys():
+        resolved[key] = _absolute(resolved[key], folder)
+    sandbox = resolved.get("sandbox_workspace_write")
     if isinstance(sandbox, dict) and isinstance(sandbox.get("writable_roots"), list):
         roots = [_absolute(root, folder) for root in sandbox["writable_roots"]]
-        found["sandbox_workspace_write"] = {**sandbox, "writable_roots": roots}
-    return found
+        resolved["sandbox_workspace_write"] = {**sandbox, "writable_roots": roots}
+    return resolved
 
 
 def _absolute(path: JsonValue, folder: Path) -> JsonValue:
     if not isinstance(path, str):
-        return path  # the check of types will say so, with the name of the setting
+        return path  # `check` reports the wrong type with the name of the setting
     try:
         return str(folder / Path(path).expanduser())
     except RuntimeError:
-        return str(folder / path)  # a `~name` of somebody this machine does not know
+        return str(folder / path)  # `~name` of an unknown user

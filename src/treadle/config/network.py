@@ -1,8 +1,8 @@
-"""The managed network: which hosts the configuration names, and who wants them kept to.
+"""The managed network: the hosts that the configuration names, and whether they are enforced.
 
-It is on where `features.network_proxy` says so, where a permission profile tells hosts apart, and
-where an administrator demands it. What opens more than there is here is passed over; what closes
-something that cannot be closed here is refused.
+It is on if `features.network_proxy` enables it, if a permission profile distinguishes hosts, or if
+an administrator requires it. Keys that would allow more than this server offers are ignored; keys
+that would forbid something it cannot forbid are refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FEATURE: Final = "network_proxy"
 Domains = dict[str, NetworkDomainPermission]
 
 _SWITCHES: Final = ("enabled", "allow_local_binding", "enable_socks5")
-# Where upstream's proxy listens, and what could be opened further: there is nothing of it here.
-_PASSED_OVER: Final = """
+# Upstream's listening addresses, and permissions for features that do not exist here.
+_IGNORED: Final = """
 proxy_url socks_url enable_socks5_udp allow_upstream_proxy unix_sockets
 dangerously_allow_non_loopback_proxy dangerously_allow_all_unix_sockets
 """.split()
-KNOWN: Final = frozenset({*_SWITCHES, "mode", "domains", *_PASSED_OVER})
-"""What a table about the network may hold."""
+KNOWN: Final = frozenset({*_SWITCHES, "mode", "domains", *_IGNORED})
+"""The keys of a network table."""
 
 
 def network_policy(
@@ -36,25 +36,25 @@ def network_policy(
     profile: Table | None,
     demanded: NetworkRequirements | None,
 ) -> NetworkPolicy | None:
-    """The managed network of a thread, if it has one; the profile's table is checked already.
+    """Return the managed network of a thread, if any; the profile's table is already checked.
 
     Raises:
         ConfigError: the feature's table cannot be enforced.
     """
     feature = features.get(FEATURE, False)
-    given = feature if isinstance(feature, dict) else {"enabled": feature is True}
-    table = merged(check_network(given, f"features.{FEATURE}"), profile or {})
+    options = feature if isinstance(feature, dict) else {"enabled": feature is True}
+    table = merged(check_network(options, f"features.{FEATURE}"), profile or {})
     is_required = demanded is not None and demanded.enabled is not False
-    is_wanted = given.get("enabled", False) is True or tells_apart(profile or {})
+    is_wanted = options.get("enabled", False) is True or distinguishes_hosts(profile or {})
     if not is_required and not is_wanted:
         return None
-    own, theirs = _domains(table), _demanded(demanded) if is_required else {}
+    own, theirs = _domains(table), _required_domains(demanded) if is_required else {}
     is_fixed = bool(is_required and demanded and demanded.managed_allowed_domains_only)
     if is_fixed:
-        own = {pattern: said for pattern, said in own.items() if said == "deny"}
+        own = {pattern: action for pattern, action in own.items() if action == "deny"}
     local = demanded.allow_local_binding if demanded is not None and is_required else None
     return NetworkPolicy(
-        # Both, where they differ about one: a denial wins.
+        # Both are kept where they differ about a host: a denial wins.
         domains=(*own.items(), *theirs.items()),
         is_limited=table.get("mode") == "limited",
         allows_local=table.get("allow_local_binding") is True if local is None else local,
@@ -65,13 +65,13 @@ def network_policy(
 
 
 def check_network(table: JsonValue, path: str) -> Table:
-    """A table about the network, understood as a whole.
+    """Check a network table as a whole and return it.
 
     Raises:
-        ConfigError: part of it is not understood, or cannot be enforced.
+        ConfigError: a part is invalid or cannot be enforced.
     """
     if not isinstance(table, dict):
-        raise _error(path, "is no table")
+        raise _error(path, "is not a table")
     for key, value in table.items():
         if key not in KNOWN:
             raise _error(f"{path}.{key}", "cannot be enforced by this server")
@@ -81,20 +81,20 @@ def check_network(table: JsonValue, path: str) -> Table:
         raise _error(f"{path}.mode", "is neither `full` nor `limited`")
     domains = table.get("domains", {})
     if not isinstance(domains, dict):
-        raise _error(f"{path}.domains", "is no table")
-    for pattern, said in domains.items():
-        if not is_pattern(pattern) or said not in ("allow", "deny"):
-            raise _error(f"{path}.domains.{pattern}", "is no host with `allow` or `deny`")
+        raise _error(f"{path}.domains", "is not a table")
+    for pattern, action in domains.items():
+        if not is_pattern(pattern) or action not in ("allow", "deny"):
+            raise _error(f"{path}.domains.{pattern}", "is not a host with `allow` or `deny`")
     return table
 
 
-def tells_apart(table: Table) -> bool:
-    """Whether a table makes a difference between hosts, or between what is done with them."""
+def distinguishes_hosts(table: Table) -> bool:
+    """Return whether a table has rules per host or limits the methods."""
     return bool(table.get("domains")) or table.get("mode") == "limited"
 
 
 def merged(base: Table, table: Table) -> Table:
-    """A table over another; hosts of both."""
+    """Merge a table over another, including their hosts."""
     domains = {**_domains(base), **_domains(table)}
     return {**base, **table, "domains": dict(domains)}
 
@@ -104,13 +104,13 @@ def _domains(table: Table) -> Domains:
     return domains if isinstance(domains, dict) else {}
 
 
-def _demanded(demanded: NetworkRequirements | None) -> Domains:
+def _required_domains(demanded: NetworkRequirements | None) -> Domains:
     if demanded is None:
         return {}
-    found: Domains = dict.fromkeys(demanded.allowed_domains or (), "allow")
-    found |= demanded.domains or {}
-    found |= dict.fromkeys(demanded.denied_domains or (), "deny")
-    return found
+    domains: Domains = dict.fromkeys(demanded.allowed_domains or (), "allow")
+    domains |= demanded.domains or {}
+    domains |= dict.fromkeys(demanded.denied_domains or (), "deny")
+    return domains
 
 
 def _error(path: str, reason: str) -> ConfigError:

@@ -1,7 +1,7 @@
-"""Permission profiles: names for what a thread may touch, built in or from the configuration.
+"""Permission profiles: named permissions of a thread, built in or configured.
 
-A profile is taken only if a sandbox policy can say all of it. One that says more, such as which
-files may not be read, is refused: to take part of it would be to allow what it forbids.
+A profile is accepted only if a sandbox policy can express all of it. A profile that says more, such
+as which files may not be read, is refused: accepting a part would allow what the rest forbids.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MODES: Final[Mapping[type, SandboxMode]] = {
     ReadOnlySandboxPolicy: "read-only",
     WorkspaceWriteSandboxPolicy: "workspace-write",
     DangerFullAccessSandboxPolicy: "danger-full-access",
-    # Whoever says that the sandbox is elsewhere turns ours off.
+    # With an external sandbox, this server's sandbox is off.
     ExternalSandboxSandboxPolicy: "danger-full-access",
 }
 
 
 def mode_of(policy: SandboxPolicy | None) -> SandboxMode | None:
-    """The mode that a policy is a case of."""
+    """Return the sandbox mode of a policy."""
     return _MODES.get(type(policy))
 
 
@@ -56,10 +56,10 @@ def read_profile(
     requirements: ConfigRequirements | None,
     features: Mapping[str, JsonValue] | None = None,
 ) -> Profile:
-    """The profile of this name; features decide whether its network is a managed one.
+    """Return the profile of this name; features decide whether its network is managed.
 
     Raises:
-        ConfigError: there is none, it cannot be enforced, or it is not allowed here.
+        ConfigError: the profile does not exist, cannot be enforced or is not allowed here.
     """
     if not name.startswith(":"):
         if name not in (configured or {}):
@@ -80,33 +80,33 @@ def read_profile(
 def managed_network(
     features: Mapping[str, JsonValue], profile: Table, requirements: ConfigRequirements | None
 ) -> NetworkPolicy | None:
-    """The managed network that features, a profile and an administrator come to, if any.
+    """Return the managed network that features, a profile and requirements define, if any.
 
     Raises:
-        ConfigError: it cannot be enforced.
+        ConfigError: the network cannot be enforced.
     """
     demanded = requirements.network if requirements else None
     if not features.get("network_proxy") and not profile and demanded is None:
         return None
-    # Few have one.
+    # Imported on use: few configurations have one.
     from treadle.config.network import network_policy
 
     return network_policy(features, profile, demanded)
 
 
 def _follow(
-    name: str, configured: Mapping[str, Table], seen: Sequence[str]
+    name: str, configured: Mapping[str, Table], visited: Sequence[str]
 ) -> tuple[str | None, SandboxPolicy, Table]:
-    """The profile that one builds on, and the policy and the network that both come to."""
-    if name in seen:
-        circle = " -> ".join([*seen[seen.index(name) :], name])
+    """Return the built-in base of a profile, and the merged policy and network."""
+    if name in visited:
+        circle = " -> ".join([*visited[visited.index(name) :], name])
         raise _error(f"permissions profile inheritance cycle detected: {circle}")
     table, network = configured[name], Table()
     base = table.get("extends")
     if not isinstance(base, str):
         raise _unenforceable(name, "does not extend another profile")
     if base in configured:
-        _, policy, network = _follow(base, configured, [*seen, name])
+        _, policy, network = _follow(base, configured, [*visited, name])
     elif base in (":read-only", ":workspace"):
         policy = _BUILT_IN[base]
     else:
@@ -140,7 +140,7 @@ def _with_network(policy: SandboxPolicy, name: str, table: Table) -> SandboxPoli
 
 
 def _hosts(base: Table, name: str, table: Table) -> Table:
-    """What a profile says of its network beside that it has one, over what it builds on."""
+    """Return the profile's host rules, merged over those of its base."""
     network = _part(name, table, "network")
     if not network.keys() - {"enabled"}:
         return base

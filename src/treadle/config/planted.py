@@ -1,6 +1,6 @@
-"""What the record of writable folders says about the settings of projects."""
+"""Judges project settings by the record of folders that commands could write."""
 
-# Text is what the record holds.
+# Plain text, because the record holds text.
 # ruff: noqa: PTH118
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Planted:
-    """Judges files and links by the record, which is read when it is first needed."""
+    """Decides which files and links a command may have made; reads the record on first use."""
 
     def __init__(self, opened: Callable[[], OpenedRoots]) -> None:
         self._opened = opened
 
     def made(self, path: Path, folder: Path) -> bool:
-        """Whether a command could have made or changed a file of a folder."""
+        """Return whether a command could have created or changed a file of a folder."""
         above = os.path.realpath(folder)
         place = os.path.join(above, path.relative_to(folder))
         return self._opened().may_have_made(place, above=above)
 
     def led(self, path: Path) -> bool:
-        """Whether a link on the way to a path may be a command's work."""
+        """Return whether a command may have made a link on the way to a path."""
         return any(map(self._opened().may_have_made, links(str(path))))

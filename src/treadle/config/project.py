@@ -1,4 +1,4 @@
-"""Projects: where one begins, whether the user trusts it, and what its files may set."""
+"""Projects: their root, the user's trust in them and the settings that their files may contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Trust: TypeAlias = Literal["trusted", "untrusted"]
 FOLDER: Final = ".codex"
 _MAX_POINTER_BYTES: Final = 64 * 1024
 
-# A repository that somebody sends must not say where prompts and keys go, nor what is run.
+# A repository from elsewhere must not decide where prompts and keys go or what is run.
 _NOT_FOR_PROJECTS: Final = frozenset(
     """
     apps_mcp_product_sku chatgpt_base_url experimental_realtime_webrtc_call_base_url
@@ -30,34 +30,34 @@ _NOT_FOR_PROJECTS: Final = frozenset(
 
 
 class Planting(Protocol):
-    """What sandboxed commands may have left behind."""
+    """Judges which files and links sandboxed commands may have made."""
 
     def made(self, path: Path, folder: Path) -> bool:
-        """Whether a command could have made or changed a file of a folder.
+        """Return whether a command could have created or changed a file of a folder.
 
-        What stands directly in a folder that commands can write counts as closed to them.
+        An entry directly in a folder that commands can write counts as closed to them.
         """
         ...
 
     def led(self, path: Path) -> bool:
-        """Whether a link on the way to a path may be a command's work."""
+        """Return whether a command may have made a link on the way to a path."""
         ...
 
 
 class Nothing:
-    """No command has ever run."""
+    """The judgement where no command has run."""
 
     def made(self, path: Path, folder: Path) -> bool:  # noqa: ARG002 - part of the protocol
-        """Nothing was made."""
+        """Return false."""
         return False
 
     def led(self, path: Path) -> bool:  # noqa: ARG002 - part of the protocol
-        """No link was made."""
+        """Return false."""
         return False
 
 
 class Project:
-    """The project around a folder, as the user's own settings see it."""
+    """The project around a folder, according to the user's settings."""
 
     def __init__(self, cwd: Path, settings: ConfigValues, planting: Planting | None = None) -> None:
         self.cwd = cwd
@@ -67,54 +67,54 @@ class Project:
 
     @property
     def trust(self) -> Trust | None:
-        """What the user decided about the folder; null if nothing."""
+        """The user's trust in the folder, or null if undecided."""
         return self.trust_of(self.cwd)
 
     def trust_of(self, folder: Path) -> Trust | None:
-        """What was decided about a folder of the project, or else about all of it."""
+        """Return the user's trust in a folder of the project, or else in the project."""
         if not self._decisions:
             return None
         for candidate in (folder, self.root, _main_worktree(self.root, self._planting)):
-            decided = next(self._decided(candidate), None)
+            decided = next(self._decisions_for(candidate), None)
             if decided is not None:
                 return decided
         return None
 
-    def _decided(self, folder: Path) -> Iterator[Trust]:
-        """What was decided about this very folder, by the name it is called and by its real one."""
+    def _decisions_for(self, folder: Path) -> Iterator[Trust]:
+        """Yield the decisions about exactly this folder, under its given and its real name."""
         real = _real(folder)
         for path in dict.fromkeys((str(folder), real)):
-            found = self._decisions.get(path)
-            level = None if found is None else found.trust_level
+            decision = self._decisions.get(path)
+            level = None if decision is None else decision.trust_level
             if level is None:
                 continue
-            # A name means what it led to when the user decided, not what a command made of it.
+            # A name means what it led to when the user decided, not where a command redirected it.
             if level == "trusted" and path != real and self._planting.led(folder):
                 continue
             yield level
 
     def is_trusted_by_name(self, folder: Path) -> bool:
-        """Whether the user trusts this very folder, and not only the project that it is in."""
-        return "trusted" in self._decided(folder)
+        """Return whether the user trusts this folder itself, not only its project."""
+        return "trusted" in self._decisions_for(folder)
 
     def folders(self) -> list[Path]:
-        """The folders from the root of the project down to the current one."""
-        root, found = str(self.root), []
+        """Return the folders from the project's root down to the current one."""
+        root, folders = str(self.root), []
         for folder in _upwards(self.cwd):
-            found.append(Path(folder))
+            folders.append(Path(folder))
             if folder == root:
                 break
-        return found[::-1]
+        return folders[::-1]
 
     def layers(
         self,
         home: Path,
         read: Callable[[Path], Table],
     ) -> Iterable[tuple[Layer, list[str]]]:
-        """Give each folder's layer, root first, with the keys in it that no project may set.
+        """Yield each folder's layer, root first, with the keys that a project may not set.
 
         A layer that a sandboxed command could have made or changed counts only if the user trusts
-        its own folder: the settings of that are read-only for commands.
+        its own folder: commands cannot write the settings of a folder trusted by name.
         """
         for folder in self.folders():
             dot_codex = folder / FOLDER
@@ -149,11 +149,11 @@ class Project:
 
 
 def _why_planted(folder: Path, home: Path, planting: Planting) -> str | None:
-    """Why a folder's settings do not count although its project is trusted; null if they do."""
+    """Return why a folder of a trusted project is ignored, or null if it is not."""
     dot_codex = folder / FOLDER
     rules = dot_codex / "rules"
     files = [dot_codex, dot_codex / "config.toml", rules, *_entries(rules)]
-    # What a link leads to can change without the link.
+    # The target of a link can change without the link.
     planted = [path for path in files if path.is_symlink() or planting.made(path, folder)]
     if not planted:
         return None
@@ -171,7 +171,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _find_root(cwd: Path, markers: Iterable[str]) -> Path:
-    """The nearest folder that holds a marker, or else the current one."""
+    """Return the nearest folder that holds a marker, or else the current one."""
     markers = list(markers)
     for folder in _upwards(cwd):
         if any(_marks(folder, marker) for marker in markers):
@@ -180,16 +180,16 @@ def _find_root(cwd: Path, markers: Iterable[str]) -> Path:
 
 
 def _upwards(folder: Path) -> Iterator[str]:
-    """Give a folder and those above it, as text: pathlib builds each parent part by part."""
+    """Yield a folder and its parents as text: pathlib builds each parent part by part."""
     path = str(folder)
     yield path
-    while (parent := os.path.dirname(path)) != path:  # noqa: PTH120 - text, as said above
+    while (parent := os.path.dirname(path)) != path:  # noqa: PTH120 - text, see above
         yield parent
         path = parent
 
 
 def _marks(folder: str, marker: str) -> bool:
-    """Whether a folder holds a marker; a `.git` without contents, as sandboxes make it, is none."""
+    """Return whether a folder holds a marker; an empty `.git` made by a sandbox does not count."""
     place = os.path.join(folder, marker)  # noqa: PTH118 - text is faster, see _upwards
     if marker == ".git":
         return _is_there(place, stat.S_ISREG) or _is_there(f"{place}/HEAD")
@@ -197,7 +197,7 @@ def _marks(folder: str, marker: str) -> bool:
 
 
 def _main_worktree(root: Path, planting: Planting) -> Path:
-    """The main checkout of a repository, for a linked worktree; else the root itself."""
+    """Return the main checkout for a linked worktree, else the root itself."""
     link = root / ".git"
     if not _is_there(link, stat.S_ISREG):
         return root
@@ -205,9 +205,9 @@ def _main_worktree(root: Path, planting: Planting) -> Path:
         target = read_whole(link, _MAX_POINTER_BYTES).decode().removeprefix("gitdir:").strip()
     except (OSError, UnicodeDecodeError):
         return root
-    # A linked worktree points at <main>/.git/worktrees/<name>, which points back: a folder that
-    # came from elsewhere can claim the first, but not that the trusted checkout knows it. Nor can
-    # a command, to which the `.git` of a folder that it writes is closed.
+    # A linked worktree points at <main>/.git/worktrees/<name>, which points back. A folder from
+    # elsewhere can fake the first pointer but not the one in the trusted checkout; nor can a
+    # command, which cannot write the `.git` of its folder.
     folder = Path(_real(root / target))
     if [part.name for part in folder.parents[:2]] != ["worktrees", ".git"]:
         return root
@@ -216,13 +216,13 @@ def _main_worktree(root: Path, planting: Planting) -> Path:
     except (OSError, UnicodeDecodeError):
         return root
     main = folder.parents[2]
-    # git writes a path that is relative to its own folder if it is asked to.
+    # git can write a path relative to its own folder.
     is_known = _real(folder / back) == _real(link)
     return main if is_known and not planting.made(folder / "gitdir", main) else root
 
 
 def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
-    """Whether something is there for us to see; what we may not look at is not."""
+    """Return whether a path exists and is accessible."""
     try:
         return is_kind(os.stat(path).st_mode)  # noqa: PTH116 - takes text as well
     except OSError:
@@ -230,5 +230,5 @@ def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
 
 
 def _real(path: Path) -> str:
-    """The path without links; unlike pathlib's, this one takes a loop of links for a name."""
+    """Return the path without links; unlike pathlib's, this one accepts a loop of links."""
     return os.path.realpath(path)

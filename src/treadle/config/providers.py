@@ -1,4 +1,4 @@
-"""Which provider and model are used when the configuration leaves it open."""
+"""Chooses the provider and the model where the configuration sets none."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from treadle.config.settings import ConfigValues
 from treadle.model.catalog import SCRIPTED_MODEL, list_models
 from treadle.model.provider import ProviderConfig, load_providers
 
-# What upstream asks of the local servers, which list only what was installed in them.
+# Upstream's default models of the local servers, which list only installed models.
 _LOCAL: Final = {"ollama": "gpt-oss:20b", "lmstudio": "openai/gpt-oss-20b"}
 
 
 def read_providers(settings: ConfigValues, environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
-    """The built-in providers under those of the configuration.
+    """Return the built-in providers, overridden and extended by the configuration.
 
     Raises:
         ConfigError: a table does not describe a provider.
@@ -32,15 +32,15 @@ def read_providers(settings: ConfigValues, environ: Mapping[str, str]) -> dict[s
 def choose_provider(
     settings: ConfigValues, known: Mapping[str, ProviderConfig], credentials: CredentialStore
 ) -> str:
-    """Take the configured provider, or else the one whose key is at hand.
+    """Return the configured provider, or the one that has an API key.
 
     Raises:
-        ConfigError: there is no such provider.
+        ConfigError: the configured provider does not exist.
     """
     chosen = settings.model_provider
     if chosen is not None:
         if chosen not in known:
-            # Worded as upstream does: its clients show this text.
+            # Upstream's text: its clients show it.
             message = f"Model provider `{chosen}` not found"
             raise ConfigError(message, key="model_provider")
         return chosen
@@ -48,12 +48,12 @@ def choose_provider(
         return "openai"
     if credentials.has_variable("ANTHROPIC_API_KEY"):
         return "anthropic"
-    # Whoever names a model wants that model; the demonstration is for those who set nothing.
+    # A configured model is meant for OpenAI; the demonstration is for an empty configuration.
     return "scripted" if settings.model in (None, SCRIPTED_MODEL) else "openai"
 
 
 def choose_model(settings: ConfigValues, provider: str) -> str:
-    """Take the configured model, or else the one that the catalog prefers for the provider."""
+    """Return the configured model, or the provider's default model in the catalog."""
     if settings.model is not None:
         return settings.model
     if provider in _LOCAL:

@@ -1,4 +1,4 @@
-"""What an administrator of the machine demands: read from `requirements.toml`, and kept to."""
+"""The administrator's requirements: reads `requirements.toml` and enforces it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.protocol.network import NetworkRequirements
 from treadle.protocol.policy import GranularAskForApproval
 from treadle.protocol.requirements import ConfigRequirements
 
-# The file's word where it is not the protocol's.
+# Keys of the file that the protocol spells differently.
 _SPELLED: Final = {"features": "feature_requirements", "experimental_network": "network"}
 
 _KEPT: Final = {
@@ -27,7 +27,7 @@ _KEPT: Final = {
 
 
 class Replaced(NamedTuple):
-    """A setting that was not allowed, and what took its place."""
+    """A setting that is not allowed, and its replacement."""
 
     key: str
     value: JsonValue
@@ -35,10 +35,10 @@ class Replaced(NamedTuple):
 
 
 def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | None:
-    """Read the file's table; nothing said is nothing demanded.
+    """Read the file's table; an empty table sets no requirements.
 
     Raises:
-        ConfigError: a demand is not understood, so nobody could keep to it.
+        ConfigError: a requirement is invalid, so it cannot be enforced.
     """
     names = dict(
         zip(
@@ -63,7 +63,7 @@ def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | No
 
 
 def _network(table: JsonValue) -> JsonValue:
-    """The demands on the network with the protocol's names."""
+    """Return the network requirements under the protocol's names."""
     if not isinstance(table, dict):
         return table
     fields = NetworkRequirements.__struct_fields__
@@ -74,7 +74,7 @@ def _network(table: JsonValue) -> JsonValue:
 def keep_to(
     requirements: ConfigRequirements | None, table: Table, defaults: Mapping[str, JsonValue]
 ) -> list[Replaced]:
-    """Replace, in the merged table, what is not allowed by the first thing that is."""
+    """Replace each disallowed value in the merged table by the first allowed one."""
     replaced: list[Replaced] = []
     for key in _KEPT:
         allowed = _disallowed(requirements, key, table.get(key, defaults.get(key)))
@@ -88,10 +88,10 @@ def keep_to(
 def refuse_disallowed(
     requirements: ConfigRequirements | None, table: Mapping[str, JsonValue]
 ) -> None:
-    """Let nobody ask for what is not allowed.
+    """Reject values that the requirements do not allow.
 
     Raises:
-        ConfigError: somebody does.
+        ConfigError: the table holds a disallowed value.
     """
     for key in _KEPT:
         if allowed := _disallowed(requirements, key, table.get(key)):
@@ -103,7 +103,7 @@ def refuse_disallowed(
 def _disallowed(
     requirements: ConfigRequirements | None, key: str, value: JsonValue
 ) -> Sequence[str]:
-    """What is allowed instead of a value; nothing if the value itself is."""
+    """Return the allowed alternatives to a value; empty if the value is allowed."""
     if requirements is None or value is None:
         return ()
     allowed = _allowed(requirements, _KEPT[key])

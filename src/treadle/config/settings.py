@@ -1,7 +1,7 @@
-"""Every setting that `config.toml` may hold, with its type and its default.
+"""Every key of `config.toml`, with its type and its default.
 
-What nothing in this server reads is still listed: a file that Codex shares with us must not
-bring warnings about settings that are perfectly right.
+Keys that this server ignores are listed too: a file shared with Codex must not cause warnings
+about valid settings.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Table: TypeAlias = dict[str, JsonValue]
 
 
 class ProjectTable(msgspec.Struct, frozen=True):
-    """What the user decided about a folder."""
+    """The user's trust in a folder."""
 
     trust_level: Literal["trusted", "untrusted"] | None = None
 
 
 class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one command may use; see docs/sandbox.md. Null is what the file does not mention."""
+    """Resource limits of one command; see docs/sandbox.md. Null means not set."""
 
     processes: int | str | None = None
     memory: int | str | None = None
@@ -54,12 +54,12 @@ class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     output_file: int | str | None = None
 
     def read(self) -> CommandLimits:
-        """Return the limits, with defaults for what is not mentioned.
+        """Return the limits, with defaults for unset keys.
 
         Raises:
-            ConfigError: a value is not what its key takes.
+            ConfigError: a value is invalid for its key.
         """
-        # Costs an import that most servers can do without at their start.
+        # Imported on use: most servers do not need it at startup.
         from treadle.sandbox.limits import BadLimit, read_limits
 
         try:
@@ -69,15 +69,15 @@ class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SandboxTable(msgspec.Struct, frozen=True):
-    """How commands are confined where there is a choice; ours, read when a client comes."""
+    """Options of the sandbox; Treadle's own, read when a client connects."""
 
-    # Keeps .git and the like read-only where only Landlock works; nothing new beside them then.
+    # Protects .git and similar folders under Landlock; no entry can then be created beside them.
     landlock_protects: bool = False
     limits: LimitsTable | None = None
 
 
 class ConfigValues(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings as the layers give them; null is what nobody has set."""
+    """The settings of the merged layers; null means not set."""
 
     model: str | None = None
     review_model: str | None = None
@@ -131,7 +131,7 @@ class ConfigValues(msgspec.Struct, frozen=True, kw_only=True):
     experimental_thread_store: Table | None = None
     experimental_thread_store_endpoint: str | None = None
     experimental_use_unified_exec_tool: bool | None = None
-    # Most are switches; some of Codex's are tables.
+    # Most are booleans; some of Codex's are tables.
     features: Table = field(default_factory=dict)
     feedback: Table | None = None
     file_opener: str = "vscode"
@@ -198,9 +198,9 @@ PROVIDER_KEYS: Final = tuple(
     requires_openai_auth supports_websockets supports_standalone_web_search
     """.split()
 )
-"""What a table of `model_providers` holds upstream; ours may hold more."""
+"""Upstream's keys of a `model_providers` table; Treadle accepts more."""
 
-# Settings of older releases, and one of ours: right, but not among what `config/read` answers.
+# Valid keys that `config/read` does not list: of older releases, and one of Treadle's.
 _UNLISTED: Final = frozenset(
     """
     base_instructions commit_attribution experimental_instructions_file
@@ -214,7 +214,7 @@ _KNOWN_OF_SANDBOX: Final = frozenset(SandboxWorkspaceWrite.__struct_fields__)
 
 
 def unknown_keys(table: Mapping[str, JsonValue]) -> list[str]:
-    """List the dotted keys that nobody reads, in order."""
+    """Return the unknown dotted keys in order."""
     unknown = [key for key in table if key not in _KNOWN]
     providers = table.get("model_providers")
     if isinstance(providers, dict):
@@ -234,24 +234,24 @@ def _unknown_in(path: str, table: JsonValue, known: frozenset[str]) -> list[str]
 
 
 def check(table: Mapping[str, JsonValue]) -> ConfigValues:
-    """Read a table of settings.
+    """Validate a table of settings.
 
     Raises:
-        ConfigError: a value does not fit; names its dotted key and what was expected.
+        ConfigError: a value is invalid; the message names its dotted key and what was expected.
     """
     try:
         settings = msgspec.convert(table, ConfigValues)
     except msgspec.ValidationError as error:
         fault = explain(error, ConfigValues)
-        path = _named(table, fault.path)
+        path = _name_entry(table, fault.path)
         raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
     if settings.sandbox is not None and settings.sandbox.limits is not None:
         settings.sandbox.limits.read()
     return settings
 
 
-def _named(table: Mapping[str, JsonValue], path: str) -> str:
-    """A path with the name below which a value does not fit; the decoder leaves it open."""
+def _name_entry(table: Mapping[str, JsonValue], path: str) -> str:
+    """Return a path with the name of the invalid entry, which the decoder omits."""
     key, dots, rest = path.partition("[...]")
     inner = table.get(key)
     if not dots or not isinstance(inner, dict):

@@ -1,4 +1,4 @@
-"""What a client is told about a configuration that is usable but not all right."""
+"""Warnings to clients about a configuration that is usable but has faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SHOWN: Final = 3
 
 
 def defaults_used(error: ConfigError) -> ConfigWarningNotification:
-    """The configuration could not be used at all."""
+    """Warn that the configuration is invalid and the defaults apply."""
     return ConfigWarningNotification(
         summary="The configuration is invalid; defaults are used instead.",
         details=str(error),
@@ -26,7 +26,7 @@ def defaults_used(error: ConfigError) -> ConfigWarningNotification:
 
 
 def keys_refused(layer: Layer, keys: Sequence[str]) -> ConfigWarningNotification:
-    """A project set what only its user may set."""
+    """Warn that a project sets keys that only the user may set."""
     names = ", ".join(keys)
     return ConfigWarningNotification(
         summary=f"{layer.label} may not set: {names}. These keys were ignored; "
@@ -35,7 +35,7 @@ def keys_refused(layer: Layer, keys: Sequence[str]) -> ConfigWarningNotification
 
 
 def keys_unknown(layers: Sequence[Layer]) -> list[ConfigWarningNotification]:
-    """Keys that nobody reads, told together, highest layer first; none gives no warning."""
+    """Return one warning about all unknown keys, highest layer first, or an empty list."""
     lines = [
         f"  {layer.label}: `{key}` is ignored."
         for layer in reversed(layers)
@@ -52,7 +52,7 @@ def keys_unknown(layers: Sequence[Layer]) -> list[ConfigWarningNotification]:
 
 
 def value_replaced(replaced: Replaced) -> ConfigWarningNotification:
-    """A setting that the administrator does not allow."""
+    """Warn that the administrator does not allow a setting."""
     return ConfigWarningNotification(
         summary=f"`{replaced.key}` = {replaced.value} is not allowed on this machine; "
         f"{replaced.instead} is used instead.",

@@ -167,7 +167,7 @@ class TestBadWrites:
             error = await refusal(peer, "config/value/write", edit("features.apps", True))
             await write(peer, "features.apps", False)
 
-        message = "Invalid configuration: `features.apps` has to stay off on this machine"
+        message = "Invalid configuration: `features.apps` must stay off on this machine"
         assert error == refused("configValidationError", message, "features.apps")
 
     async def test_a_file_that_is_not_toml_is_left_to_its_author(self, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Changes to a table of settings: values set, joined and removed by key path."""
+"""Edits of a settings table: set, merge and remove values by key path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 class TableEdit(NamedTuple):
-    """A value for a key, or null to remove it; tables are joined or replaced."""
+    """A value for a key, or null to remove it; tables are merged or replaced."""
 
     path: KeyPath
     value: JsonValue
@@ -21,7 +21,7 @@ class TableEdit(NamedTuple):
 
 
 class BadEdit(ValueError):
-    """The edit cannot be made; clients know the message."""
+    """The edit cannot be made; clients rely on the message."""
 
     def __init__(self, message: str, path: KeyPath) -> None:
         super().__init__(message)
@@ -29,10 +29,10 @@ class BadEdit(ValueError):
 
 
 def apply(table: Mapping[str, JsonValue], edits: Iterable[TableEdit]) -> Table:
-    """What a table says after the edits, one after the other.
+    """Return a copy of the table with the edits applied in order.
 
     Raises:
-        BadEdit: TOML has no such value, or the key is below something that is no table.
+        BadEdit: the value does not exist in TOML, or a parent of the key is not a table.
     """
     root: Table = _copied(table)
     for edit in edits:

@@ -1,4 +1,4 @@
-"""Key paths of configuration writes: names joined by dots, in double quotes where they hold one."""
+"""Key paths of configuration writes: names joined by dots, quoted where a name contains one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ KeyPath: TypeAlias = tuple[str, ...]
 
 
 class BadKeyPath(ValueError):
-    """The text is no key path; clients know the message."""
+    """The text is not a key path; clients rely on the message."""
 
 
 def parse_key_path(text: str) -> KeyPath:
-    r"""Take a path apart; between quotes a backslash takes what follows it as it is.
+    r"""Split a path into names; within quotes a backslash escapes the next character.
 
     Raises:
-        BadKeyPath: it names nothing, has too many names, or a quote is not where it belongs.
+        BadKeyPath: the path is empty, has too many names, or has a misplaced quote.
     """
     if not text.strip():
         raise BadKeyPath("keyPath must not be empty")
@@ -41,7 +41,7 @@ def parse_key_path(text: str) -> KeyPath:
 
 
 def _quoted(letters: Iterator[str]) -> str:
-    """Read on to the quote that closes."""
+    """Read up to the closing quote."""
     name = ""
     for letter in letters:
         if letter == '"':

@@ -1,4 +1,4 @@
-"""Makes a text of TOML say something else, and leaves its comments and its order as they are."""
+"""Changes values in TOML text without touching its comments and order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from treadle.protocol.base import JsonValue
 if TYPE_CHECKING:
     from tomlkit.items import Item, Key
 
-# A table as tomlkit has it: a document, a part of one, or one in a line.
+# A tomlkit table: a document, a table or an inline table.
 _Styled: TypeAlias = "dict[str, Item]"
-# What a table is made of, in order; comments and empty lines have no key.
+# The entries of a table in order; comments and empty lines have no key.
 _Body: TypeAlias = "list[tuple[Key | None, Item]]"
 
 
 class Unfaithful(Exception):
-    """The text would not say what it should."""
+    """The rewritten text would not parse to the intended values."""
 
 
 def rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> str:
-    """Make a text say something else, with as much of it left as it was as can be.
+    """Change a text to hold the new values, preserving as much of it as possible.
 
     Raises:
-        Unfaithful: it could not be made to.
+        Unfaithful: the result would not parse to the new values.
     """
     if _plain(before) == _plain(after):
         return text
@@ -34,30 +34,30 @@ def rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Json
     if plain and not plain.endswith("\n"):
         plain += "\n"
     try:
-        found = _faithful(plain, before, after)
+        rewritten = _faithful(plain, before, after)
     except Unfaithful:
-        # Some styles of tables cannot be added to: what changes is then written afresh.
+        # Some table styles cannot be extended: the changed keys are then removed and written again.
         changed = {key for key in before if _plain(before[key]) != _plain(after.get(key))}
         kept = {key: value for key, value in before.items() if key not in changed}
-        found = _faithful(_faithful(plain, before, kept), kept, after)
-    if not plain.endswith("\n\n") and found.endswith("\n\n"):
-        found = found.rstrip("\n") + "\n"
-    return found.replace("\n", "\r\n") if is_dos else found
+        rewritten = _faithful(_faithful(plain, before, kept), kept, after)
+    if not plain.endswith("\n\n") and rewritten.endswith("\n\n"):
+        rewritten = rewritten.rstrip("\n") + "\n"
+    return rewritten.replace("\n", "\r\n") if is_dos else rewritten
 
 
 def _faithful(text: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> str:
     try:
-        found = _rewrite(text, before, after)
-        is_faithful = _plain(tomllib.loads(found)) == _plain(after)
-    except Exception as error:  # whatever tomlkit trips over, the file stays as it is
+        rewritten = _rewrite(text, before, after)
+        is_faithful = _plain(tomllib.loads(rewritten)) == _plain(after)
+    except Exception as error:  # on any failure of tomlkit the file stays as it is
         raise Unfaithful(f"{type(error).__name__}: {error}") from error
     if not is_faithful:
-        raise Unfaithful("the text would say something else than it should")
-    return found
+        raise Unfaithful("the rewritten text does not hold the new values")
+    return rewritten
 
 
 def _plain(value: JsonValue) -> JsonValue:
-    """A value that is equal only to its like: 1 is not true."""
+    """Return a form that is equal only to a value of the same type: 1 is not true."""
     match value:
         case dict():
             return {key: _plain(inner) for key, inner in value.items()}
@@ -78,7 +78,7 @@ def _rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Jso
 def _restyle(
     styled: _Styled, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
 ) -> None:
-    """Make a styled table say what is different, and touch nothing else."""
+    """Apply the differences to a styled table, and change nothing else."""
     for key in [key for key in before if key not in after]:
         _remove(styled, key)
     for key, value in after.items():
@@ -101,16 +101,16 @@ def _change(styled: _Styled, key: str, old: JsonValue, new: JsonValue) -> None:
         del item[len(new) :]
         for inner in new[len(old) :]:
             item.append(_styled_like(styled, inner))
-        _give_tail(item, tail)
+        _append_tail(item, tail)
     elif isinstance(item, AoT | Table) or isinstance(new, dict):
         _remove(styled, key)
         _add(styled, key, new)
     else:
-        styled[key] = _in_a_line(new)
+        styled[key] = _inline(new)
 
 
 def _add(styled: _Styled, key: str, value: JsonValue) -> None:
-    """Add a key after the last one, before the comment that speaks of what follows the table."""
+    """Add a key after the last one, before any comment that belongs to the next table."""
     from tomlkit.items import AoT, Null, Table
 
     item = _styled_like(styled, value)
@@ -118,9 +118,9 @@ def _add(styled: _Styled, key: str, value: JsonValue) -> None:
     if isinstance(item, AoT | Table):
         tail = _take_tail(styled) if isinstance(styled, Table) else []
         styled[key] = item
-        _give_tail(styled, tail)
+        _append_tail(styled, tail)
         return
-    # tomlkit looks for the last thing before the first table, and takes a comment for one.
+    # tomlkit looks for the last entry before the first table, and counts a comment as one.
     places = _comments_of_next(body)
     comments = [body[place] for place in places]
     for place in places:
@@ -133,7 +133,7 @@ def _add(styled: _Styled, key: str, value: JsonValue) -> None:
 
 
 def _comments_of_next(body: _Body) -> list[int]:
-    """Where the comments are that come after the last plain key, and speak of the next table."""
+    """Return the places of comments after the last plain key that belong to the next table."""
     from tomlkit.items import AoT, Comment, Table, Whitespace
 
     tables = [at for at, (_, item) in enumerate(body) if isinstance(item, AoT | Table)]
@@ -141,7 +141,7 @@ def _comments_of_next(body: _Body) -> list[int]:
     keys = [at for at in range(end) if body[at][0] is not None]
     start = keys[-1] + 1 if keys else 0
     if not keys:
-        # What stands above all else, with an empty line below it, speaks of the whole.
+        # A comment at the top with an empty line below it belongs to the whole file.
         gaps = [at for at in range(end) if isinstance(body[at][1], Whitespace)]
         start = gaps[-1] + 1 if gaps else 0 if tables else end
     return [at for at in range(start, end) if isinstance(body[at][1], Comment)]
@@ -152,7 +152,7 @@ def _is_dotted(key: Key | None) -> bool:
 
 
 def _remove(styled: _Styled, key: str) -> None:
-    """Remove a key, but not the comment at the end of it that speaks of what follows."""
+    """Remove a key, but keep a comment at its end that belongs to the next key."""
     from tomlkit.items import AoT, Comment, Table, Whitespace
 
     body = _body(styled)
@@ -166,7 +166,7 @@ def _remove(styled: _Styled, key: str) -> None:
 
 
 def _take_tail(item: object) -> _Body:
-    """Take off the comments and empty lines at the end of a table, or of the last one in it."""
+    """Cut off the comments and empty lines at the end of a table, or of its last inner table."""
     body = _last_body(item)
     start = len(body)
     while start and body[start - 1][0] is None:
@@ -176,7 +176,7 @@ def _take_tail(item: object) -> _Body:
     return tail
 
 
-def _give_tail(item: object, tail: _Body) -> None:
+def _append_tail(item: object, tail: _Body) -> None:
     _last_body(item).extend(tail)
 
 
@@ -191,7 +191,7 @@ def _last_body(item: object) -> _Body:
 
 
 def _body(item: object) -> _Body:
-    """What a table is made of; one that lies in several places has nothing to hold on to."""
+    """Return the entries of a table; empty for one that is split over several places."""
     from tomlkit.container import Container
     from tomlkit.items import AbstractTable
 
@@ -200,18 +200,18 @@ def _body(item: object) -> _Body:
 
 
 def _styled_like(parent: _Styled, value: JsonValue) -> Item:
-    """A new value, in the style that goes with the table that it is for."""
+    """Return a new value in the style of its table."""
     import tomlkit
     from tomlkit.items import InlineTable
 
     if isinstance(parent, InlineTable) or not (isinstance(value, dict) or _are_tables(value)):
-        return _in_a_line(value)
+        return _inline(value)
     if isinstance(value, list):
         tables = tomlkit.aot()
         for inner in value:
             tables.append(_styled_like(parent, inner))
         return tables
-    # A table that only holds others needs no heading of its own.
+    # A table that only holds tables needs no heading.
     inners = value.values()
     is_super = bool(value) and all(isinstance(each, dict) or _are_tables(each) for each in inners)
     table = tomlkit.table(is_super_table=is_super)
@@ -224,17 +224,17 @@ def _are_tables(value: JsonValue) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def _in_a_line(value: JsonValue) -> Item:
+def _inline(value: JsonValue) -> Item:
     import tomlkit
 
     match value:
         case dict():
             table = tomlkit.inline_table()
-            table.update({key: _in_a_line(inner) for key, inner in value.items()})
+            table.update({key: _inline(inner) for key, inner in value.items()})
             return table
         case list():
             array = tomlkit.array()
-            array.extend([_in_a_line(inner) for inner in value])
+            array.extend([_inline(inner) for inner in value])
             return array
         case _:
             return tomlkit.item(value)

@@ -1,4 +1,4 @@
-"""Changes a file that others change too: whole or not at all, and on top of what they wrote."""
+"""Changes a file that other programs change too: atomically, and on top of their changes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TRIES: Final = 10
 
 
 def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Replace what a file holds; `change` may be asked again if somebody else was faster.
+    """Replace a file's content; `change` is called again if another program was faster.
 
-    A link is followed, for people keep such files elsewhere. A new file is the owner's alone.
+    A link is followed, since users keep such files elsewhere. A new file is private to its owner.
 
     Raises:
-        OSError: the file cannot be read or written; what `change` raises is passed on.
+        OSError: the file cannot be read or written; errors of `change` propagate.
     """
-    # Not Path.resolve, which before Python 3.13 does not take links that lead to themselves.
+    # Not Path.resolve, which raises for a loop of links before Python 3.13.
     target = Path(os.path.realpath(path))
     for folder in make_folders(target.parent)[1:]:
         sync_folder(folder)
-    # Where there are no locks, there is still the look before the file is replaced.
+    # Without locks, the comparison before the replacement still detects most changes.
     with locked(target.parent):
         for _ in range(_TRIES):
             before = _content(target)
@@ -38,7 +38,7 @@ def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
             if _content(target) == before:
                 _replace(target, after, is_new=before is None)
                 return
-    raise BlockingIOError(errno.EAGAIN, f"{path} is being changed by others all the time")
+    raise BlockingIOError(errno.EAGAIN, f"{path} keeps being changed by other programs")
 
 
 def _content(path: Path) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Writes to the user's `config.toml`, each checked as a whole before the file is touched."""
+"""Writes to the user's `config.toml`; the result is validated before the file is changed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ConfigWriteErrorCode: TypeAlias = Literal[
 ]
 _MISSING: Final = object()
 MAX_EDITS: Final = 500
-"""The most changes of one write: the home is locked until all of them are made."""
+"""Maximum number of edits in one write, which locks the home until all are made."""
 
 
 class WriteRefused(Exception):
-    """The file stays as it is; clients know the code, and some of the messages."""
+    """The write is rejected; clients rely on the code and on some of the messages."""
 
     def __init__(self, code: ConfigWriteErrorCode, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -50,11 +50,11 @@ def write_config(
     file_path: str | None = None,
     expected_version: str | None = None,
 ) -> ConfigWriteResponse:
-    """Make all of these changes or none, and say whether they take effect.
+    """Make all edits or none, and report whether a higher layer overrides them.
 
     Raises:
-        WriteRefused: another file is meant, it has another version, or a value does not fit.
-        ConfigError: the file is not TOML now.
+        WriteRefused: wrong file, version conflict, or invalid value.
+        ConfigError: the current file is not TOML.
     """
     if len(edits) > MAX_EDITS:
         message = f"edits has {len(edits)} entries: expected at most {MAX_EDITS}"
@@ -86,11 +86,11 @@ def write_config(
 
 
 def change_user_file(configuration: Configuration, change: Callable[[Table], Table]) -> Table:
-    """Make the user's file say what `change` makes of it, and give what it says then.
+    """Apply `change` to the user's file, and return the new content.
 
     Raises:
-        ConfigError: the file is not TOML now; what `change` raises is passed on.
-        WriteRefused: the file would be too large to be read.
+        ConfigError: the current file is not TOML; errors of `change` propagate.
+        WriteRefused: the file would become too large to read.
     """
     path = configuration.user_file
     after: Table = {}
@@ -106,7 +106,7 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
         after = change(before)
         changed = rewrite(text, before, after).encode()
         if len(changed) > MAX_CONFIG_BYTES:
-            # It could not be read any more.
+            # The next read would refuse it.
             message = f"{path} would have {len(changed)} bytes: expected at most {MAX_CONFIG_BYTES}"
             raise WriteRefused("configValidationError", message)
         return changed
@@ -117,7 +117,7 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
 
 
 def _check_sizes(edits: Sequence[ConfigEdit]) -> None:
-    """Refuse more values than are written in a moment: tomlkit takes quadratic time for a list."""
+    """Limit the number and depth of values: tomlkit takes quadratic time for a list."""
     count = 0
     for edit in edits:
         name = edit.key_path if len(edit.key_path) <= 60 else f"{edit.key_path[:60]}..."
@@ -140,17 +140,17 @@ def _depth(value: JsonValue) -> int:
     return 1 + max(map(_depth, parts), default=0)
 
 
-def _file_to_write(configuration: Configuration, asked: str | None) -> Path:
+def _file_to_write(configuration: Configuration, file_path: str | None) -> Path:
     path = configuration.user_file
-    if asked is None:
+    if file_path is None:
         return path
-    # Not resolved, for that is how the client called it; links lead to the same file.
-    given = Path(os.path.abspath(asked)) if "\0" not in asked else None  # noqa: PTH100
-    if given is None or os.path.realpath(given) != os.path.realpath(path):
+    # Not resolved: the answer repeats the client's name for the file.
+    named = Path(os.path.abspath(file_path)) if "\0" not in file_path else None  # noqa: PTH100
+    if named is None or os.path.realpath(named) != os.path.realpath(path):
         raise WriteRefused(
             "configLayerReadonly", "Only writes to the user config are allowed", "filePath"
         )
-    return given
+    return named
 
 
 def _parse(edit: ConfigEdit) -> TableEdit:
@@ -179,12 +179,12 @@ def _check_features(configuration: Configuration, settings: ConfigValues) -> Non
     for name, is_on in (demanded or {}).items():
         if settings.features.get(name, is_on) != is_on:
             word = "on" if is_on else "off"
-            message = f"`features.{name}` has to stay {word} on this machine"
+            message = f"`features.{name}` must stay {word} on this machine"
             raise ConfigError(message, key=f"features.{name}")
 
 
 def _check_servers(before: JsonValue, after: Mapping[str, Table]) -> None:
-    """Look at the servers that are new or changed: an older fault is no reason to refuse."""
+    """Check the servers that are new or changed; earlier faults do not block a write."""
     known = before if isinstance(before, dict) else {}
     for name, table in after.items():
         if table == known.get(name):
@@ -200,7 +200,7 @@ def _check_servers(before: JsonValue, after: Mapping[str, Table]) -> None:
 def _find_overridden(
     layers: Sequence[Layer], paths: Sequence[KeyPath]
 ) -> OverriddenMetadata | None:
-    """The first of the written keys that a higher layer decides otherwise."""
+    """Return the first written key that a higher layer overrides."""
     merged = merge(layers).table
     system_and_user = 2
     for path in paths:
@@ -211,13 +211,13 @@ def _find_overridden(
             if _value_at(layer.table, path) is not _MISSING:
                 return OverriddenMetadata(
                     effective_value=effective,
-                    message=f"Overridden by {_words(layer)}",
+                    message=f"Overridden by {_describe(layer)}",
                     overriding_layer=layer.metadata,
                 )
     return None
 
 
-def _words(layer: Layer) -> str:
+def _describe(layer: Layer) -> str:
     is_flags = isinstance(layer.source, SessionFlagsConfigLayerSource)
     return "session flags" if is_flags else layer.label
 
