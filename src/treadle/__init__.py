@@ -1,11 +1,11 @@
 """Treadle: an independent implementation of the Codex app-server protocol.
 
-Names are resolved when they are first used, so that importing the package costs nothing.
+Names are resolved on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
 
-# As in `typing`, whose import would cost the server a part of its start.
+# As in `typing`, whose import would slow down the start of the server.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from treadle.client._compat.lenient import UnknownItem

@@ -1,4 +1,4 @@
-"""The `treadle` command: answers a client's handshake first, then imports the rest."""
+"""The `treadle` command: answers a client's handshake, then imports the rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; the exit code is what it returns."""
-    # What is imported now stays for good: collecting in between would only cost time.
+    """Run the command line and return its exit code."""
+    # Modules stay loaded for good: collecting garbage between imports only costs time.
     gc.disable()
     from treadle.server.fast_handshake import answer_first
 

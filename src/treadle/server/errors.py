@@ -1,4 +1,4 @@
-"""Turns the words of the layers below into answers. Existing clients know the texts."""
+"""Translates errors of the layers below to JSON-RPC errors. Existing clients rely on the texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KINDS: dict[type[Exception], str] = {
 
 
 def translate(error: Exception) -> RpcError | None:
-    """The answer for an error, `None` if it is our own fault."""
+    """Return the JSON-RPC error for an exception, or `None` for an internal fault."""
     match error:
         case TurnNotSteerable():
             return _not_steerable(error)
@@ -54,7 +54,7 @@ def translate(error: Exception) -> RpcError | None:
         case InvalidInput():
             return InvalidRequest(str(error), kind="invalidParams", path=error.path)
         case ThreadLocked() | StorageFailed() | ThreadTooLarge() | ThreadCorrupt():
-            return _of_store(error)
+            return _translate_store_error(error)
         case EngineError() | StoreError() | ConfigError():
             return InvalidRequest(str(error), kind=_KINDS.get(type(error), "invalidRequest"))
         case OSError():
@@ -63,7 +63,9 @@ def translate(error: Exception) -> RpcError | None:
             return None
 
 
-def _of_store(error: ThreadLocked | StorageFailed | ThreadTooLarge | ThreadCorrupt) -> RpcError:
+def _translate_store_error(
+    error: ThreadLocked | StorageFailed | ThreadTooLarge | ThreadCorrupt,
+) -> RpcError:
     match error:
         case ThreadLocked():
             return InvalidRequest(str(error), kind="threadLocked", pid=error.pid, host=error.host)
@@ -76,16 +78,16 @@ def _of_store(error: ThreadLocked | StorageFailed | ThreadTooLarge | ThreadCorru
             return InternalError(str(error), kind="threadCorrupt", path=error.path)
 
 
-def unknown_thread(words: str, thread: str) -> RpcError:
-    """The answer for a thread that is not there; `words` are those that clients know."""
+def unknown_thread(phrase: str, thread: str) -> RpcError:
+    """Return the error for a missing thread; `phrase` is the text that clients rely on."""
     if "/" in thread:
         return InvalidRequest(f"no rollout found at {thread}", kind="threadNotFound", path="path")
     if not _UUID.fullmatch(thread):
         message = f"invalid thread id: {thread!r} is not a UUID"
         return InvalidRequest(message, kind="invalidParams", path="threadId")
     # Upstream puts a colon after some of its phrases and not after others.
-    mark = "" if words.endswith("id") else ":"
-    return InvalidRequest(f"{words}{mark} {thread}", kind="threadNotFound")
+    mark = "" if phrase.endswith("id") else ":"
+    return InvalidRequest(f"{phrase}{mark} {thread}", kind="threadNotFound")
 
 
 def _not_steerable(error: TurnNotSteerable) -> RpcError:

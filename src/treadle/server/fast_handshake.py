@@ -1,7 +1,7 @@
-"""Answers `initialize` on stdio before the rest of the server is even imported.
+"""Answers `initialize` on stdio before the rest of the server is imported.
 
 Only the plain case is answered here: a well-formed first line of a well-formed command. Anything
-else is left, unread by us, to the server proper, which says what is wrong with it.
+else is passed on unparsed to the full server, which reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Final
 
-# As far as a first line may go before the server proper takes over.
+# Maximum length of a first line that is answered here.
 MAX_FIRST_LINE: Final = 64 * 1024
-# A pipe takes this much whole or not at all.
+# A pipe writes up to this many bytes atomically.
 MAX_ANSWER: Final = 4096
 MAX_BRACKETS: Final = 100
 _WITH_VALUE: Final = frozenset({"-c", "--config"})
@@ -36,7 +36,7 @@ _FLAGS: Final = frozenset(
 
 
 class FastHandshake:
-    """What was read from stdin: the line that was answered, if it was, and what came after it.
+    """What was read from stdin: the answered line, if any, and the bytes after it.
 
     `assignments` are the `key=value` overrides among the arguments.
     """
@@ -54,7 +54,7 @@ class FastHandshake:
 def answer_first(
     arguments: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> FastHandshake | None:
-    """Answer the first line if it is a plain `initialize`; `None` when stdio is not to be read."""
+    """Answer the first line if it is a plain `initialize`; return `None` if stdio is not in use."""
     assignments = _read_plain(arguments)
     if assignments is None or sys.stdin is None or sys.stdout is None:
         return None
@@ -64,7 +64,7 @@ def answer_first(
         try:
             chunk = os.read(0, MAX_FIRST_LINE)
         except BlockingIOError:
-            # Somebody made it so; the server proper can wait for it.
+            # stdin is non-blocking; the full server can wait for it.
             return FastHandshake(None, unread, assignments)
         if not chunk:
             break
@@ -82,44 +82,44 @@ def _write(answer: bytes) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        os._exit(0)  # nobody hears us
+        os._exit(0)  # the client is gone
     return True
 
 
 def leave_on_signals() -> None:
-    """End at once on a signal: nothing was begun yet. The server proper sets its own handlers."""
+    """Exit on a signal: nothing has started yet. The full server sets its own handlers."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit_now)
 
 
-def _leave(_number: int, _frame: object) -> None:
+def _exit_now(_number: int, _frame: object) -> None:
     os._exit(0)
 
 
 def _read_plain(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """The overrides of a command that starts a server on stdio and has nothing doubtful in it."""
+    """Return the overrides of a plain command that starts a server on stdio, or `None`."""
     rest = list(arguments)
     assignments: list[str] = []
-    seen = False
+    is_server = False
     while rest:
-        word = rest.pop(0)
-        if word in _WITH_VALUE and rest and "=" in rest[0][1:]:
+        argument = rest.pop(0)
+        if argument in _WITH_VALUE and rest and "=" in rest[0][1:]:
             assignments.append(rest.pop(0))
-        elif word == "--listen" and rest[:1] == ["stdio://"]:
+        elif argument == "--listen" and rest[:1] == ["stdio://"]:
             rest.pop(0)
-        elif word in _PLAIN:
-            seen = seen or word == "app-server"
+        elif argument in _PLAIN:
+            is_server = is_server or argument == "app-server"
         else:
             return None
-    return tuple(assignments) if seen else None
+    return tuple(assignments) if is_server else None
 
 
 def _answer(line: bytes, environ: Mapping[str, str]) -> bytes | None:
-    # Half a surrogate pair and deep nesting are where JSON parsers disagree.
+    # JSON parsers disagree about lone surrogates and deep nesting.
     if b"\\u" in line or line.count(b"{") + line.count(b"[") > MAX_BRACKETS:
         return None
     try:
-        # `int` refuses NaN and its like, which are no JSON.
+        # `int` rejects NaN and the infinities, which are not JSON.
         call: Any = json.loads(line.decode(), parse_constant=int)
         if call["method"] != "initialize" or not _is_id(call["id"]):
             return None

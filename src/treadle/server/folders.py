@@ -1,7 +1,7 @@
-"""Folders that clients name: how long and how many they may be.
+"""Limits on the folders that clients name: length, depth and number.
 
-A folder is looked at together with every folder above it, so its depth decides how much work one
-request causes. The limits are checked where a request comes in, before any of that work.
+A folder is examined together with all its parents, so its depth decides how much work one request
+causes. The limits are checked when a request arrives, before any of that work.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 
 from treadle.engine.errors import InvalidInput
 
-# PATH_MAX of Linux counts the zero byte at the end as well.
+# PATH_MAX of Linux includes the terminating zero byte.
 MAX_PATH_BYTES: Final = 4095
 MAX_COMPONENTS: Final = 256
 MAX_FOLDERS: Final = 100
 
 
 def check_folder(folder: str | None, field: str = "cwd") -> None:
-    """Check a folder that a client names; `field` is where the request has it.
+    """Check a folder that a client names; `field` is its place in the request.
 
     Raises:
         InvalidInput: the path is too long or too deep.

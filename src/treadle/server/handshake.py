@@ -1,7 +1,7 @@
-"""What the server says of itself in answer to `initialize`.
+"""The server's answer to `initialize`.
 
-Standard library only, and little of it: this answers before anything else is imported. Not even
-`typing`, which would take a fifth of the time to the first answer.
+Standard library only, and little of it: this answers before anything else is imported. Even
+`typing` is avoided: it would take a fifth of the time to the first answer.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
 
-# Clients read the release of the protocol from the user agent, and refuse features to older ones.
+# Clients read the protocol release from the user agent, and disable features for older ones.
 PROTOCOL_VERSION: Final = "0.163.0"
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> str:
-    """Where configuration, threads and sockets live."""
+    """Return the folder of configuration, threads and sockets."""
     chosen = environ.get("TREADLE_HOME") or environ.get("CODEX_HOME")
     # Not pathlib: its import alone would double the time to the first answer.
     return os.path.abspath(chosen) if chosen else os.path.expanduser("~/.treadle")  # noqa: PTH100, PTH111
 
 
 def is_header_value(text: str) -> bool:
-    """Whether a text may stand in an HTTP header, as a client's name must."""
+    """Return whether a text is valid in an HTTP header, as a client's name must be."""
     return all(character == "\t" or " " <= character != "\x7f" for character in text)
 
 
 def describe(name: str, version: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The answer to `initialize`, under its wire names."""
+    """Return the answer to `initialize` under its wire names."""
     machine = os.uname().machine if hasattr(os, "uname") else "unknown"
     terminal = environ.get("TERM_PROGRAM") or environ.get("TERM") or "unknown"
     agent = f"{name}/{PROTOCOL_VERSION} ({_system()}; {machine}) {terminal} ({name}; {version})"
     return {
         "userAgent": "".join(c if " " <= c <= "~" else "_" for c in agent),
-        # A path that is not UTF-8 is shown with replacement characters, here as in all answers.
+        # A path that is not UTF-8 is shown with replacement characters, as in all answers.
         "codexHome": home_folder(environ).encode(errors="surrogateescape").decode(errors="replace"),
         "platformFamily": "windows" if sys.platform == "win32" else "unix",
         "platformOs": {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform),
@@ -45,7 +45,7 @@ def describe(name: str, version: str, environ: Mapping[str, str] = os.environ) -
 
 
 def _system() -> str:
-    """Name and version of the operating system: `Debian 12.0.0`."""
+    """Return the name and version of the operating system: `Debian 12.0.0`."""
     try:
         with open("/etc/os-release", encoding="utf-8") as file:  # noqa: PTH123 - no pathlib here
             pairs = dict(line.rstrip().split("=", 1) for line in file if "=" in line)

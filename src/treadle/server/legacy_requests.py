@@ -1,7 +1,7 @@
-"""Approvals in their older form, for clients that ask for it in the handshake.
+"""Approvals in their older form, for clients that request it in the handshake.
 
-A client does so with `capabilities.extensions.legacyApprovals`: it is then asked by
-`execCommandApproval` and `applyPatchApproval`, and its answers are read as today's.
+Such clients set `capabilities.extensions.legacyApprovals`. They receive `execCommandApproval` and
+`applyPatchApproval`, and their answers are converted to the current form.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ _DECISIONS: Final[dict[str, FileChangeApprovalDecision]] = {
 }
 
 
-def put_legacy(
-    connection: Connection[ClientSession], thread: LoadedThread, asked: OpenedRequest
+def send_legacy(
+    connection: Connection[ClientSession], thread: LoadedThread, request: OpenedRequest
 ) -> Coroutine[None, None, msgspec.Struct] | None:
-    """Put an approval in its older form; `None` if the question has none.
+    """Send an approval in its older form; return `None` if the request has none.
 
     Raises:
         ConnectionLost: the client hung up.
     """
-    match asked.params:
+    match request.params:
         case CommandExecutionRequestApprovalParams(command=str()) as params:
-            return _command(connection, params, asked.request_id)
+            return _command(connection, params, request.request_id)
         case FileChangeRequestApprovalParams() as params:
-            return _patch(connection, thread, params, asked.request_id)
+            return _patch(connection, thread, params, request.request_id)
         case _:
             return None
 
@@ -122,8 +122,8 @@ def _patch(
     number: int,
 ) -> Coroutine[None, None, msgspec.Struct]:
     turn = thread.turn
-    shown = turn.open_items.get(params.item_id) if turn is not None else None
-    item = shown.current() if shown is not None else None
+    open_item = turn.open_items.get(params.item_id) if turn is not None else None
+    item = open_item.current() if open_item is not None else None
     changes = item.changes if isinstance(item, FileChangeThreadItem) else []
     older = ApplyPatchApprovalParams(
         call_id=params.item_id,

@@ -1,4 +1,4 @@
-"""How much one request of a client may hold, and a list may look for at once."""
+"""Limits on the size of client requests and on list filters."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from treadle.engine.errors import InvalidInput
 MAX_TERM_CHARACTERS: Final = 4096
 MAX_ALTERNATIVES: Final = 1000
 MAX_PARTS: Final = 1000
-"""The most parts of one input: texts, images, mentions."""
+"""Maximum number of parts in one input: texts, images, mentions."""
 MAX_ITEMS: Final = 2000
-"""The most items that one request adds to what the model sees."""
+"""Maximum number of items that one request adds to the model context."""
 MAX_WORDS: Final = 32_768
-"""The most words of one command."""
+"""Maximum number of arguments of one command."""
 
 
 def check_term(term: str, path: str = "searchTerm") -> str:
-    """Give a search term back if it can be looked for.
+    """Return a search term if it is short enough.
 
     Raises:
-        InvalidInput: it is too long.
+        InvalidInput: the term is too long.
     """
     if len(term) > MAX_TERM_CHARACTERS:
         limit = f"at most {MAX_TERM_CHARACTERS} characters"
@@ -30,7 +30,7 @@ def check_term(term: str, path: str = "searchTerm") -> str:
 
 
 def check_alternatives(values: Sequence[object] | None, path: str) -> None:
-    """Check the values of a filter of which any may match.
+    """Check the number of alternative values of a filter.
 
     Raises:
         InvalidInput: there are too many.
@@ -39,7 +39,7 @@ def check_alternatives(values: Sequence[object] | None, path: str) -> None:
 
 
 def check_count(values: Sequence[object], path: str, limit: int) -> None:
-    """Check how many entries a request has: all of them are handled in one step.
+    """Check the number of entries in a request: all of them are handled in one step.
 
     Raises:
         InvalidInput: there are too many.

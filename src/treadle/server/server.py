@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """Answers clients; what belongs to no client lives here."""
+    """Answers clients and owns everything that they share."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Server:
         source: SessionSource = "vscode",
     ) -> None:
         self._clock = clock
-        # What threads that begin here say of where they come from.
+        # The session source recorded for threads that start here.
         self.source = source
         self.configuration = configuration or Configuration(Path(home_folder()))
         self.credentials = self.configuration.credentials
@@ -84,36 +84,36 @@ class Server:
         self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
-        # Threads that write the configuration and the login, which wait for other programs.
+        # Workers that write the configuration and the login, which can block on other programs.
         self.settings_workers = Workers("settings", MAX_SETTINGS_WORKERS)
 
     @cached_property
     def watcher(self) -> Watcher:
-        """Notices changes of files, for all clients."""
+        """The file watcher shared by all clients."""
         from treadle.server.files.watch import Watcher
 
         return Watcher()
 
     @cached_property
     def skills_watch(self) -> SkillsWatch:
-        """Notices changes of skills, and tells all clients."""
+        """The watcher that notifies all clients when skills change."""
         from treadle.protocol.notifications import SKILLS_CHANGED
         from treadle.protocol.skill import SkillsChangedNotification
         from treadle.server.sources.skills_watch import SkillsWatch
 
-        def tell() -> None:
+        def publish() -> None:
             self.threads.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
 
-        return SkillsWatch(self.watcher, self.threads.tasks, tell)
+        return SkillsWatch(self.watcher, self.threads.tasks, publish)
 
     def warnings(self) -> Sequence[ConfigWarningNotification]:
-        """What every client should know: that the configuration or the sandbox is not all right."""
-        found: list[ConfigWarningNotification] = []
+        """Return the warnings for every client: faults of the configuration and the sandbox."""
+        warnings: list[ConfigWarningNotification] = []
         try:
             sandbox = self.configuration.effective().sandbox
         except ConfigError:
-            sandbox, found = None, list(self.configuration.lenient().warnings)
-        # Both cost an import that most servers can do without at their start.
+            sandbox, warnings = None, list(self.configuration.lenient().warnings)
+        # Both are imported on use: most servers do not need them at startup.
         if sandbox is not None:
             from treadle.sandbox.backends.selection import wish
 
@@ -121,11 +121,11 @@ class Server:
         if self.threads.expects_commands:
             from treadle.engine.terminals.sandbox_status import sandbox_warning
 
-            found += filter(None, [sandbox_warning()])
-        return found
+            warnings += filter(None, [sandbox_warning()])
+        return warnings
 
     def _translate(self, error: Exception) -> RpcError | None:
-        """Answer an error; when descriptors are short, free those that nobody needs now."""
+        """Translate an error; when descriptors are short, close idle ones."""
         if is_shortage(error):
             self._shortage.happened(str(error))
             self.threads.release_idle()
@@ -134,16 +134,16 @@ class Server:
         return translate(error)
 
     def _introduce(self, parent: LoadedThread, child: LoadedThread) -> None:
-        """Let those who hear an agent meet one that works for it."""
+        """Introduce a sub-agent to the clients that are subscribed to its parent."""
         for session in self.sessions:
-            session.meet(parent, child)
+            session.add_child(parent, child)
 
     def _rule_folders(self, cwd: str) -> list[Path]:
-        """Where the projects that the user trusts keep rules about commands, for this folder."""
+        """Return the rule folders of the trusted projects that contain this folder."""
         try:
             layers = self.configuration.effective(cwd).layers
         except ConfigError:
-            return []  # nothing that cannot be read can be trusted
+            return []  # an unreadable configuration grants no trust
         return [
             Path(layer.source.dot_codex_folder) / "rules"
             for layer in layers
@@ -151,23 +151,23 @@ class Server:
         ]
 
     def _skills(self, cwd: str) -> Sequence[SkillMetadata]:
-        """The skills that a folder sees."""
+        """Return the skills that are visible from a folder."""
         from treadle.server.sources.skills import configured_skills
 
         return configured_skills(self.configuration, cwd).found
 
     def unbuilt_methods(self) -> list[str]:
-        """The methods of the protocol that this server knows and cannot do yet."""
+        """Return the protocol methods that this server does not implement yet."""
         return list(self._router.unhandled())
 
     async def serve(self, listener: Listener) -> None:
-        """Answer every client, until cancelled; commands of this server are no clients of it."""
-        from treadle.sandbox.peers.identity import PeerCheck  # of no use to a server on pipes
+        """Answer every client until cancelled; commands of this server are refused as clients."""
+        from treadle.sandbox.peers.identity import PeerCheck  # not needed by a server on pipes
 
         await listener.serve(self.attach, admit=PeerCheck().refusal)
 
     def finish(self) -> None:
-        """Take no more requests, end the turns, tell it, and hang up on everybody."""
+        """Stop accepting requests, end the turns, publish their end and close all connections."""
         self.is_finishing = True
         self.threads.interrupt_turns()
         for session in self.sessions:
@@ -175,18 +175,18 @@ class Server:
                 session.connection.finish(session.drain)
 
     async def close(self) -> None:
-        """Finish, and let go of everything; turns that ran are stored as interrupted."""
+        """Finish, and release all resources; active turns are stored as interrupted."""
         self.finish()
         await self.threads.close()
 
     def when_idle(self, action: Callable[[], object]) -> None:
-        """Call this when the last client is gone."""
+        """Call this when the last client disconnects."""
         self._on_idle = action
 
     async def attach(self, transport: Transport, *, answered: bytes | None = None) -> None:
-        """Converse with one client until it hangs up.
+        """Serve one client until it disconnects.
 
-        `answered` is an `initialize` that the client has had its answer to.
+        `answered` is the line of an `initialize` request that has already been answered.
         """
         if self.is_finishing:
             await transport.close()
@@ -213,7 +213,7 @@ class Server:
             self.sessions.discard(session)
             if not self.sessions and self._on_idle is not None:
                 self._on_idle()
-            # A stranger gets no line of the log.
+            # A client without a handshake is not logged.
             if session.client is not None:
                 logger.info("client gone", extra={"peer": transport.peer})
 

@@ -1,4 +1,4 @@
-"""Questions as one client is to read them: with what it understands, in the form it knows."""
+"""Sends server requests to one client, in the form and with the fields that it supports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from treadle.protocol.base import EXPERIMENTAL
 from treadle.protocol.server_requests import SERVER_REQUESTS
 
-# Experimental by its schema, and sent to everybody all the same: clients offer what it lists.
+# Experimental in the schema, but sent to every client: clients offer the decisions it lists.
 _SENT_TO_ALL: Final = frozenset({"available_decisions"})
 
 if TYPE_CHECKING:
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from treadle.server.session import ClientSession
 
 
-def put(
+def send_request(
     connection: Connection[ClientSession],
     thread: LoadedThread,
-    asked: OpenedRequest,
+    request: OpenedRequest,
     client: ClientSession,
 ) -> Coroutine[None, None, msgspec.Struct]:
-    """Put a question to a client; gives its answer.
+    """Send a server request to a client, and return its answer.
 
     Raises:
         ConnectionLost: the client hung up.
     """
     if client.wants_legacy_approvals:
-        from treadle.server.legacy_requests import put_legacy
+        from treadle.server.legacy_requests import send_legacy
 
-        older = put_legacy(connection, thread, asked)
-        if older is not None:
-            return older
-    params = asked.params if client.is_experimental else without_experimental(asked.params)
-    return connection.begin_request(SERVER_REQUESTS[asked.method], params, id_=asked.request_id)
+        legacy = send_legacy(connection, thread, request)
+        if legacy is not None:
+            return legacy
+    params = request.params if client.is_experimental else without_experimental(request.params)
+    return connection.begin_request(SERVER_REQUESTS[request.method], params, id_=request.request_id)
 
 
 def without_experimental(params: msgspec.Struct) -> msgspec.Struct:
-    """The question without the fields that a client has to ask for."""
+    """Return the request without its experimental fields."""
     fields = EXPERIMENTAL.get(type(params), frozenset()) - _SENT_TO_ALL
     return msgspec.structs.replace(params, **dict.fromkeys(fields)) if fields else params

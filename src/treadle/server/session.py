@@ -1,4 +1,4 @@
-"""What the server keeps per connection: who the client is, and what it wants to hear."""
+"""The state of one connection: the client's identity, capabilities and subscriptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from treadle.protocol.thread import (
     ServerRequestResolvedNotification,
     ThreadStartedNotification,
 )
-from treadle.server.server_requests import put
+from treadle.server.server_requests import send_request
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
 from treadle.support.concurrency.workers import Workers
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_FILE_REQUESTS: Final = 8
-"""How many requests about files are worked on at once for one client; more of them wait."""
+"""Maximum number of concurrent file requests of one client; further ones wait."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A thread that the client hears, and the task that tells it."""
+    """A thread that the client is subscribed to, and the task that delivers its events."""
 
     thread: LoadedThread
     subscription: Subscription
@@ -59,7 +59,7 @@ class Followed:
 
 
 class ClientSession:
-    """One client, from its handshake to its hang-up."""
+    """One client, from connection to disconnection."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -67,25 +67,25 @@ class ClientSession:
         self.client: InitializeParams | None = None
         self.is_experimental = False
         self.wants_legacy_approvals = False
-        # Commands that run for the client, by the ids that it chose.
+        # Running commands of the client, by the ids that it chose.
         self.commands: dict[str, ClientCommand] = {}
-        # What tells it of changed files, by the ids of the watches.
+        # Tasks that report changed files, by watch id.
         self.watches: dict[str, asyncio.Task[None]] = {}
         self._opted_out: frozenset[str] = frozenset()
-        self._announcements: Subscription | None = None
+        self._broadcasts: Subscription | None = None
         self._followed: dict[str, Followed] = {}
-        # What the client was asked and has not answered yet, by number.
-        self._asked: dict[int, asyncio.Task[None] | None] = {}
-        # Threads heard no more, as long as something told while they were is still to be told.
-        self._left: dict[str, Subscription] = {}
+        # Server requests that the client has not answered yet, by number.
+        self._open_requests: dict[int, asyncio.Task[None] | None] = {}
+        # Former subscriptions to threads that still have undelivered broadcasts.
+        self._former: dict[str, Subscription] = {}
 
     @cached_property
     def file_workers(self) -> Workers:
-        """Threads for the client's own requests about files; others have theirs."""
+        """Worker threads for the file requests of this client alone."""
         return Workers("fs", MAX_FILE_REQUESTS)
 
     def initialize(self, params: InitializeParams) -> None:
-        """Learn who the client is and what it can do."""
+        """Record the client's identity and capabilities."""
         self.client = params
         if self.connection is not None:
             self.connection.introduce_peer()
@@ -98,24 +98,24 @@ class ClientSession:
             self._opted_out = frozenset(capabilities.opt_out_notification_methods or ())
 
     def listen(self) -> None:
-        """Hear what is told to everybody from now on, and first what is wrong with the server."""
+        """Send the server's warnings, then subscribe to broadcasts."""
         for warning in self.server.warnings():
-            self.tell(CONFIG_WARNING, warning)
+            self.notify_nowait(CONFIG_WARNING, warning)
         log = self.server.threads.broadcasts
-        self._announcements = Subscription(log, log.last_seq, self._deliver_announcement)
-        self._spawn(self._announcements, "announcements")
+        self._broadcasts = Subscription(log, log.last_seq, self._deliver_broadcast)
+        self._spawn(self._broadcasts, "announcements")
 
     def subscribe(self, thread: LoadedThread, after: int | None) -> None:
-        """Hear what happens in a thread after a position, or from now on.
+        """Subscribe to a thread's events after a position, or from now on.
 
-        A second time changes nothing: the first one tells everything. One that was let go of and
-        is loaded anew is heard from where it was left.
+        A repeated call has no effect. If the thread was unloaded and loaded again, delivery
+        continues from the last position.
         """
-        known = self._followed.get(thread.id)
-        if known is not None:
-            if known.thread is thread:
+        current = self._followed.get(thread.id)
+        if current is not None:
+            if current.thread is thread:
                 return
-            after = known.subscription.position
+            after = current.subscription.position
             self.unsubscribe(thread.id)
         run = self.server.threads.store.run
         subscription = Subscription(thread.log, after, partial(self._deliver, thread), run=run)
@@ -123,30 +123,30 @@ class ClientSession:
         if task is not None:
             self._followed[thread.id] = Followed(thread, subscription, task)
             self.server.threads.add_subscriber(thread)
-        # Whoever hears an agent hears those that work for it: they may have questions too.
+        # A subscription includes the thread's sub-agents: they may have server requests too.
         for child in self.server.threads.agents.open_threads(thread):
             self.subscribe(child, None)
 
-    def meet(self, parent: LoadedThread, child: LoadedThread) -> None:
-        """Hear of an agent that works for another one, if that one is heard."""
+    def add_child(self, parent: LoadedThread, child: LoadedThread) -> None:
+        """Subscribe to a sub-agent if the client is subscribed to its parent."""
         if parent.id not in self._followed:
             return
         if child.id not in self._followed:
             snapshot = self.server.threads.snapshot(child.meta)
-            self.tell(THREAD_STARTED, ThreadStartedNotification(snapshot))
+            self.notify_nowait(THREAD_STARTED, ThreadStartedNotification(snapshot))
         self.subscribe(child, child.log.last_seq)
 
     def unsubscribe(self, thread_id: str) -> bool:
-        """Hear no more of a thread; false if it was not heard."""
+        """End a subscription; return false if there was none."""
         followed = self._followed.pop(thread_id, None)
         if followed is None:
             return False
         followed.task.cancel()
-        waits = self._announcements
-        if waits is not None and waits.position < waits.last_seq:
-            self._left[thread_id] = followed.subscription
-        # It may still answer what it was asked, but nobody waits for that: the others decide.
-        for number in list(self._asked):
+        broadcasts = self._broadcasts
+        if broadcasts is not None and broadcasts.position < broadcasts.last_seq:
+            self._former[thread_id] = followed.subscription
+        # The client may still answer open requests, but no longer blocks them: the others decide.
+        for number in list(self._open_requests):
             followed.thread.server_requests.let_go(number, self)
         self.server.threads.remove_subscriber(followed.thread)
         for child in self.server.threads.agents.open_threads(followed.thread):
@@ -154,24 +154,24 @@ class ClientSession:
         return True
 
     def leave(self) -> None:
-        """Hear no more of anything: the client is gone."""
+        """End all subscriptions: the client has disconnected."""
         for thread_id in list(self._followed):
             self.unsubscribe(thread_id)
 
     async def drain(self) -> None:
-        """Wait until the client was told how the turns ended that it heard, and all before."""
+        """Wait until the client has received the end of its turns and everything before it."""
         for followed in list(self._followed.values()):
             if followed.thread.turn is not None:
                 await followed.thread.turn.ended.wait()
             await followed.subscription.caught_up()
 
-    def tell(self, method: Notification[P], params: P) -> None:
-        """Tell the client at once, unless it does not want to know."""
+    def notify_nowait(self, method: Notification[P], params: P) -> None:
+        """Notify the client without waiting, unless it opted out."""
         if self.connection is not None and self._wants(method):
             self.connection.notify_nowait(method, params)
 
     async def notify(self, method: Notification[P], params: P) -> None:
-        """Tell the client, unless it does not want to know."""
+        """Notify the client, unless it opted out."""
         if self.connection is not None and self._wants(method):
             await self.connection.notify(method, params)
 
@@ -184,7 +184,7 @@ class ClientSession:
         try:
             await subscription.follow()
         except EventsExpired:
-            # It can come back and read everything anew; going on would hide that it missed some.
+            # The client can reconnect and read everything again; continuing would hide the gap.
             logger.warning("client left behind", extra={"position": subscription.position})
             if self.connection is not None:
                 self.connection.finish()
@@ -194,38 +194,38 @@ class ClientSession:
             return
         if isinstance(event, OpenedRequest):
             await self.connection.room()
-            self._ask(self.connection, thread, event)
+            self._send_request(self.connection, thread, event)
             return
         if isinstance(event.params, ServerRequestResolvedNotification):
-            self._forget(event.params.request_id)
+            self._stop_waiting(event.params.request_id)
         if self._wants(SERVER_NOTIFICATIONS[event.method]):
             post = self.connection.post
             await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq or None)
 
-    def _ask(
-        self, connection: Connection[ClientSession], thread: LoadedThread, asked: OpenedRequest
+    def _send_request(
+        self, connection: Connection[ClientSession], thread: LoadedThread, request: OpenedRequest
     ) -> None:
-        """Put a question to the client, unless it has it already or nobody needs an answer."""
-        number = asked.request_id
-        if not asked.is_open():
+        """Send a server request to the client, unless it is closed or already sent."""
+        number = request.request_id
+        if not request.is_open():
             return
-        if number in self._asked:
-            known = self._asked[number]
-            if known is not None and not known.done():
+        if number in self._open_requests:
+            current = self._open_requests[number]
+            if current is not None and not current.done():
                 thread.server_requests.hold(number, self)
             return
         try:
-            answer = put(connection, thread, asked, self)
+            answer = send_request(connection, thread, request, self)
         except ConnectionLost:
             return
         thread.server_requests.hold(number, self)
         work = self._take_answer(thread, number, answer)
-        self._asked[number] = connection.spawn(work, f"answer to {number}")
+        self._open_requests[number] = connection.spawn(work, f"answer to {number}")
 
     async def _take_answer(
         self, thread: LoadedThread, number: int, answer: Coroutine[None, None, msgspec.Struct]
     ) -> None:
-        """Pass the client's answer on; a client that is gone has not answered."""
+        """Forward the client's answer; a disconnected client has not answered."""
         try:
             thread.server_requests.answer(number, await answer, self.name)
         except ConnectionLost:
@@ -237,34 +237,34 @@ class ClientSession:
         finally:
             thread.server_requests.let_go(number, self)
 
-    def _forget(self, number: RequestId) -> None:
-        """Wait no more for an answer: somebody else gave one, or none is needed."""
-        task = self._asked.pop(number, None) if isinstance(number, int) else None
+    def _stop_waiting(self, number: RequestId) -> None:
+        """Stop waiting for an answer: another client gave one, or none is needed."""
+        task = self._open_requests.pop(number, None) if isinstance(number, int) else None
         if task is not None:
             task.cancel()
 
     @property
     def name(self) -> str:
-        """Who the client says it is, for the books."""
+        """The client's name, for records of its answers."""
         return "client" if self.client is None else f"client {self.client.client_info.name}"
 
-    async def _deliver_announcement(self, event: Event) -> None:
+    async def _deliver_broadcast(self, event: Event) -> None:
         if self.connection is None or not self._wants(SERVER_NOTIFICATIONS[event.method]):
             return
-        if isinstance(event, ForwardedEvent) and self._hears(event):
+        if isinstance(event, ForwardedEvent) and self._receives_from_thread(event):
             return
         await self.connection.post(event.method, event.params, at_ms=event.at_ms, seq=None)
 
-    def _hears(self, event: ForwardedEvent) -> bool:
-        """Whether the client hears this from the thread itself, in its place among the others."""
+    def _receives_from_thread(self, event: ForwardedEvent) -> bool:
+        """Return whether the client receives this from the thread itself, in order."""
         thread_id = getattr(event.params, "thread_id", "")
         followed = self._followed.get(thread_id)
         if followed is not None:
             return event.thread_seq > followed.subscription.after
-        left = self._left.get(thread_id)
-        if self._announcements is not None and event.seq == self._announcements.last_seq:
-            self._left.clear()
-        return left is not None and left.after < event.thread_seq <= left.position
+        former = self._former.get(thread_id)
+        if self._broadcasts is not None and event.seq == self._broadcasts.last_seq:
+            self._former.clear()
+        return former is not None and former.after < event.thread_seq <= former.position
 
     def _wants(self, method: Notification[P]) -> bool:
         if self.client is None or method.method in self._opted_out:
@@ -273,7 +273,7 @@ class ClientSession:
 
 
 def guard(session: ClientSession, method: Request[object, object], params: object) -> None:
-    """Refuse what comes before the handshake, twice, or without the needed capability."""
+    """Reject requests before the handshake, repeated handshakes and missing capabilities."""
     if method is INITIALIZE:
         if session.client is not None:
             raise AlreadyInitialized

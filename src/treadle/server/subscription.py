@@ -1,4 +1,4 @@
-"""A client's position in a log: it is told what comes after, in order, as fast as it reads."""
+"""A client's position in a log; delivers later events in order, as fast as the client reads."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Subscription:
 
     @property
     def last_seq(self) -> int:
-        """The number of the last event there is."""
+        """The number of the last event in the log."""
         return self._log.last_seq
 
     async def follow(self) -> None:
-        """Deliver what comes, for ever.
+        """Deliver events until cancelled.
 
         Raises:
-            LeftBehind: the client read so slowly that what it has to hear next is gone.
+            EventsExpired: the client read so slowly that its next event is no longer stored.
         """
         wake = asyncio.Event()
         unwatch = self._log.watch(wake.set)
@@ -66,7 +66,7 @@ class Subscription:
             unwatch()
 
     async def caught_up(self) -> None:
-        """Wait until everything was delivered."""
+        """Wait until every event has been delivered."""
         while self.position < self._log.last_seq:
             self._is_idle.clear()
             await self._is_idle.wait()

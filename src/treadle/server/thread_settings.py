@@ -1,4 +1,4 @@
-"""Which settings a thread begins with: the request over the stored ones over the configuration."""
+"""Initial settings of a thread: the request over the stored settings over the configuration."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 def start_settings(
     configuration: Configuration, params: ThreadStartParams
 ) -> tuple[RunSettings, EffectiveConfig]:
-    """The settings of a new thread, and the configuration that they come from."""
+    """Return the settings of a new thread, and the configuration behind them."""
     cwd = working_folder(params.cwd)
     effective = configuration.effective(cwd, params.config)
     settings = _configured(effective, cwd, params.config)
     settings = replace(settings, tells_raw_events=params.experimental_raw_events)
-    return _asked(effective, settings, params), effective
+    return _override(effective, settings, params), effective
 
 
 def stored_settings(
@@ -48,9 +48,9 @@ def stored_settings(
     stored: StoredThread,
     params: ThreadResumeParams | ThreadForkParams,
 ) -> RunSettings:
-    """The settings of a stored thread: its own, unless the request gives others.
+    """Return the settings of a stored thread, overridden by the request.
 
-    Naming a model or provider gives up the stored ones, effort included.
+    Naming a model or a provider discards the stored ones, including the effort.
     """
     meta, last = stored.meta, stored.given or stored.settings
     cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
@@ -65,18 +65,18 @@ def stored_settings(
             effort=last.effort if last else meta.reasoning_effort,
         )
     if last is not None:
-        settings = _as_before(effective, settings, last)
+        settings = _restore(effective, settings, last)
     settings = replace(
         settings,
         base_instructions=meta.base_instructions or settings.base_instructions,
         developer_instructions=meta.developer_instructions or settings.developer_instructions,
         dynamic_tools=tuple(meta.dynamic_tools or ()),
     )
-    return _asked(effective, settings, params)
+    return _override(effective, settings, params)
 
 
 def working_folder(cwd: str | None) -> str:
-    """The folder that a client names as an absolute path; the server's own if none is given.
+    """Return a client's folder as an absolute path; defaults to the server's own.
 
     Raises:
         InvalidInput: the path is too long or too deep.
@@ -92,10 +92,10 @@ def _absolute(cwd: str) -> str:
 def check_turn(
     configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams
 ) -> None:
-    """Let a turn override nothing that the administrator has settled.
+    """Reject overrides of a turn that the administrator does not allow.
 
     Raises:
-        ConfigError: it tries to.
+        ConfigError: an override is not allowed.
         InvalidInput: the path of its folder is too long or too deep.
     """
     check_folder(params.cwd)
@@ -112,11 +112,11 @@ def check_turn(
 def turn_profile(
     configuration: Configuration, params: TurnStartParams | ThreadSettingsUpdateParams, cwd: str
 ) -> Profile | None:
-    """The permission profile that a turn names, as it is seen from the thread's folder.
+    """Return the permission profile that a turn names, seen from the thread's folder.
 
     Raises:
-        InvalidInput: it gives a policy as well.
-        ConfigError: the profile cannot be used.
+        InvalidInput: the turn also sets a sandbox policy.
+        ConfigError: the profile cannot be enforced.
     """
     if params.permissions is None:
         return None
@@ -171,7 +171,7 @@ def _configured(
 
 
 def _web_search_options(tools: dict[str, JsonValue] | None) -> WebSearchToolConfig | None:
-    """How the web is searched; an older file has a mere switch there."""
+    """Return the web search options; older files have a boolean there."""
     options = (tools or {}).get("web_search")
     if not isinstance(options, dict):
         return None
@@ -182,12 +182,12 @@ def _web_search_options(tools: dict[str, JsonValue] | None) -> WebSearchToolConf
 
 
 def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
-    """What `[agents]` says; what is no number there is for others to read."""
+    """Return the limits in `[agents]`; other entries of the table are read elsewhere."""
     known = ("max_threads", "max_depth")
     return AgentLimits(**{key: table[key] for key in known if type(table.get(key)) is int})
 
 
-def _as_before(effective: EffectiveConfig, settings: RunSettings, last: TurnContext) -> RunSettings:
+def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContext) -> RunSettings:
     profile = _still_active(effective, last)
     return replace(
         settings,
@@ -205,7 +205,7 @@ def _as_before(effective: EffectiveConfig, settings: RunSettings, last: TurnCont
 
 
 def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | None:
-    """The profile of the last turn, if its name still means what the turn ran under."""
+    """Return the last turn's profile if its name still has the same meaning."""
     try:
         profile = effective.permission_profile(last.permissions) if last.permissions else None
     except ConfigError:
@@ -213,9 +213,9 @@ def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | No
     return profile if profile and profile.sandbox == last.sandbox_policy else None
 
 
-def _asked(effective: EffectiveConfig, settings: RunSettings, params: Asked) -> RunSettings:
-    """The settings under what the request gives."""
-    given: dict[str, JsonValue] = {
+def _override(effective: EffectiveConfig, settings: RunSettings, params: Asked) -> RunSettings:
+    """Apply the request's overrides to the settings."""
+    overrides: dict[str, JsonValue] = {
         "model": params.model,
         "model_provider": params.model_provider,
         "approval_policy": params.approval_policy,
@@ -224,7 +224,7 @@ def _asked(effective: EffectiveConfig, settings: RunSettings, params: Asked) -> 
         "developer_instructions": params.developer_instructions,
         "personality": getattr(params, "personality", None),
     }
-    changed = {name: value for name, value in given.items() if value is not None}
+    changed = {name: value for name, value in overrides.items() if value is not None}
     refuse_disallowed(
         effective.requirements,
         {

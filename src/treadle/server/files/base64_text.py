@@ -1,4 +1,4 @@
-"""Base64 as the reference takes it: padded, and with no bit set that means nothing."""
+"""Base64 as the reference accepts it: padded, and without stray bits in the last symbol."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ _PAD: Final = ord("=")
 
 
 class BadBase64(ValueError):
-    """The text is no base64; the message says what is wrong and where."""
+    """The text is not base64; the message names the fault and its offset."""
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes that a text stands for.
+    """Return the bytes that a text encodes.
 
     Raises:
-        BadBase64: none, or more than one text could stand for them.
+        BadBase64: the text is invalid or not in canonical form.
     """
     try:
         data = decode_base64_strictly(text)
     except ValueError as error:
-        raise _explained(text) from error
+        raise _explain(text) from error
     last = data[(len(data) - 1) // 3 * 3 :]
     if not text.endswith(binascii.b2a_base64(last, newline=False).decode()):
-        raise _explained(text)
+        raise _explain(text)
     return data
 
 
-def _explained(text: str) -> BadBase64:
-    """What is wrong, in the words that clients know."""
+def _explain(text: str) -> BadBase64:
+    """Return the error with the text that clients rely on."""
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) % 4 == 1 and raw[-1] != _PAD and _OTHER.match(raw, len(raw) - 1):
         return _bad_symbol(raw, len(raw) - 1)  # the usual stray line break
     start = max(0, len(raw) - 1) // 4 * 4
-    if found := _OTHER.search(raw, 0, start):
-        return _bad_symbol(raw, found.start())
-    return _explained_end(raw, start)
+    if match := _OTHER.search(raw, 0, start):
+        return _bad_symbol(raw, match.start())
+    return _explain_end(raw, start)
 
 
-def _explained_end(raw: bytes, start: int) -> BadBase64:
-    """What is wrong with the last group of four, or with the fewer that there are."""
+def _explain_end(raw: bytes, start: int) -> BadBase64:
+    """Return the error for the last, possibly incomplete, group of four."""
     end = raw[start:]
     symbols = end.rstrip(b"=")
-    if found := _OTHER.search(symbols):
-        # Padding is out of place wherever something follows it.
-        return _bad_symbol(raw, start + found.start())
+    if match := _OTHER.search(symbols):
+        # Padding is invalid wherever something follows it.
+        return _bad_symbol(raw, start + match.start())
     if len(symbols) < 2:
         is_cut = len(symbols) == len(end)
         return (

@@ -1,4 +1,4 @@
-"""The Linux kernel's news about folders, on the event loop; no thread waits for them."""
+"""Folder changes from the Linux kernel, on the event loop; no thread waits for them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class Inotify:
-    """One queue for any number of folders, each known by a number.
+    """One queue for any number of folders, each identified by a number.
 
-    `on_change` gets the number and the name of what changed in the folder; the name is empty if
-    it is the folder itself, and the number -1 if the queue was full and news were lost.
+    `on_change` receives the folder's number and the name of the changed entry. The name is empty
+    for the folder itself; the number is -1 if the queue overflowed and changes were lost.
     """
 
     def __init__(self, on_change: Callable[[int, str], None]) -> None:
@@ -42,10 +42,10 @@ class Inotify:
         self._loop.add_reader(self._descriptor, self._read)
 
     def add(self, folder: str) -> int:
-        """Hear of a folder; the number is the same for every path that leads to it.
+        """Watch a folder; the number is the same for every path that leads to it.
 
         Raises:
-            OSError: there is no such folder, it may not be read, or the system watches too many.
+            OSError: the folder is missing or unreadable, or the system limit of watches is reached.
         """
         number = self._libc.inotify_add_watch(
             self._descriptor, os.fsencode(folder), ctypes.c_uint32(_CHANGES | _ONLYDIR)
@@ -53,11 +53,11 @@ class Inotify:
         return self._checked(number, folder)
 
     def remove(self, number: int) -> None:
-        """Hear no more of a folder; it may be gone."""
+        """Stop watching a folder, which may no longer exist."""
         self._libc.inotify_rm_watch(self._descriptor, number)
 
     def close(self) -> None:
-        """Hear no more of anything."""
+        """Stop watching all folders."""
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
 

@@ -1,7 +1,7 @@
-"""What clients do with files, one blocking function each; knows no wire.
+"""File operations for clients, one blocking function each; independent of the protocol.
 
-Errors are `OSError`s as the system gives them, and `FileRefused` for what it would allow. Nothing
-here follows a symbolic link out of a folder that is copied or removed.
+Errors are `OSError`s of the system, and `FileRefused` for operations that the system would allow.
+Nothing here follows a symbolic link out of a folder that is copied or removed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from treadle.support.files.writing import (
 )
 
 MAX_ENTRIES: Final = 100_000
-"""The largest folder that is listed: the answer is one message."""
+"""Maximum number of entries in a listing: the answer is one message."""
 
 _CHUNK: Final = 1024 * 1024
 _SORTED: Final = 4096
 
 
 class FileRefused(Exception):
-    """The request is not one for this kind of file."""
+    """The operation is not available for this kind of file."""
 
 
 class FileTooLargeToSend(FileRefused):
@@ -53,10 +53,10 @@ class FolderTooLarge(FileRefused):
 
 
 def read(path: Path, limit: int) -> bytes:
-    """All that a file holds.
+    """Return the content of a file.
 
     Raises:
-        FileRefused: it is no regular file, or holds more than `limit` bytes.
+        FileRefused: the path is not a regular file, or holds more than `limit` bytes.
     """
     try:
         return read_regular(path, limit)
@@ -74,12 +74,12 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Create a file, or replace all it holds; whoever reads it sees the old or the new whole.
+    """Create a file or replace its content; readers see the old or the new content in full.
 
-    It is on the disk when this returns.
+    The content is on disk when this returns.
 
     Raises:
-        FileRefused: something else than a file or a device is in its place.
+        FileRefused: the path is neither a file nor a device.
     """
     try:
         write_file(path, data)
@@ -88,7 +88,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path, *, with_parents: bool) -> None:
-    """Make a folder; with its parents, it may be there already."""
+    """Create a folder; with its parents, it may already exist."""
     if with_parents:
         make_with_parents(path)
     else:
@@ -96,40 +96,40 @@ def make_folder(path: Path, *, with_parents: bool) -> None:
 
 
 def describe(path: Path) -> FsGetMetadataResponse:
-    """What a path leads to, and whether a link is on the way."""
+    """Return the metadata of a path's target, and whether the path is a link."""
     is_symlink = path.is_symlink()
-    found = path.stat()
+    status = path.stat()
     return FsGetMetadataResponse(
-        created_at_ms=max(0, int(getattr(found, "st_birthtime", 0) * 1000)),
-        is_directory=stat.S_ISDIR(found.st_mode),
-        is_file=stat.S_ISREG(found.st_mode),
+        created_at_ms=max(0, int(getattr(status, "st_birthtime", 0) * 1000)),
+        is_directory=stat.S_ISDIR(status.st_mode),
+        is_file=stat.S_ISREG(status.st_mode),
         is_symlink=is_symlink,
-        modified_at_ms=max(0, found.st_mtime_ns // 1_000_000),
+        modified_at_ms=max(0, status.st_mtime_ns // 1_000_000),
     )
 
 
 def children(path: Path) -> list[FsReadDirectoryEntry]:
-    """What a folder holds, by name; links that lead nowhere are left out.
+    """Return the entries of a folder by name; dangling links are omitted.
 
     Raises:
-        FolderTooLarge: it holds more than fits into an answer.
+        FolderTooLarge: the folder holds more entries than fit into an answer.
     """
-    found: list[FsReadDirectoryEntry] = []
+    listing: list[FsReadDirectoryEntry] = []
     with os.scandir(path) as entries:
         for entry in entries:
-            if len(found) == MAX_ENTRIES:
+            if len(listing) == MAX_ENTRIES:
                 raise FolderTooLarge(MAX_ENTRIES)
             try:
                 mode = entry.stat().st_mode
             except OSError:
                 continue
             name = readable(entry.name)
-            found.append(FsReadDirectoryEntry(name, stat.S_ISDIR(mode), stat.S_ISREG(mode)))
-    return _sorted(found)
+            listing.append(FsReadDirectoryEntry(name, stat.S_ISDIR(mode), stat.S_ISREG(mode)))
+    return _sorted(listing)
 
 
 def _sorted(entries: list[FsReadDirectoryEntry]) -> list[FsReadDirectoryEntry]:
-    """By name; in pieces, for sorting all of a large folder holds the interpreter for long."""
+    """Sort by name, in pieces: sorting a large folder in one call blocks the interpreter."""
     by_name = attrgetter("file_name")
     pieces = [
         sorted(entries[start : start + _SORTED], key=by_name)
@@ -137,19 +137,19 @@ def _sorted(entries: list[FsReadDirectoryEntry]) -> list[FsReadDirectoryEntry]:
     ]
     if len(pieces) <= 1:
         return pieces[0] if pieces else []
-    return [entry for entry in heapq.merge(*pieces, key=by_name)]  # noqa: C416 - a call of `list` would hold it as well
+    return [entry for entry in heapq.merge(*pieces, key=by_name)]  # noqa: C416 - a call of `list` would block it as well
 
 
 def readable(path: str) -> str:
-    """A path as text that JSON can carry, whatever bytes it is made of."""
+    """Return a path as text that JSON can carry, whatever its bytes are."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def remove(path: Path, *, recursive: bool, force: bool) -> None:
-    """Delete a file, a link or a folder; with `force`, it may be gone already.
+    """Delete a file, a link or a folder; with `force`, it may already be gone.
 
     Raises:
-        FileRefused: it is the root of all files.
+        FileRefused: the path is the root directory.
     """
     if path == Path(path.anchor):
         raise FileRefused("fs/remove cannot remove the root directory")
@@ -161,16 +161,16 @@ def remove(path: Path, *, recursive: bool, force: bool) -> None:
         else:
             path.rmdir()
     except FileNotFoundError:
-        # What vanished may have been something inside, by somebody else's hand.
+        # Another program may have removed only an entry inside the folder.
         if not force or os.path.lexists(path):
             raise
 
 
 def copy(source: Path, destination: Path, *, recursive: bool) -> None:
-    """Copy a file, a link as a link, or a folder into what is at the destination already.
+    """Copy a file, a link as a link, or a folder into an existing or new destination.
 
     Raises:
-        FileRefused: it is a folder and may not be one, it would contain itself, or it is no file.
+        FileRefused: a folder without `recursive` or into itself, or a special file.
     """
     mode = source.lstat().st_mode
     if stat.S_ISLNK(mode):
@@ -188,16 +188,16 @@ def copy(source: Path, destination: Path, *, recursive: bool) -> None:
 
 
 def _copy_folder(source: Path, destination: Path) -> None:
-    left = [(source, destination)]
-    while left:
-        folder, target = left.pop()
-        # A private folder stays private; ours it must be, or nothing could be put into it.
+    pending = [(source, destination)]
+    while pending:
+        folder, target = pending.pop()
+        # A private folder stays private, but its owner needs access to fill it.
         mode = stat.S_IMODE(folder.stat().st_mode) | stat.S_IRWXU
         make_with_parents(target, mode)
         for child in folder.iterdir():
             child_mode = child.lstat().st_mode
             if stat.S_ISDIR(child_mode):
-                left.append((child, target / child.name))
+                pending.append((child, target / child.name))
             elif stat.S_ISLNK(child_mode):
                 (target / child.name).symlink_to(child.readlink())
             elif stat.S_ISREG(child_mode):
@@ -206,9 +206,9 @@ def _copy_folder(source: Path, destination: Path) -> None:
 
 def _copy_file(source: Path, destination: Path) -> None:
     with _opened(source) as original:
-        found = os.fstat(original.fileno())
+        status = os.fstat(original.fileno())
         try:
-            if os.path.samestat(found, destination.stat()):
+            if os.path.samestat(status, destination.stat()):
                 return  # emptying the destination first would empty the source
         except FileNotFoundError:
             pass
@@ -217,4 +217,4 @@ def _copy_file(source: Path, destination: Path) -> None:
             original.seek(0)
             shutil.copyfileobj(original, copied, _CHUNK)
 
-        fill_file(destination, fill, stat.S_IMODE(found.st_mode))
+        fill_file(destination, fill, stat.S_IMODE(status.st_mode))

@@ -1,9 +1,8 @@
-"""Watches over files and folders: what changed at a path, told a moment later and all at once.
+"""Watches over files and folders: reports the changes at a path together, after a short delay.
 
-A watch is on a path and not on what happens to be there: it goes on when the file is replaced,
-and when the folder is removed and made again, and it may begin before either is there. Where the
-kernel tells of changes it is asked to; elsewhere, and when it watches as much as it can, the path
-is looked at again and again.
+A watch follows a path, not the file behind it: it continues when the file is replaced or the
+folder is removed and created again, and it may begin before either exists. The kernel reports
+changes where it can; elsewhere, and when its limit of watches is reached, the path is polled.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from treadle.support.files.writing import SCRATCH
 DEBOUNCE_S: Final = 0.2
 POLL_S: Final = 0.25
 MAX_LOOKS: Final = 8
-"""How many paths are looked at at once; more of them wait."""
+"""Maximum number of paths examined at once; further ones wait."""
 _LOOKS: Final = 3
 
-Tell: TypeAlias = Callable[[list[str]], Awaitable[None]]
-# Which file a name stands for, and all that changes with its content or its rights.
+OnChange: TypeAlias = Callable[[list[str]], Awaitable[None]]
+# Identifies a file and everything that changes with its content or permissions.
 _Mark: TypeAlias = tuple[int, int, int, int, int]
 
 _TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM})
@@ -41,39 +40,39 @@ logger = logging.getLogger(__name__)
 
 
 class PathWatch(Protocol):
-    """One path that is watched; every change from its making on is noticed."""
+    """One watched path; every change after its creation is noticed."""
 
     async def changes(self) -> set[str]:
-        """Wait for something to happen, and give the paths that it happened to, if any."""
+        """Wait for an event, and return the changed paths, if any."""
         ...
 
     def end(self) -> None:
-        """Let go of everything; for good."""
+        """Release all resources; the watch cannot be used again."""
         ...
 
 
-async def follow(watch: PathWatch, tell: Tell) -> None:
-    """Tell of changes, until cancelled."""
+async def follow(watch: PathWatch, on_change: OnChange) -> None:
+    """Report changes until cancelled."""
     while True:
         if changed := await watch.changes():
-            await tell(sorted(readable(path) for path in changed))
+            await on_change(sorted(readable(path) for path in changed))
 
 
 class Watcher:
-    """All watches of a server; they share what the kernel gives."""
+    """All watches of a server; they share one kernel queue."""
 
     def __init__(self, *, polls: bool = sys.platform != "linux") -> None:
-        # Threads that look at paths, which may be on slow disks.
+        # Threads that examine paths, which may be on slow disks.
         self.workers = Workers("watch", MAX_LOOKS)
         self._polls = polls
         self._inotify: Inotify | None = None
         self._listeners: dict[int, set[NotifiedWatch]] = {}
 
     async def watch(self, path: str) -> PathWatch:
-        """Begin to watch a path.
+        """Start watching a path.
 
         Raises:
-            OSError: it may not be looked at.
+            OSError: the path cannot be examined.
         """
         if not self._polls:
             watch = NotifiedWatch(self, path)
@@ -94,27 +93,27 @@ class Watcher:
         return polled
 
     def listen(self, watch: NotifiedWatch, folder: str) -> int:
-        """Let a watch hear of a folder, by a number that stands for it."""
+        """Subscribe a watch to a folder, and return the folder's number."""
         if self._inotify is None:
             self._inotify = Inotify(self._on_change)
         try:
             number = self._inotify.add(folder)
         except OSError:
-            self._rest()
+            self._close_if_idle()
             raise
         self._listeners.setdefault(number, set()).add(watch)
         return number
 
     def unlisten(self, watch: NotifiedWatch, number: int) -> None:
-        """Let a watch hear no more of a folder."""
+        """End a watch's subscription to a folder."""
         listeners = self._listeners.get(number, set())
         listeners.discard(watch)
         if not listeners and self._inotify is not None:
             self._listeners.pop(number, None)
             self._inotify.remove(number)
-            self._rest()
+            self._close_if_idle()
 
-    def _rest(self) -> None:
+    def _close_if_idle(self) -> None:
         if not self._listeners and self._inotify is not None:
             self._inotify.close()
             self._inotify = None
@@ -133,20 +132,20 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class PathState:
-    """Where a path leads now, and the folders whose changes concern it."""
+    """The current target of a path, and the folders whose changes affect it."""
 
-    # The file or folder that is there, if any.
+    # Device and inode of the file or folder at the path, if any.
     there: tuple[int, int] | None
-    # A name in a folder that is the path itself; or one on the way to it, if `is_near` is false.
+    # Folder and entry: the path itself, or a step on the way to it if `is_near` is false.
     names: tuple[tuple[str, str, bool], ...]
-    # The folder that the path leads to.
+    # The folder at the path, if it is one.
     inside: str | None
 
 
 def look(path: Path) -> PathState:
-    """See where a path leads."""
+    """Return the current target of a path."""
     names: list[tuple[str, str, bool]] = []
-    there, is_folder = _found(path)
+    there, is_folder = _identify(path)
     parent, name = path.parent, path.name
     is_near = True
     while not parent.is_dir() and parent != parent.parent:
@@ -159,109 +158,109 @@ def look(path: Path) -> PathState:
     return PathState(there, tuple(names), str(path) if is_folder else None)
 
 
-def _found(path: Path) -> tuple[tuple[int, int] | None, bool]:
+def _identify(path: Path) -> tuple[tuple[int, int] | None, bool]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None, False
-    return (found.st_dev, found.st_ino), stat.S_ISDIR(found.st_mode)
+    return (status.st_dev, status.st_ino), stat.S_ISDIR(status.st_mode)
 
 
 class NotifiedWatch:
-    """A watch that the kernel tells of changes."""
+    """A watch that receives changes from the kernel."""
 
     def __init__(self, watcher: Watcher, path: str) -> None:
         self.path = path
         self._watcher = watcher
         self._there: tuple[int, int] | None = None
-        # What is heard, by the numbers of folders: names, and whether each is the path itself.
+        # Watched entries by folder number; true if the entry is the path itself.
         self._names: dict[int, dict[str, bool]] = {}
         self._inside: int | None = None
         self._changed: set[str] = set()
-        self._news = asyncio.Event()
+        self._event = asyncio.Event()
 
     async def begin(self) -> None:
-        """Listen to the folders that the path depends on."""
-        await self._listen_anew()
+        """Subscribe to the folders that the path depends on."""
+        await self._resubscribe()
 
     async def changes(self) -> set[str]:
-        """Wait for news, and a moment longer for what comes with them."""
-        await self._news.wait()
+        """Wait for an event, and collect those that follow within `DEBOUNCE_S`."""
+        await self._event.wait()
         await asyncio.sleep(DEBOUNCE_S)
-        self._news.clear()
+        self._event.clear()
         before = self._there
         try:
-            await self._listen_anew()
+            await self._resubscribe()
         except OSError as error:
             logger.warning("cannot watch", extra={"path": self.path, "reason": str(error)})
         if self._there != before:
-            # It appeared, went or was exchanged; perhaps with things in it that nobody told of.
+            # The path appeared, vanished or was replaced, perhaps with silently added entries.
             self._changed.add(self.path)
         changed, self._changed = self._changed, set()
         return changed
 
-    async def _listen_anew(self) -> None:
-        """Listen to what matters now.
+    async def _resubscribe(self) -> None:
+        """Subscribe to the folders that matter now.
 
-        What changes between a look and the listening is told by nobody, so there is another look.
+        A change between the inspection and the subscription raises no event, so inspect again.
         """
         workers = self._watcher.workers
-        sight = await workers.run(look, Path(self.path))
+        state = await workers.run(look, Path(self.path))
         for _ in range(_LOOKS):
             with suppress(FileNotFoundError):
-                self._listen(sight)
-            seen, sight = sight, await workers.run(look, Path(self.path))
-            if sight == seen:
+                self._subscribe(state)
+            previous, state = state, await workers.run(look, Path(self.path))
+            if state == previous:
                 break
         else:
-            self._news.set()  # it does not stand still: later again
-        self._there = sight.there
+            self._event.set()  # the path keeps changing: try again later
+        self._there = state.there
 
     def end(self) -> None:
-        """Listen to nothing."""
-        self._keep({}, None)
+        """End all subscriptions."""
+        self._replace({}, None)
 
     def on_change(self, number: int, name: str) -> None:
-        """Hear that something changed in a folder, or with it if there is no name."""
+        """Handle a change of an entry in a folder, or of the folder itself if the name is empty."""
         if number == self._inside:
             self._changed.add(str(Path(self.path, name)) if name else self.path)
-            self._news.set()
+            self._event.set()
         names = self._names.get(number)
         if names is None:
             return
         if names.get(name):
             self._changed.add(self.path)
         if not name or name in names:
-            self._news.set()
+            self._event.set()
 
     def on_loss(self) -> None:
-        """Hear that more changed than could be told."""
+        """Handle an overflow of the kernel's queue."""
         self._changed.add(self.path)
-        self._news.set()
+        self._event.set()
 
-    def _listen(self, sight: PathState) -> None:
-        """Listen to what matters now, and to nothing else."""
+    def _subscribe(self, state: PathState) -> None:
+        """Subscribe to exactly the folders that matter now."""
         names: dict[int, dict[str, bool]] = {}
         inside: int | None = None
         try:
-            for folder, name, is_near in sight.names:
+            for folder, name, is_near in state.names:
                 number = self._watcher.listen(self, folder)
                 names.setdefault(number, {})[name] = is_near
-            if sight.inside is not None:
-                inside = self._watcher.listen(self, sight.inside)
+            if state.inside is not None:
+                inside = self._watcher.listen(self, state.inside)
         finally:
-            self._keep(names, inside)
+            self._replace(names, inside)
 
-    def _keep(self, names: dict[int, dict[str, bool]], inside: int | None) -> None:
-        known = {*self._names, self._inside} - {*names, inside}
+    def _replace(self, names: dict[int, dict[str, bool]], inside: int | None) -> None:
+        obsolete = {*self._names, self._inside} - {*names, inside}
         self._names, self._inside = names, inside
-        for number in known:
+        for number in obsolete:
             if number is not None:
                 self._watcher.unlisten(self, number)
 
 
 class PolledWatch:
-    """A watch that looks again and again."""
+    """A watch that polls."""
 
     def __init__(self, workers: Workers, path: str) -> None:
         self.path = path
@@ -269,37 +268,37 @@ class PolledWatch:
         self._marks: dict[str, _Mark] = {}
 
     async def begin(self) -> None:
-        """Take a first look."""
+        """Record the initial state."""
         self._marks = await self._workers.run(_marks, self.path)
 
     async def changes(self) -> set[str]:
-        """Look again after a while."""
+        """Wait for the polling interval, and compare the state."""
         await asyncio.sleep(POLL_S)
         before, self._marks = self._marks, await self._workers.run(_marks, self.path)
         return {path for path, _ in before.items() ^ self._marks.items()}
 
     def end(self) -> None:
-        """Hold nothing, so there is nothing to let go of."""
+        """Do nothing: a polled watch holds no resources."""
 
 
 def _marks(path: str) -> dict[str, _Mark]:
-    """What is at a path and, if it is a folder, directly inside."""
+    """Return the state of a path and, for a folder, of its direct entries."""
     marks: dict[str, _Mark] = {}
     with suppress(OSError):
-        for name, found in _looked(path):
-            if not stat.S_ISDIR(found.st_mode):
-                mark = (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns)
+        for name, status in _stat_entries(path):
+            if not stat.S_ISDIR(status.st_mode):
+                mark = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns)
             else:
-                # A folder's size and times change with what it holds, which is told by itself.
-                mark = (found.st_ino, found.st_mode, 0, 0)
-            marks[name] = (found.st_dev, *mark)
+                # A folder's size and times change with its entries, which are reported separately.
+                mark = (status.st_ino, status.st_mode, 0, 0)
+            marks[name] = (status.st_dev, *mark)
     return marks
 
 
-def _looked(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    found = Path(path).stat()
-    yield path, found
-    if not stat.S_ISDIR(found.st_mode):
+def _stat_entries(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    status = Path(path).stat()
+    yield path, status
+    if not stat.S_ISDIR(status.st_mode):
         return
     with os.scandir(path) as entries:
         for entry in entries:

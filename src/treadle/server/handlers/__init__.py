@@ -1,7 +1,7 @@
-"""One file per resource, one function per method; each fetches, acts and answers.
+"""Request handlers: one file per resource, one function per method.
 
-A resource is imported when it is first asked for: most clients need few of them, and all of them
-together are most of what a server takes to start.
+A resource is imported on first use: most clients need few of them, and all of them together are
+most of the server's startup time.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ RESOURCES: Final[Mapping[str, str]] = {
     "thread/read thread/unarchive thread/unsubscribe",
     "turn": "turn/interrupt turn/settings/update turn/start turn/steer",
 }
-"""The methods that each file answers."""
+"""The methods that each file handles."""
 
 
 def register(router: Router[ClientSession]) -> None:
-    """Let the server's router know where every handler is."""
+    """Register the location of every handler with the router."""
     for resource, methods in RESOURCES.items():
         router.include_later(methods.split(), partial(router_of, resource))
 
 
 def router_of(resource: str) -> Router[ClientSession]:
-    """The handlers of one file."""
+    """Return the handlers of one file."""
     router: Router[ClientSession] = import_module(f"{__name__}.{resource}").router
     return router

@@ -1,4 +1,4 @@
-"""Who is signed in: with an API key or not at all."""
+"""The account: signed in with an API key, or not at all."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 @router.request(ACCOUNT_READ)
 def account_read(ctx: Context[ClientSession], _params: GetAccountParams) -> GetAccountResponse:
-    """Say who is signed in; a provider that needs no login has no account."""
+    """Return the account; a provider that needs no login has none."""
     if not _requires_openai_auth(ctx):
         return GetAccountResponse(requires_openai_auth=False)
     is_signed_in = ctx.session.server.credentials.auth_mode is not None
@@ -65,7 +65,7 @@ def account_read(ctx: Context[ClientSession], _params: GetAccountParams) -> GetA
 def get_auth_status(
     ctx: Context[ClientSession], params: GetAuthStatusParams
 ) -> GetAuthStatusResponse:
-    """Say the same to clients of the first protocol."""
+    """Return the authentication status to clients of the first protocol."""
     if not _requires_openai_auth(ctx):
         return GetAuthStatusResponse(requires_openai_auth=False)
     credentials = ctx.session.server.credentials
@@ -80,14 +80,14 @@ def get_auth_status(
 async def account_login_start(
     ctx: Context[ClientSession], params: LoginAccountParams
 ) -> LoginAccountResponse:
-    """Keep an API key and use it from now on."""
+    """Store an API key and use it from now on."""
     if not isinstance(params, ApiKeyLoginAccountParams):
         kind = str(type(params).__struct_config__.tag)
         message = f"login of type `{kind}` is not supported by this server yet; use `apiKey`"
         raise InvalidRequest(message, kind="notImplemented", path="type")
     server = ctx.session.server
     if server.configuration.lenient().forced_login_method == "chatgpt":
-        # Worded as upstream does: its clients show this text.
+        # Upstream's text: its clients show it.
         raise InvalidRequest("API key login is disabled. Use ChatGPT login instead.")
     api_key = params.api_key.strip()
     if not api_key:
@@ -97,7 +97,7 @@ async def account_login_start(
     except OSError as error:
         message = f"failed to save the API key: {error.strerror}"
         raise InternalError(message) from error
-    ctx.after_reply(partial(_announce_login, server))
+    ctx.after_reply(partial(_publish_login, server))
     return ApiKeyLoginAccountResponse()
 
 
@@ -105,7 +105,7 @@ async def account_login_start(
 def account_login_cancel(
     _ctx: Context[ClientSession], params: CancelLoginAccountParams
 ) -> CancelLoginAccountResponse:
-    """Find no login to cancel: signing in with a key leaves nothing to wait for."""
+    """Report that there is no login to cancel: signing in with a key has no pending state."""
     try:
         UUID(params.login_id)
     except ValueError as error:
@@ -116,14 +116,14 @@ def account_login_cancel(
 
 @router.request(ACCOUNT_LOGOUT)
 async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> LogoutAccountResponse:
-    """Forget the key, whether or not there was one."""
+    """Delete the key, if there is one."""
     server = ctx.session.server
     try:
         await server.settings_workers.run(server.credentials.sign_out)
     except OSError as error:
         message = f"failed to remove the API key: {error.strerror}"
         raise InternalError(message) from error
-    ctx.after_reply(partial(_announce_account, server))
+    ctx.after_reply(partial(_publish_account, server))
     return LogoutAccountResponse()
 
 
@@ -131,7 +131,7 @@ async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> Logo
 def account_rate_limits_read(
     ctx: Context[ClientSession], _params: account_usage.GetAccountRateLimitsParams
 ) -> account_usage.GetAccountRateLimitsResponse:
-    """Refuse: an API key has no plan whose limits could be told."""
+    """Refuse: an API key has no plan with rate limits."""
     _refuse_without_plan(ctx, "rate limits")
 
 
@@ -147,7 +147,7 @@ def account_usage_read(
 def account_workspace_messages_read(
     ctx: Context[ClientSession], _params: NoParams
 ) -> GetWorkspaceMessagesResponse:
-    """Refuse: an API key belongs to no workspace."""
+    """Refuse: an API key does not belong to a workspace."""
     _refuse_without_plan(ctx, "workspace messages")
 
 
@@ -155,7 +155,7 @@ def account_workspace_messages_read(
 def account_bedrock_check_gov_cloud_requirements(
     _ctx: Context[ClientSession], _params: BedrockCheckGovCloudRequirementsParams
 ) -> BedrockCheckGovCloudRequirementsResponse:
-    """Warn of nothing: this server does not reach Bedrock."""
+    """Return no warning: this server does not use Bedrock."""
     return BedrockCheckGovCloudRequirementsResponse(is_gov_cloud=False, should_warn=False)
 
 
@@ -163,13 +163,13 @@ def _requires_openai_auth(ctx: Context[ClientSession]) -> bool:
     return ctx.session.server.configuration.lenient().provider.requires_openai_auth
 
 
-def _announce_login(server: Server) -> None:
+def _publish_login(server: Server) -> None:
     completed = AccountLoginCompletedNotification(success=True)
     server.threads.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
-    _announce_account(server)
+    _publish_account(server)
 
 
-def _announce_account(server: Server) -> None:
+def _publish_account(server: Server) -> None:
     updated = AccountUpdatedNotification(auth_mode=server.credentials.auth_mode)
     server.threads.broadcast(ACCOUNT_UPDATED, updated)
 
@@ -177,6 +177,6 @@ def _announce_account(server: Server) -> None:
 def _refuse_without_plan(ctx: Context[ClientSession], what: str) -> NoReturn:
     is_signed_in = ctx.session.server.credentials.auth_mode is not None
     needed = "chatgpt" if is_signed_in else "codex account"
-    # Worded as upstream does: its clients show this text.
+    # Upstream's text: its clients show it.
     message = f"{needed} authentication required to read {what}"
     raise InvalidRequest(message, kind="loginRequired")

@@ -26,5 +26,5 @@ _MODES: Final = (
 def collaboration_mode_list(
     _ctx: Context[ClientSession], _params: CollaborationModeListParams
 ) -> CollaborationModeListResponse:
-    """List the built-in modes; what they tell the model stays here."""
+    """List the built-in modes; their instructions to the model are not shown."""
     return CollaborationModeListResponse(data=list(_MODES))

@@ -59,10 +59,10 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 DEFAULT_TIMEOUT_MS: Final = 10_000
 DEFAULT_OUTPUT_CAP: Final = 1024 * 1024
 TIMED_OUT: Final = 124
-# A client that does not read must not make us hold what its command prints.
+# Bounds the memory for output that a slow client has not read.
 MAX_UNSENT: Final = 1024 * 1024
 MAX_ANSWER: Final = 10 * 1024 * 1024
-"""How much output an answer holds without a cap: a message has room for six bytes for each."""
+"""Output in an answer without a cap: a byte takes up to six bytes of the message."""
 _DEFAULT_SIZE: Final = CommandExecTerminalSize(cols=80, rows=24)
 _PROFILES: Final[dict[str, SandboxMode]] = {
     ":read-only": "read-only",
@@ -83,7 +83,7 @@ class ClientCommand:
         cap = params.output_bytes_cap
         limit = None if params.disable_output_cap else DEFAULT_OUTPUT_CAP if cap is None else cap
         self._room: dict[CommandExecOutputStream, int | None] = {"stdout": limit, "stderr": limit}
-        self._kept: dict[CommandExecOutputStream, bytearray] = {
+        self._output: dict[CommandExecOutputStream, bytearray] = {
             "stdout": bytearray(),
             "stderr": bytearray(),
         }
@@ -91,13 +91,13 @@ class ClientCommand:
         self._fits = MAX_ANSWER
         self._unsent: deque[CommandExecOutputDeltaNotification] = deque()
         self._unsent_size = 0
-        self._news = asyncio.Event()
+        self._has_output = asyncio.Event()
         self._is_over = False
         self.is_input_closed = False
         self.process: Process | None = None
 
     def on_output(self, stream: CommandExecOutputStream, data: bytes) -> None:
-        """Take what the command prints, up to the cap."""
+        """Accept output of the command, up to the cap."""
         room = self._room[stream]
         if room is not None:
             data = data[:room]
@@ -111,42 +111,42 @@ class ClientCommand:
         is_full = self._room[stream] == 0
         self._unsent.append(CommandExecOutputDeltaNotification(is_full, text, self._id, stream))
         self._unsent_size += len(text)
-        self._news.set()
+        self._has_output.set()
         if self._unsent_size > MAX_UNSENT and self.process is not None:
             self.process.pause()
 
     def _keep(self, stream: CommandExecOutputStream, data: bytes) -> None:
-        """Keep output for the answer, as long as that fits into a message."""
-        room = max(0, self._fits - sum(map(len, self._kept.values())))
-        self._kept[stream] += data[:room]
+        """Keep output for the answer while it fits into a message."""
+        room = max(0, self._fits - sum(map(len, self._output.values())))
+        self._output[stream] += data[:room]
         self._omitted[stream] += len(data[room:])
 
     def add_note(self, text: str) -> None:
-        """Say on stderr why the command was killed, whatever the cap on its output is."""
+        """State on stderr why the command was killed, regardless of the output cap."""
         self._room["stderr"] = None
         self._fits += len(text) + 1
         self.on_output("stderr", f"{text}\n".encode())
 
     def output(self, stream: CommandExecOutputStream) -> str:
-        """What was kept for the answer, and a note if it is not all."""
-        text, omitted = decode(bytes(self._kept[stream])), self._omitted[stream]
+        """Return the output for the answer, with a note if some was omitted."""
+        text, omitted = decode(bytes(self._output[stream])), self._omitted[stream]
         return f"{text}\n[... {omission(omitted, None)}]\n" if omitted else text
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        """Pass the output on as it comes; at the end of the block, all of it has been."""
+        """Send the output as it arrives; all of it has been sent when the block ends."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send())
             try:
                 yield
             finally:
                 self._is_over = True
-                self._news.set()
+                self._has_output.set()
 
     async def _send(self) -> None:
         while self._unsent or not self._is_over:
-            await self._news.wait()
-            self._news.clear()
+            await self._has_output.wait()
+            self._has_output.clear()
             while self._unsent:
                 delta = self._unsent.popleft()
                 await self._session.notify(COMMAND_EXEC_OUTPUT_DELTA, delta)
@@ -159,7 +159,7 @@ class ClientCommand:
 async def command_exec(
     ctx: Context[ClientSession], params: CommandExecParams
 ) -> CommandExecResponse:
-    """Run a command; the answer comes when it has ended."""
+    """Run a command, and answer when it has ended."""
     _check(params)
     session, id_ = ctx.session, params.process_id
     if id_ is not None and id_ in session.commands:
@@ -169,7 +169,7 @@ async def command_exec(
         session.commands[id_] = command
     try:
         process = await _start(session, command, params)
-        # What is written to it, and the order to end it, must not wait for its end.
+        # Requests that write to it or terminate it must not wait for its end.
         ctx.release_scope()
         try:
             async with command.sending():
@@ -188,7 +188,7 @@ async def command_exec(
 async def command_exec_write(
     ctx: Context[ClientSession], params: CommandExecWriteParams
 ) -> CommandExecWriteResponse:
-    """Give a command more input, or end its input."""
+    """Write to a command's input, or close it."""
     command, process = _find(ctx, params.process_id)
     if params.delta_base64 is None and not params.close_stdin:
         raise InvalidOptions("command/exec/write requires deltaBase64 or closeStdin")
@@ -198,7 +198,7 @@ async def command_exec_write(
     if command.is_input_closed:
         raise InvalidRequest("stdin is already closed")
     if data:
-        with suppress(OSError):  # whoever does not read any more misses it, as in a shell
+        with suppress(OSError):  # a command that closed its input misses it, as in a shell
             await process.write(data)
     if params.close_stdin:
         command.is_input_closed = True
@@ -210,7 +210,7 @@ async def command_exec_write(
 def command_exec_resize(
     ctx: Context[ClientSession], params: CommandExecResizeParams
 ) -> CommandExecResizeResponse:
-    """Tell a command that its window changed."""
+    """Resize a command's terminal."""
     _check_size(params.size)
     command, process = _find(ctx, params.process_id)
     if not command.has_terminal:
@@ -244,8 +244,8 @@ def _check(params: CommandExecParams) -> None:
     if params.timeout_ms is not None and params.disable_timeout:
         raise InvalidOptions("command/exec cannot set both timeoutMs and disableTimeout")
     if params.timeout_ms is not None and params.timeout_ms < 0:
-        given = params.timeout_ms
-        raise InvalidOptions(f"command/exec timeoutMs must be non-negative, got {given}")
+        timeout = params.timeout_ms
+        raise InvalidOptions(f"command/exec timeoutMs must be non-negative, got {timeout}")
     if params.output_bytes_cap is not None and params.disable_output_cap:
         raise InvalidOptions("command/exec cannot set both outputBytesCap and disableOutputCap")
     if params.permission_profile is not None and params.sandbox_policy is not None:
@@ -268,7 +268,7 @@ async def _start(
     session.server.threads.prepare_sandbox()
     try:
         effective = session.server.configuration.effective(cwd)
-        confinement, environ, gate = _surroundings(session, params, cwd, effective)
+        confinement, environ, proxy = _execution_context(session, params, cwd, effective)
         command.process = await Process.start(
             params.command,
             cwd=cwd,
@@ -277,25 +277,25 @@ async def _start(
             on_output=command.on_output,
             size=(size.rows, size.cols) if params.tty else None,
             has_stdin=params.stream_stdin,
-            gate=gate,
+            gate=proxy,
             limits=effective.command_limits() or default_limits(),
         )
     except SandboxUnavailable as error:
         message = f"failed to spawn command: {error}"
         raise InternalError(message, kind="sandboxUnavailable", fix=error.fix) from error
     except OSError as error:
-        words = os.strerror(error.errno) if error.errno else str(error)
-        message = f"failed to spawn command: {words} (os error {error.errno})"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        message = f"failed to spawn command: {reason} (os error {error.errno})"
         raise InternalError(message, kind="io") from error
-    except ValueError as error:  # a null byte, which no process can be given
+    except ValueError as error:  # a null byte in an argument
         raise InternalError(f"failed to spawn command: {error}", kind="invalidParams") from error
     return command.process
 
 
-def _surroundings(
+def _execution_context(
     session: ClientSession, params: CommandExecParams, cwd: str, effective: EffectiveConfig
 ) -> tuple[Confinement, dict[str, str], EgressProxy | None]:
-    """What the command may do, the variables that it sees, and its way to chosen hosts."""
+    """Return the command's confinement, its environment and its egress proxy, if any."""
     environ = allowed(effective.shell_environment_policy, os.environ)
     for name, value in (params.env or {}).items():
         if value is None:
@@ -313,21 +313,21 @@ def _surroundings(
         name = params.permission_profile
         message = f"invalid permission profile: no built-in profile is named {name!r}"
         raise InvalidRequest(message, kind="invalidParams", path="permissionProfile")
-    asked = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
-    check_turn(session.server.configuration, asked)
+    overrides = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
+    check_turn(session.server.configuration, overrides)
     boundary = session.server.threads.boundary
-    confinement, gate = boundary.confine(policy, cwd, environ=environ), None
+    confinement, proxy = boundary.confine(policy, cwd, environ=environ), None
     if network := effective.network():
         confinement = network.narrow(confinement)
     if network and confinement.has_gate:
-        gate, told = _gate(session, network, cwd)
-        environ |= told
+        proxy, variables = _open_proxy(session, network, cwd)
+        environ |= variables
     elif not confinement.network:
         environ["CODEX_SANDBOX_NETWORK_DISABLED"] = "1"
-    return confinement, environ, gate
+    return confinement, environ, proxy
 
 
-def _gate(
+def _open_proxy(
     session: ClientSession, network: NetworkPolicy, cwd: str
 ) -> tuple[EgressProxy, dict[str, str]]:
     from treadle.engine.approvals.network import closed_gate
@@ -338,9 +338,9 @@ def _gate(
 
 
 async def _wait(process: Process, params: CommandExecParams) -> int:
-    """Wait for the end, or bring it about when the time is up."""
-    given = params.timeout_ms
-    limit = None if params.disable_timeout else DEFAULT_TIMEOUT_MS if given is None else given
+    """Wait for the end, or kill the command when its time is up."""
+    timeout = params.timeout_ms
+    limit = None if params.disable_timeout else DEFAULT_TIMEOUT_MS if timeout is None else timeout
     try:
         async with asyncio.timeout(None if limit is None else limit / 1000):
             return await process.wait()

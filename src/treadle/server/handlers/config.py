@@ -1,4 +1,4 @@
-"""The configuration and what follows from it: requirements, features, permissions, hooks."""
+"""The configuration and what depends on it: requirements, features, permissions, hooks."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _SWITCHABLE: Final = ("apps", "plugins")
 
 
 def tell_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
-    """Tell one client what is not right in the configuration that its request runs under."""
+    """Send one client the warnings about the configuration of its request."""
     for warning in effective.warnings:
-        session.tell(CONFIG_WARNING, warning)
+        session.notify_nowait(CONFIG_WARNING, warning)
 
 
 @router.request(CONFIG_READ)
 def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> ConfigReadResponse:
-    """Tell the settings in force, as seen from a folder."""
+    """Return the settings in force for a folder."""
     check_folder(params.cwd)
     try:
         effective = ctx.session.server.configuration.effective(params.cwd)
@@ -70,7 +70,7 @@ def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> Config
 def config_requirements_read(
     ctx: Context[ClientSession], _params: NoParams
 ) -> ConfigRequirementsReadResponse:
-    """Tell what the administrator of the machine demands."""
+    """Return the administrator's requirements."""
     try:
         requirements = ctx.session.server.configuration.requirements()
     except ConfigError as error:
@@ -84,7 +84,7 @@ def config_requirements_read(
 def experimental_feature_list(
     ctx: Context[ClientSession], params: ExperimentalFeatureListParams
 ) -> ExperimentalFeatureListResponse:
-    """List the switches that there are, and those that the configuration sets besides."""
+    """List the known features, and others that the configuration sets."""
     switches = ctx.session.server.configuration.lenient().switches
     features = [
         ExperimentalFeature(
@@ -103,7 +103,7 @@ def experimental_feature_list(
 def experimental_feature_enablement_set(
     ctx: Context[ClientSession], params: ExperimentalFeatureEnablementSetParams
 ) -> ExperimentalFeatureEnablementSetResponse:
-    """Switch the features that can be switched while running; the answer leaves out the others."""
+    """Switch features that support it at run time; the answer omits the others."""
     switches = {name: on for name, on in params.enablement.items() if name in _SWITCHABLE}
     ctx.session.server.configuration.switch_features(switches)
     return ExperimentalFeatureEnablementSetResponse(enablement=switches)
@@ -136,12 +136,12 @@ def permission_profile_list(
 
 @router.request(HOOKS_LIST)
 async def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
-    """List the hooks of each folder: none, since none are run yet, and say so if some are set."""
+    """List the hooks of each folder: none, as hooks do not run yet; warn if some are configured."""
     check_folders(params.cwds)
     folders = params.cwds or [str(Path.cwd())]
     configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
-    found = [await workers.run(_hooks_of, configuration, folder) for folder in folders]
-    return HooksListResponse(data=found)
+    entries = [await workers.run(_hooks_of, configuration, folder) for folder in folders]
+    return HooksListResponse(data=entries)
 
 
 def _hooks_of(configuration: Configuration, cwd: str) -> HooksListEntry:
@@ -151,21 +151,23 @@ def _hooks_of(configuration: Configuration, cwd: str) -> HooksListEntry:
         path = str(error.file or configuration.home / "config.toml")
         fault = HookErrorInfo(message=str(error), path=path)
         return HooksListEntry(cwd=cwd, errors=[fault], hooks=[], warnings=[])
-    warnings = [f"hooks are not run by this server yet: {place}" for place in _places(effective)]
+    warnings = [
+        f"hooks are not run by this server yet: {place}" for place in _hook_places(effective)
+    ]
     return HooksListEntry(cwd=cwd, errors=[], hooks=[], warnings=warnings)
 
 
-def _places(effective: EffectiveConfig) -> list[str]:
-    """Where hooks are set: in a layer's own table, or in a file beside it."""
-    found = []
+def _hook_places(effective: EffectiveConfig) -> list[str]:
+    """Return where hooks are configured: in a layer's table, or in a file beside it."""
+    places = []
     for layer in effective.layers:
         if layer.disabled_reason is not None:
             continue
         if layer.table.get("hooks"):
-            found.append(layer.label)
+            places.append(layer.label)
         if layer.folder is not None and (layer.folder / "hooks.json").exists():
-            found.append(str(layer.folder / "hooks.json"))
-    return found
+            places.append(str(layer.folder / "hooks.json"))
+    return places
 
 
 def _invalid(error: ConfigError) -> InternalError:

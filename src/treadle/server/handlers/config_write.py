@@ -1,4 +1,4 @@
-"""Writes to the configuration: all of them to the user's own file."""
+"""Writes to the configuration; all of them change the user's file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def config_value_write(
 async def config_batch_write(
     ctx: Context[ClientSession], params: ConfigBatchWriteParams
 ) -> ConfigWriteResponse:
-    """Make several changes to the user's file, all of them or none."""
+    """Make several changes to the user's file, all or none."""
     written = await _write(ctx, params.edits, params)
     if params.reload_user_config:
         ctx.after_reply(partial(_reload, ctx.session.server))
@@ -70,11 +70,11 @@ async def _write(
 
 @contextmanager
 def answering_faults() -> Iterator[None]:
-    """Turn what keeps a write from being done into answers."""
+    """Translate the errors of a write into answers."""
     try:
         yield
     except WriteRefused as error:
-        # Upstream's own name for the kind, beside ours.
+        # Upstream's name for the kind, beside Treadle's own.
         raise InvalidRequest(
             str(error), kind=error.code, config_write_error_code=error.code, path=error.key
         ) from error
@@ -82,11 +82,11 @@ def answering_faults() -> Iterator[None]:
         message = f"failed to load configuration: {error}"
         raise InternalError(message, kind="invalidConfig", path=error.key) from error
     except Unfaithful as error:
-        message = f"the file is too unusual to be edited and stays as it is: {error}"
+        message = f"cannot edit the file without changing its other content: {error}"
         raise InternalError(message, kind="invalidConfig") from error
 
 
 def _reload(server: Server) -> None:
-    """Let loaded threads follow: what else they run under was settled when they began."""
+    """Apply the new configuration to loaded threads, apart from settings fixed at their start."""
     for thread_id in server.threads.loaded_ids():
         server.threads.get(thread_id).mcp.reload()

@@ -1,4 +1,4 @@
-"""The mock method, which clients use to see whether the experimental gate is open."""
+"""The mock method, with which clients test whether experimental methods are available."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def mock_experimental_method(
     _ctx: Context[ClientSession], params: MockExperimentalMethodParams
 ) -> MockExperimentalMethodResponse:
-    """Echo."""
+    """Echo the value."""
     return MockExperimentalMethodResponse(echoed=params.value)

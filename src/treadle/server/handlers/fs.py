@@ -1,6 +1,6 @@
-"""Files and folders of the machine, for clients that have no other way to them.
+"""Files and folders of the machine, for clients without other access to them.
 
-Not confined: who may talk to the server may do what its user may. All work is done in threads.
+Not confined: a client has the rights of the server's user. All work is done in threads.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What surrounds the content in an answer has room in the rest.
+# The rest of a message holds the envelope of the content.
 MAX_READ_BYTES: Final = MAX_MESSAGE_BYTES // 4 * 3 - 16 * 1024
 
 
 @router.request(FS_READ_FILE)
 async def fs_read_file(ctx: Context[ClientSession], params: FsReadFileParams) -> FsReadFileResponse:
-    """Give all that a file holds."""
-    return await _done(ctx, _read, _absolute(params.path))
+    """Return the content of a file."""
+    return await _run(ctx, _read, _absolute(params.path))
 
 
 @router.request(FS_WRITE_FILE)
 async def fs_write_file(
     ctx: Context[ClientSession], params: FsWriteFileParams
 ) -> FsWriteFileResponse:
-    """Create a file or replace all it holds."""
-    await _done(ctx, _write, _absolute(params.path), params.data_base64)
+    """Create a file or replace its content."""
+    await _run(ctx, _write, _absolute(params.path), params.data_base64)
     return FsWriteFileResponse()
 
 
@@ -86,9 +86,9 @@ async def fs_write_file(
 async def fs_create_directory(
     ctx: Context[ClientSession], params: FsCreateDirectoryParams
 ) -> FsCreateDirectoryResponse:
-    """Make a folder."""
+    """Create a folder."""
     path = _absolute(params.path)
-    await _done(ctx, files.make_folder, path, with_parents=params.recursive is not False)
+    await _run(ctx, files.make_folder, path, with_parents=params.recursive is not False)
     return FsCreateDirectoryResponse()
 
 
@@ -96,23 +96,23 @@ async def fs_create_directory(
 async def fs_get_metadata(
     ctx: Context[ClientSession], params: FsGetMetadataParams
 ) -> FsGetMetadataResponse:
-    """Say what is at a path."""
-    return await _done(ctx, files.describe, _absolute(params.path))
+    """Return the metadata of a path."""
+    return await _run(ctx, files.describe, _absolute(params.path))
 
 
 @router.request(FS_READ_DIRECTORY)
 async def fs_read_directory(
     ctx: Context[ClientSession], params: FsReadDirectoryParams
 ) -> FsReadDirectoryResponse:
-    """List what a folder holds."""
-    return FsReadDirectoryResponse(await _done(ctx, files.children, _absolute(params.path)))
+    """List the entries of a folder."""
+    return FsReadDirectoryResponse(await _run(ctx, files.children, _absolute(params.path)))
 
 
 @router.request(FS_REMOVE)
 async def fs_remove(ctx: Context[ClientSession], params: FsRemoveParams) -> FsRemoveResponse:
     """Delete a file or a folder."""
     recursive, force = params.recursive is not False, params.force is not False
-    await _done(ctx, files.remove, _absolute(params.path), recursive=recursive, force=force)
+    await _run(ctx, files.remove, _absolute(params.path), recursive=recursive, force=force)
     return FsRemoveResponse()
 
 
@@ -121,13 +121,13 @@ async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyRe
     """Copy a file or a folder."""
     source = _absolute(params.source_path, "sourcePath")
     destination = _absolute(params.destination_path, "destinationPath")
-    await _done(ctx, files.copy, source, destination, recursive=params.recursive)
+    await _run(ctx, files.copy, source, destination, recursive=params.recursive)
     return FsCopyResponse()
 
 
 @router.request(FS_WATCH)
 async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatchResponse:
-    """Tell the client of changes, for as long as it stays."""
+    """Notify the client of changes until it disconnects."""
     path = str(_absolute(params.path))
     session = ctx.session
     watch_id = uuid7() if params.watch_id is None else params.watch_id
@@ -137,14 +137,14 @@ async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatc
         watch = await session.server.watcher.watch(path)
     except OSError as error:
         raise _io_error(error) from error
-    # Nothing changed before the client knows that it is told.
+    # Start after the reply: the client must know of the watch before its first change.
     ctx.after_reply(lambda: _follow(ctx, watch_id, watch))
     return FsWatchResponse(path, watch_id)
 
 
 @router.request(FS_UNWATCH)
 def fs_unwatch(ctx: Context[ClientSession], params: FsUnwatchParams) -> FsUnwatchResponse:
-    """Tell no more; a watch that is not there has ended already."""
+    """End a watch; an unknown watch has already ended."""
     task = ctx.session.watches.pop(params.watch_id, None)
     if task is not None:
         task.cancel()
@@ -154,10 +154,10 @@ def fs_unwatch(ctx: Context[ClientSession], params: FsUnwatchParams) -> FsUnwatc
 def _follow(ctx: Context[ClientSession], watch_id: str, watch: PathWatch) -> None:
     session = ctx.session
 
-    async def tell(changed: list[str]) -> None:
+    async def notify(changed: list[str]) -> None:
         await session.notify(FS_CHANGED, FsChangedNotification(changed, watch_id))
 
-    task = ctx.connection.spawn(follow(watch, tell), f"watch {watch_id}")
+    task = ctx.connection.spawn(follow(watch, notify), f"watch {watch_id}")
     if task is None:
         watch.end()
         return
@@ -166,9 +166,9 @@ def _follow(ctx: Context[ClientSession], watch_id: str, watch: PathWatch) -> Non
 
 
 def _read(path: Path) -> FsReadFileResponse:
-    """Read a file into an answer whose content is JSON already.
+    """Read a file into an answer whose content is already JSON.
 
-    Encoding it with the answer would look at every character, on the event loop.
+    Encoding it with the answer would scan every character on the event loop.
     """
     text = Raw(f'"{encode_base64(files.read(path, MAX_READ_BYTES))}"'.encode("ascii"))
     return FsReadFileResponse(cast("str", text))
@@ -184,7 +184,7 @@ def _write(path: Path, data_base64: str) -> None:
 
 
 def _absolute(path: str, field: str = "path") -> Path:
-    """A path as it is meant: `..` takes a name away, whatever that name leads to."""
+    """Return a normalized path: `..` removes a name, even if that name is a link."""
     if "\0" in path:
         message = "file name contained an unexpected NUL byte"
         raise InvalidParams(message, path=field)
@@ -194,10 +194,10 @@ def _absolute(path: str, field: str = "path") -> Path:
     return Path(os.path.normpath(f"/{path.lstrip('/')}"))
 
 
-async def _done(
+async def _run(
     ctx: Context[ClientSession], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """Do it in a thread, and answer what goes wrong in the words that clients know."""
+    """Run work in a thread, and report errors with the texts that clients rely on."""
     try:
         return await ctx.session.file_workers.run(work, *args, **kwargs)
     except files.FileTooLargeToSend as error:

@@ -1,4 +1,4 @@
-"""A thread's standing goal."""
+"""A thread's goal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def thread_goal_set(
     ctx: Context[ClientSession], params: ThreadGoalSetParams
 ) -> ThreadGoalSetResponse:
-    """Set or change the goal; an active one sets the thread to work."""
+    """Set or change the goal; an active goal starts turns."""
     thread = _stored(ctx, params.thread_id)
     goal = thread.goals.set(params.objective, params.status, params.token_budget)
     if thread.goals.is_active:
@@ -43,7 +43,7 @@ def thread_goal_set(
 async def thread_goal_get(
     ctx: Context[ClientSession], params: ThreadGoalGetParams
 ) -> ThreadGoalGetResponse:
-    """Give the goal, loaded or not."""
+    """Return the goal of a thread, loaded or not."""
     threads = ctx.session.server.threads
     loaded = threads.find(params.thread_id)
     if loaded is not None:
@@ -58,7 +58,7 @@ async def thread_goal_get(
 def thread_goal_clear(
     ctx: Context[ClientSession], params: ThreadGoalClearParams
 ) -> ThreadGoalClearResponse:
-    """Drop the goal."""
+    """Remove the goal."""
     return ThreadGoalClearResponse(_stored(ctx, params.thread_id).goals.clear())
 
 

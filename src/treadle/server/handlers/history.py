@@ -55,9 +55,9 @@ R = TypeVar("R")
 
 MAX_ITEMS_READ: Final = 100
 MAX_OCCURRENCES: Final = 1000
-# Of a thread with so few turns an answer is made at once, without the cost of a worker.
+# Up to this many turns, an answer is built at once, without the cost of a worker.
 SMALL: Final = 20
-# How much of a message is shown on either side of what was found in it.
+# Characters of a message shown on either side of a match.
 SNIPPET_CHARACTERS: Final = 80
 
 
@@ -65,7 +65,7 @@ SNIPPET_CHARACTERS: Final = 80
 async def thread_turns_list(
     ctx: Context[ClientSession], params: ThreadTurnsListParams
 ) -> ThreadTurnsListResponse:
-    """List turns, the newest first unless asked otherwise."""
+    """List turns, newest first by default."""
 
     def make(stored: StoredThread) -> ThreadTurnsListResponse:
         turns = turns_page(
@@ -77,7 +77,7 @@ async def thread_turns_list(
         )
         return ThreadTurnsListResponse(turns.data, turns.backwards_cursor, turns.next_cursor)
 
-    return await _made_of(ctx, params.thread_id, make)
+    return await _build_answer(ctx, params.thread_id, make)
 
 
 def turns_page(
@@ -88,13 +88,13 @@ def turns_page(
     view: TurnItemsView | None = None,
     direction: SortDirection | None = None,
 ) -> TurnsPage:
-    """One page of turns, the newest first unless asked otherwise."""
+    """Return one page of turns, newest first by default."""
     ordered = turns if direction == "asc" else turns[::-1]
-    found = page_of(ordered, lambda turn: turn.id, cursor=cursor, limit=limit)
+    page = page_of(ordered, lambda turn: turn.id, cursor=cursor, limit=limit)
     return TurnsPage(
-        [viewed(turn, view or "summary") for turn in found.data],
-        found.backwards_cursor,
-        found.next_cursor,
+        [viewed(turn, view or "summary") for turn in page.data],
+        page.backwards_cursor,
+        page.next_cursor,
     )
 
 
@@ -102,8 +102,8 @@ def turns_page(
 async def thread_items_list(
     ctx: Context[ClientSession], params: ThreadItemsListParams
 ) -> ThreadItemsListResponse:
-    """List items, the oldest first unless asked otherwise."""
-    return await _made_of(ctx, params.thread_id, partial(_items_page, params))
+    """List items, oldest first by default."""
+    return await _build_answer(ctx, params.thread_id, partial(_items_page, params))
 
 
 def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadItemsListResponse:
@@ -117,32 +117,32 @@ def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadIt
         if anchor is None:
             raise BadCursor(cursor.item_id)
         cursor = _item_key(anchor)
-    found = page_of(entries, _item_key, cursor=cursor, limit=params.limit)
-    return ThreadItemsListResponse(found.data, found.backwards_cursor, found.next_cursor)
+    page = page_of(entries, _item_key, cursor=cursor, limit=params.limit)
+    return ThreadItemsListResponse(page.data, page.backwards_cursor, page.next_cursor)
 
 
 @router.request(THREAD_ITEMS_READ)
 async def thread_items_read(
     ctx: Context[ClientSession], params: ThreadItemsReadParams
 ) -> ThreadItemsReadResponse:
-    """Give some items of a turn."""
+    """Return some items of a turn."""
     if not 1 <= len(params.item_ids) <= MAX_ITEMS_READ:
         raise InvalidInput("itemIds", f"itemIds must contain 1 to {MAX_ITEMS_READ} IDs")
-    wanted = set(params.item_ids)
+    item_ids = set(params.item_ids)
 
     def make(stored: StoredThread) -> ThreadItemsReadResponse:
         turns = [turn for turn in stored.turns if turn.id == params.turn_id]
         entries = _entries(turns, stored.item_times)
-        return ThreadItemsReadResponse([each for each in entries if each.item.id in wanted])
+        return ThreadItemsReadResponse([each for each in entries if each.item.id in item_ids])
 
-    return await _made_of(ctx, params.thread_id, make)
+    return await _build_answer(ctx, params.thread_id, make)
 
 
 @router.request(THREAD_SEARCH)
 async def thread_search(
     ctx: Context[ClientSession], params: ThreadSearchParams
 ) -> ThreadSearchResponse:
-    """Find threads in which something was said."""
+    """Find threads with messages that contain a text."""
     threads = ctx.session.server.threads
     query = ThreadQuery(
         cursor=params.cursor,
@@ -154,14 +154,14 @@ async def thread_search(
         mentions=_term(params.search_term),
     )
     check_alternatives(params.source_kinds, "sourceKinds")
-    found = await threads.store.run(partial(threads.store.search, query))
+    matches = await threads.store.run(partial(threads.store.search, query))
     return ThreadSearchResponse(
         data=[
             ThreadSearchResult(snippet, threads.snapshot(meta))
-            for meta, snippet in zip(found.page.data, found.snippets, strict=True)
+            for meta, snippet in zip(matches.page.data, matches.snippets, strict=True)
         ],
-        backwards_cursor=found.page.backwards_cursor,
-        next_cursor=found.page.next_cursor,
+        backwards_cursor=matches.page.backwards_cursor,
+        next_cursor=matches.page.next_cursor,
     )
 
 
@@ -169,13 +169,13 @@ async def thread_search(
 async def thread_search_occurrences(
     ctx: Context[ClientSession], params: ThreadSearchOccurrencesParams
 ) -> ThreadSearchOccurrencesResponse:
-    """Find where something was said in a thread."""
+    """Find the occurrences of a text in a thread."""
     term = _term(params.search_term)
     limit = min(params.limit or MAX_ITEMS_READ, MAX_OCCURRENCES)
 
     def make(stored: StoredThread) -> ThreadSearchOccurrencesResponse:
-        found = _places(stored.turns, term)
-        places, next_cursor = page_of_many(found, params.cursor, limit, of="matches")
+        matches = _places(stored.turns, term)
+        places, next_cursor = page_of_many(matches, params.cursor, limit, of="matches")
         data = [_occurrence(*place, len(term)) for place in places]
         return ThreadSearchOccurrencesResponse(data, next_cursor)
 
@@ -184,7 +184,7 @@ async def thread_search_occurrences(
 
 
 def viewed(turn: Turn, view: TurnItemsView) -> Turn:
-    """A turn with as many of its items as a view shows."""
+    """Return a turn with the items that a view includes."""
     if view == "full":
         return turn
     items = turn.items if view == "summary" else []
@@ -194,7 +194,7 @@ def viewed(turn: Turn, view: TurnItemsView) -> Turn:
 
 
 def backwards_cursors(turns: Sequence[Turn]) -> tuple[str | None, str | None]:
-    """Cursors to read the turns, and the items, backwards from the last one there is."""
+    """Return cursors to read the turns and the items backwards from the last one."""
     entries = _entries(turns, {})
     return (
         cursor_at(turns[-1].id) if turns else None,
@@ -212,14 +212,14 @@ def _entries(turns: Sequence[Turn], times: ItemTimes) -> list[ThreadItemEntry]:
 
 
 def _item_key(entry: ThreadItemEntry) -> str:
-    # Providers name items as they like: only together with its turn is an item unique.
+    # Providers choose item ids freely: an item is unique only together with its turn.
     return f"{entry.turn_id}/{entry.item.id}"
 
 
-async def _made_of(
+async def _build_answer(
     ctx: Context[ClientSession], thread_id: str, make: Callable[[StoredThread], R]
 ) -> R:
-    """Read a thread and make an answer of it, both beside the event loop."""
+    """Read a thread and build an answer from it, both off the event loop."""
     threads = ctx.session.server.threads
     stored = await _stored(ctx, thread_id)
     if len(stored.turns) <= SMALL:
@@ -241,7 +241,7 @@ def _term(text: str) -> str:
 
 
 def _places(turns: Sequence[Turn], term: str) -> Iterator[tuple[Turn, ThreadItem, str, int]]:
-    """Where a term stands: the turn, the item, its text and the place in it."""
+    """Yield each occurrence of a term: the turn, the item, its text and the offset."""
     for turn in turns:
         for item in turn.items:
             text = _visible(item)

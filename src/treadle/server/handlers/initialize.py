@@ -15,10 +15,10 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 @router.request(INITIALIZE)
 def initialize(ctx: Context[ClientSession], params: InitializeParams) -> InitializeResponse:
-    """Learn who the client is and say who we are."""
+    """Record the client's identity, and return the server's."""
     name = params.client_info.name
     if not is_header_value(name):
-        # Worded as upstream does: its clients show this text.
+        # Upstream's text: its clients show it.
         message = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
         raise InvalidRequest(message, path="clientInfo.name")
     ctx.session.initialize(params)

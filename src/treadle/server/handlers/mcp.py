@@ -1,4 +1,4 @@
-"""MCP servers: what they offer, calls and documents for clients, signing in."""
+"""MCP servers: their status, tool calls and resources for clients, and OAuth logins."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ LOGIN_SECONDS: Final = 300
 async def mcp_server_status_list(
     ctx: Context[ClientSession], params: ListMcpServerStatusParams
 ) -> ListMcpServerStatusResponse:
-    """List the servers of a thread as they are, or those of the configuration as they would be."""
+    """List the servers of a thread with their state, or the configured ones without a thread."""
     server = ctx.session.server
     async with _servers(server, params.thread_id) as servers:
-        named = sorted(servers, key=lambda each: each.name)
-        wanted = [each for each in named if params.server_name in (None, each.name)]
-        shown, next_cursor = page(wanted, params.cursor, params.limit, of="MCP servers")
+        ordered = sorted(servers, key=lambda each: each.name)
+        selected = [each for each in ordered if params.server_name in (None, each.name)]
+        servers_page, next_cursor = page(selected, params.cursor, params.limit, of="MCP servers")
         data = await _describe(
-            shown,
+            servers_page,
             servers.tokens,
             has_thread=params.thread_id is not None,
             is_full=params.detail != "toolsAndAuthOnly",
@@ -92,7 +92,7 @@ async def _describe(
 def config_mcp_server_reload(
     ctx: Context[ClientSession], _params: NoParams
 ) -> McpServerRefreshResponse:
-    """Let loaded threads follow the configuration as it is now."""
+    """Apply the current configuration to loaded threads."""
     threads = ctx.session.server.threads
 
     def reload() -> None:
@@ -107,7 +107,7 @@ def config_mcp_server_reload(
 async def mcp_server_tool_call(
     ctx: Context[ClientSession], params: McpServerToolCallParams
 ) -> McpServerToolCallResponse:
-    """Call a tool for the client, which has decided itself that it may be called."""
+    """Call a tool for the client, which decides about approval itself."""
     ctx.release_scope()
     servers = ctx.session.server.threads.get(params.thread_id).mcp
     try:
@@ -123,7 +123,7 @@ async def mcp_server_tool_call(
 async def mcp_server_resource_read(
     ctx: Context[ClientSession], params: McpResourceReadParams
 ) -> McpResourceReadResponse:
-    """Read a document, from a server of a thread or of the configuration."""
+    """Read a resource from a server of a thread or of the configuration."""
     ctx.release_scope()
     async with _servers(ctx.session.server, params.thread_id) as servers:
         try:
@@ -141,7 +141,7 @@ async def mcp_server_resource_read(
 def mcp_server_event_stream_start(
     _ctx: Context[ClientSession], _params: McpServerEventStreamStartParams
 ) -> McpServerEventStreamStartResponse:
-    """Refuse: only apps that are hosted elsewhere have such streams, and there are none here."""
+    """Refuse: only hosted apps have event streams, and this server has none."""
     raise InvalidRequest("MCP event subscriptions are only supported for hosted apps")
 
 
@@ -149,7 +149,7 @@ def mcp_server_event_stream_start(
 def mcp_server_event_stream_stop(
     _ctx: Context[ClientSession], _params: McpServerEventStreamStopParams
 ) -> McpServerEventStreamStopResponse:
-    """Agree: a stream that is not open is closed."""
+    """Succeed: no stream is open."""
     return McpServerEventStreamStopResponse()
 
 
@@ -157,15 +157,15 @@ def mcp_server_event_stream_stop(
 async def mcp_server_oauth_login(
     ctx: Context[ClientSession], params: McpServerOauthLoginParams
 ) -> McpServerOauthLoginResponse:
-    """Begin a sign-in and give the page to open; how it ended is told later."""
+    """Start an OAuth login and return the page to open; its result is published later."""
     ctx.release_scope()
     server = ctx.session.server
     sign_in = await _sign_in(server, params)
-    shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    page_url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     login_id = uuid7()
-    server.threads.tasks.spawn(_log_in(server, sign_in, params, login_id, shown), "mcp login")
+    server.threads.tasks.spawn(_log_in(server, sign_in, params, login_id, page_url), "mcp login")
     try:
-        url = await shown
+        url = await page_url
     except McpError as error:
         raise InternalError(str(error), kind="mcpLoginFailed") from error
     return McpServerOauthLoginResponse(authorization_url=url, login_id=login_id)
@@ -187,7 +187,7 @@ async def _sign_in(server: Server, params: McpServerOauthLoginParams) -> SignIn:
         raise InvalidRequest("OAuth login is only supported for streamable HTTP servers.")
     if params.client_registration == "cimd":
         raise InvalidRequest("this client has no metadata document: use `dcr` or `auto`")
-    # Half a second of imports: in a thread, so that nobody else waits for it.
+    # Importing takes half a second: in a thread, so that other clients do not wait.
     await asyncio.to_thread(__import__, "treadle.engine.mcp.oauth")
     from treadle.engine.mcp.oauth import SignIn
 
@@ -205,14 +205,14 @@ async def _log_in(
     sign_in: SignIn,
     params: McpServerOauthLoginParams,
     login_id: str,
-    shown: asyncio.Future[str],
+    page_url: asyncio.Future[str],
 ) -> None:
-    """Sign in, tell how it ended, and let threads use what it brought."""
+    """Log in, publish the result, and let threads use the new token."""
     fault: str | None = None
 
     def show(url: str) -> None:
-        if not shown.done():
-            shown.set_result(url)
+        if not page_url.done():
+            page_url.set_result(url)
 
     try:
         async with asyncio.timeout(params.timeout_secs or LOGIN_SECONDS):
@@ -220,10 +220,10 @@ async def _log_in(
     except (McpError, OSError) as error:
         fault = str(error) or "timed out waiting for the sign-in"
     finally:
-        if not shown.done():
-            shown.set_exception(McpError(fault or "the sign-in was given up"))
+        if not page_url.done():
+            page_url.set_exception(McpError(fault or "the sign-in was cancelled"))
             fault = None
-    if shown.exception() is not None:
+    if page_url.exception() is not None:
         return
     server.threads.broadcast(
         n.MCP_SERVER_OAUTH_LOGIN_COMPLETED,
@@ -242,7 +242,7 @@ async def _log_in(
 
 @asynccontextmanager
 async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpServers]:
-    """The servers of a thread, or those of the configuration for a moment."""
+    """Yield the servers of a thread, or temporary ones from the configuration."""
     threads = server.threads
     if thread_id is not None:
         servers = threads.get(thread_id).mcp
@@ -254,7 +254,7 @@ async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpSe
 
 
 def _refusal(error: McpError) -> RpcError:
-    """The server's own error, or what kept us from asking it."""
+    """Return the server's error, or the reason why it could not be asked."""
     if error.code is not None:
         return RpcError(error.code, str(error), {"kind": "mcpError"})
     return InternalError(str(error), kind="mcpUnavailable")

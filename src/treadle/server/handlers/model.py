@@ -1,4 +1,4 @@
-"""The models that can be chosen."""
+"""The available models."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
-# Clients show nothing until the list is there, and expect it within a second.
+# Clients show nothing until the list arrives, and expect it within a second.
 ASK_SECONDS: Final = 0.7
-# Whose models the catalog knows better than the provider's own list, which has names only.
+# Providers whose models the catalog describes better than their own list of names.
 _CATALOGUED: Final = frozenset({"openai", "anthropic", "scripted"})
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @router.request(MODEL_LIST)
 async def model_list(ctx: Context[ClientSession], params: ModelListParams) -> ModelListResponse:
-    """List the models of the provider in use: the catalog's, the configured, the provider's own."""
+    """List the models of the provider in use, from the catalog, the configuration and itself."""
     effective = ctx.session.server.configuration.lenient()
     remote = await _ask_provider(ctx.session.server, effective)
     models = [
@@ -46,7 +46,7 @@ async def model_list(ctx: Context[ClientSession], params: ModelListParams) -> Mo
 
 
 async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[str] | None:
-    """The names that the provider lists; a provider that is not there has nothing to add."""
+    """Return the names that the provider lists, or `None` if it is not reachable."""
     if effective.model_provider in _CATALOGUED:
         return None
     config = effective.provider

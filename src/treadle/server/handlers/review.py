@@ -1,4 +1,4 @@
-"""Code reviews, and the user's word against the automatic reviewer of actions."""
+"""Code reviews, and approval of actions that the guardian denied."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 async def review_start(
     ctx: Context[ClientSession], params: ReviewStartParams
 ) -> ReviewStartResponse:
-    """Let a reviewer read code, as a turn of the thread or of a copy of it."""
+    """Start a review, as a turn of the thread or of a copy of it."""
     server = ctx.session.server
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
@@ -77,6 +77,6 @@ async def _copy(session: ClientSession, thread: LoadedThread) -> LoadedThread:
 def thread_approve_guardian_denied_action(
     ctx: Context[ClientSession], params: ThreadApproveGuardianDeniedActionParams
 ) -> ThreadApproveGuardianDeniedActionResponse:
-    """Let the agent try again what the automatic reviewer has denied."""
+    """Let the agent retry an action that the guardian denied."""
     overrule(ctx.session.server.threads.get(params.thread_id), params.event)
     return ThreadApproveGuardianDeniedActionResponse()

@@ -1,4 +1,4 @@
-"""Changing what later turns run under, and taking turns back."""
+"""Changes to the settings of later turns, and removal of turns."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def thread_settings_update(
     ctx: Context[ClientSession], params: ThreadSettingsUpdateParams
 ) -> ThreadSettingsUpdateResponse:
-    """Change the settings as a turn would, without one."""
+    """Change the settings without starting a turn."""
     thread = ctx.session.server.threads.get(params.thread_id)
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
-    asked = TurnStartParams(
+    overrides = TurnStartParams(
         input=[],
         thread_id=params.thread_id,
         approval_policy=params.approval_policy,
@@ -53,7 +53,7 @@ def thread_settings_update(
         service_tier=params.service_tier,
         summary=params.summary,
     )
-    settings = thread.settings.overridden_by(asked, profile)
+    settings = thread.settings.overridden_by(overrides, profile)
     if settings != thread.settings:
         keep_settings(thread, settings)
     ctx.after_reply(partial(thread.update_settings, settings))
@@ -64,7 +64,7 @@ def thread_settings_update(
 async def thread_rollback(
     ctx: Context[ClientSession], params: ThreadRollbackParams
 ) -> ThreadRollbackResponse:
-    """Drop the last turns, as clients of 0.118 ask for it."""
+    """Remove the last turns, in the form that clients of 0.118 use."""
     threads = ctx.session.server.threads
     thread = threads.get(params.thread_id)
     if params.num_turns < 1:
@@ -78,7 +78,7 @@ async def thread_rollback(
 async def thread_revert(
     ctx: Context[ClientSession], params: ThreadRevertParams
 ) -> ThreadRevertResponse:
-    """Drop a turn and all after it."""
+    """Remove a turn and all later ones."""
     threads = ctx.session.server.threads
     thread = threads.get(params.thread_id)
     turns = await threads.roll_back(thread, before_turn_id=params.before_turn_id)

@@ -1,4 +1,4 @@
-"""Skills that a working directory sees, and whether they are on."""
+"""Skills that are visible from a folder, and whether they are enabled."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 @router.request(SKILLS_LIST)
 async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> SkillsListResponse:
-    """List them as they are on disk now, and tell from now on when that changes.
+    """List the skills on disk, and notify the client of later changes.
 
-    Nothing is kept, so `forceReload` has nothing to do.
+    Nothing is cached, so `forceReload` has no effect.
     """
     configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
     check_folders(params.cwds)
@@ -39,13 +39,13 @@ async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> 
     for at, cwd in enumerate(cwds):
         if "\0" in cwd:
             raise InvalidInput(f"cwds[{at}]", f"cwd {cwd!r} is not a path")
-    # First of all: what changes while we look is told.
+    # Watch first, so that a change during the listing is reported.
     for cwd in cwds:
         roots = await workers.run(configured_roots, configuration, cwd, extra.get(cwd, []))
         await ctx.session.server.skills_watch.cover(root.folder for root in roots)
     # Off the loop: a folder of skills can be large, or on a slow disk.
-    found = [await workers.run(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds]
-    return SkillsListResponse(data=found)
+    entries = [await workers.run(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds]
+    return SkillsListResponse(data=entries)
 
 
 def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
@@ -74,7 +74,7 @@ def _entry(configuration: Configuration, cwd: str, extra: Sequence[Path]) -> Ski
 async def skills_config_write(
     ctx: Context[ClientSession], params: SkillsConfigWriteParams
 ) -> SkillsConfigWriteResponse:
-    """Switch a skill on or off for good; whether it is on disk now makes no difference."""
+    """Enable or disable a skill permanently, whether or not it is on disk."""
     if (params.path is None) == (not params.name):
         raise InvalidOptions("skills/config/write requires exactly one of path or name")
     if params.path is not None and not Path(params.path).is_absolute():

@@ -1,4 +1,4 @@
-"""What runs in a thread beside the conversation: commands of the user, terminals left running."""
+"""Commands in a thread beside the conversation: the user's own, and background terminals."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 def thread_shell_command(
     ctx: Context[ClientSession], params: ThreadShellCommandParams
 ) -> ThreadShellCommandResponse:
-    """Run a command of the user's own."""
+    """Run a command of the user."""
     from treadle.engine.terminals.user_command import begin
 
     thread = ctx.session.server.threads.get(params.thread_id)
     if params.timeout_ms is not None and params.timeout_ms < 0:
-        given = params.timeout_ms
-        raise InvalidOptions(f"thread/shellCommand timeoutMs must be non-negative, got {given}")
+        timeout = params.timeout_ms
+        raise InvalidOptions(f"thread/shellCommand timeoutMs must be non-negative, got {timeout}")
     ctx.after_reply(begin(thread, params.command, params.timeout_ms))
     return ThreadShellCommandResponse()
 
@@ -47,7 +47,7 @@ def thread_shell_command(
 def thread_background_terminals_list(
     ctx: Context[ClientSession], params: ThreadBackgroundTerminalsListParams
 ) -> ThreadBackgroundTerminalsListResponse:
-    """Page through the commands that the model can come back to."""
+    """List the background terminals of a thread."""
     terminals = ctx.session.server.threads.get(params.thread_id).terminals
     data, next_cursor = page(
         terminals.background(), params.cursor, params.limit, of="background terminals"
@@ -59,7 +59,7 @@ def thread_background_terminals_list(
 def thread_background_terminals_terminate(
     ctx: Context[ClientSession], params: ThreadBackgroundTerminalsTerminateParams
 ) -> ThreadBackgroundTerminalsTerminateResponse:
-    """Kill one of them; its item tells when it is gone."""
+    """Kill a background terminal; its item completes when the command has ended."""
     terminals = ctx.session.server.threads.get(params.thread_id).terminals
     return ThreadBackgroundTerminalsTerminateResponse(terminals.terminate(params.process_id))
 
@@ -68,6 +68,6 @@ def thread_background_terminals_terminate(
 def thread_background_terminals_clean(
     ctx: Context[ClientSession], params: ThreadBackgroundTerminalsCleanParams
 ) -> ThreadBackgroundTerminalsCleanResponse:
-    """Kill all of them."""
+    """Kill all background terminals."""
     ctx.session.server.threads.get(params.thread_id).terminals.clean()
     return ThreadBackgroundTerminalsCleanResponse()

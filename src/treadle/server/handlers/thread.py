@@ -50,7 +50,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 async def thread_start(
     ctx: Context[ClientSession], params: ThreadStartParams
 ) -> ThreadStartResponse:
-    """Begin a thread and subscribe the client to it."""
+    """Start a thread and subscribe the client to it."""
     server = ctx.session.server
     settings, effective = start_settings(server.configuration, params)
     tell_warnings(ctx.session, effective)
@@ -70,18 +70,18 @@ async def thread_start(
 async def thread_resume(
     ctx: Context[ClientSession], params: ThreadResumeParams
 ) -> ThreadResumeResponse:
-    """Load a stored thread, or join one that is loaded, and subscribe the client to it."""
+    """Load a stored thread, or join a loaded one, and subscribe the client to it."""
     threads = ctx.session.server.threads
-    thread_id = await _named(ctx.session, params)
+    thread_id = await _requested_id(ctx.session, params)
     if params.history and threads.find(thread_id) is None:
         thread, turns = await _from_history(ctx.session, params), list[Turn]()
         await thread_stored(threads, thread)
     else:
-        # Clients may ask for one thread at the same time: the first one loads it.
+        # Several clients may resume one thread at once: the first one loads it.
         async with threads.opening(thread_id):
             thread, turns = await _joined(ctx.session, thread_id, params)
-    # No wait from here on: what is published next must reach the client that joins.
-    # Whoever names the last event it saw is told the rest; everybody else has it in the answer.
+    # No await from here on: the next event must reach the joining client. A client that names the
+    # last event it saw receives the later ones; for others the answer holds the history.
     ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
     wants_turns = not params.exclude_turns and params.after_seq is None
     answer = _session(thread, ThreadResumeResponse, turns if wants_turns else [])
@@ -99,8 +99,8 @@ async def thread_resume(
     )
 
 
-async def _named(session: ClientSession, params: ThreadResumeParams) -> str:
-    """The id of the thread that is meant."""
+async def _requested_id(session: ClientSession, params: ThreadResumeParams) -> str:
+    """Return the id of the requested thread."""
     threads = session.server.threads
     if threads.find(params.thread_id) is None and params.path and not params.history:
         return await threads.store.run(partial(threads.store.id_at, params.path))
@@ -123,7 +123,7 @@ async def _joined(
 async def _load(
     session: ClientSession, params: ThreadResumeParams
 ) -> tuple[LoadedThread, list[Turn]]:
-    """Load a thread, and tell everybody that it is there."""
+    """Load a thread and publish that it is loaded."""
     server = session.server
     journal, stored = await server.threads.open(params.thread_id, params.path)
     try:
@@ -142,16 +142,16 @@ async def _load(
 
 
 def _take_tools(thread: LoadedThread, params: ThreadResumeParams) -> None:
-    """Let the thread have the tools that the client brings this time."""
+    """Give the thread the tools that the client provides in this request."""
     if params.dynamic_tools is not None:
         check_tools(params.dynamic_tools)
         give_tools(thread, params.dynamic_tools)
 
 
 async def _from_history(session: ClientSession, params: ThreadResumeParams) -> LoadedThread:
-    """Begin a thread from a history that the client kept itself."""
+    """Start a thread from a history that the client provides."""
     server = session.server
-    asked = ThreadStartParams(
+    start = ThreadStartParams(
         approval_policy=params.approval_policy,
         approvals_reviewer=params.approvals_reviewer,
         base_instructions=params.base_instructions,
@@ -170,8 +170,8 @@ async def _from_history(session: ClientSession, params: ThreadResumeParams) -> L
     return await start_from(
         server.threads,
         items,
-        _for_client(session, start_settings(server.configuration, asked)[0]),
-        describe=partial(_describe, session, asked),
+        _for_client(session, start_settings(server.configuration, start)[0]),
+        describe=partial(_describe, session, start),
     )
 
 
@@ -198,7 +198,7 @@ async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> 
 def _describe(
     session: ClientSession, params: ThreadStartParams | ThreadForkParams, meta: ThreadMeta
 ) -> ThreadMeta:
-    """Note who began the thread."""
+    """Record the client that started the thread."""
     client = session.client
     return msgspec.structs.replace(
         meta,
@@ -211,7 +211,7 @@ def _describe(
 
 
 def _for_client(session: ClientSession, settings: RunSettings) -> RunSettings:
-    """Let requests to the model introduce the client as it introduced itself."""
+    """Identify the client in requests to the model by its own name."""
     if session.client is None:
         return settings
     about = session.client.client_info
@@ -224,7 +224,7 @@ def _user_agent(name: str, version: str) -> str:
 
 
 def introduce(session: ClientSession, thread: LoadedThread) -> None:
-    """Tell everybody of a new thread, and its maker of all that happens in it."""
+    """Broadcast a new thread, and subscribe its creator to it."""
     snapshot = session.server.threads.snapshot(thread.meta)
     session.server.threads.broadcast(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
     session.subscribe(thread, thread.log.last_seq)
@@ -246,12 +246,12 @@ def _join(session: ClientSession, thread: LoadedThread, after: int | None) -> No
     goal = thread.goals.current
     if goal is not None:
         params = ThreadGoalUpdatedNotification(goal=goal, thread_id=thread.id)
-        session.tell(n.THREAD_GOAL_UPDATED, params)
+        session.notify_nowait(n.THREAD_GOAL_UPDATED, params)
         if thread.goals.is_active:
-            # Its server ended while it was at work, for a goal that nobody has given up.
+            # The previous server ended during a turn for this goal, which is still active.
             thread.pursue_goal()
     else:
-        session.tell(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(thread.id))
+        session.notify_nowait(n.THREAD_GOAL_CLEARED, ThreadGoalClearedNotification(thread.id))
 
 
 def _check_archived(stored: StoredThread) -> None:
@@ -267,7 +267,7 @@ S = TypeVar("S", ThreadStartResponse, ThreadResumeResponse, ThreadForkResponse)
 
 
 def _session(thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
-    """The thread and the settings that it runs under."""
+    """Return the thread and its settings."""
     settings: RunSettings = thread.settings
     return kind(
         approval_policy=settings.approval_policy,

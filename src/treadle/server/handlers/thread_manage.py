@@ -1,4 +1,4 @@
-"""Keeping threads: list, read, name, archive, delete, roll back, unsubscribe."""
+"""Management of threads: list, read, name, archive, delete, compact, unsubscribe."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> 
 
 @router.request(THREAD_LIST)
 async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> ThreadListResponse:
-    """List stored threads, a page at a time."""
+    """List stored threads, one page at a time."""
     threads = ctx.session.server.threads
     cwd = [params.cwd] if isinstance(params.cwd, str) else params.cwd
     _check_query(params, cwd)
@@ -127,7 +127,7 @@ def _check_query(params: ThreadListParams, cwd: list[str] | None) -> None:
 def thread_loaded_list(
     ctx: Context[ClientSession], params: ThreadLoadedListParams
 ) -> ThreadLoadedListResponse:
-    """List the threads in memory."""
+    """List the loaded threads."""
     ids = ctx.session.server.threads.loaded_ids()
     page = page_of(ids, str, cursor=params.cursor, limit=params.limit, default=len(ids) or 1)
     return ThreadLoadedListResponse(data=page.data, next_cursor=page.next_cursor)
@@ -137,7 +137,7 @@ def thread_loaded_list(
 async def thread_name_set(
     ctx: Context[ClientSession], params: ThreadSetNameParams
 ) -> ThreadSetNameResponse:
-    """Give a thread a title, loaded or not."""
+    """Set the title of a thread, loaded or not."""
     threads = ctx.session.server.threads
     name = params.name.strip()
     if not name:
@@ -159,7 +159,7 @@ async def thread_name_set(
 async def thread_metadata_update(
     ctx: Context[ClientSession], params: ThreadMetadataUpdateParams
 ) -> ThreadMetadataUpdateResponse:
-    """Change what is stored about a thread's repository."""
+    """Change the stored repository information of a thread."""
     threads = ctx.session.server.threads
     if params.project_id is not None or params.daybreak_enabled is not None:
         raise InvalidRequest("this server has no projects", kind="unsupported", path="projectId")
@@ -167,7 +167,7 @@ async def thread_metadata_update(
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
     loaded = threads.find(params.thread_id)
     meta = loaded.meta if loaded else await threads.meta(params.thread_id)
-    git_info = _patched(meta.git_info, params.git_info)
+    git_info = _apply_patch(meta.git_info, params.git_info)
     if loaded is None:
         update = partial(threads.store.update_git_info, params.thread_id, git_info)
         async with threads.opening(params.thread_id):
@@ -180,17 +180,17 @@ async def thread_metadata_update(
     return ThreadMetadataUpdateResponse(threads.snapshot(meta))
 
 
-def _patched(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams) -> GitInfo | None:
-    """The git facts under a patch: what is absent stays, what is null goes."""
+def _apply_patch(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams) -> GitInfo | None:
+    """Apply a patch to git information: absent fields stay, null fields are removed."""
     wire = {"sha": "sha", "branch": "branch", "origin_url": "originUrl"}
-    given = {name: getattr(patch, name) for name in wire}
-    given = {name: value for name, value in given.items() if value is not UNSET}
-    if not given:
+    fields = {name: getattr(patch, name) for name in wire}
+    fields = {name: value for name, value in fields.items() if value is not UNSET}
+    if not fields:
         raise InvalidInput("gitInfo", "gitInfo must include at least one field")
-    for name, value in given.items():
+    for name, value in fields.items():
         if isinstance(value, str) and not value.strip():
             raise InvalidInput(f"gitInfo.{wire[name]}", f"gitInfo.{wire[name]} must not be empty")
-    changed = msgspec.structs.replace(info or GitInfo(), **given)
+    changed = msgspec.structs.replace(info or GitInfo(), **fields)
     return None if changed == GitInfo() else changed
 
 
@@ -198,13 +198,13 @@ def _patched(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams) -> 
 async def thread_archive(
     ctx: Context[ClientSession], params: ThreadArchiveParams
 ) -> ThreadArchiveResponse:
-    """Put a thread away; a turn that runs in it is interrupted."""
+    """Archive a thread; an active turn is interrupted."""
     threads = ctx.session.server.threads
     async with threads.opening(params.thread_id):
-        await _let_go(ctx, params.thread_id)
+        await _unload(ctx, params.thread_id)
         await threads.store.run(partial(threads.store.archive, params.thread_id))
-    told = ThreadArchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_ARCHIVED, told))
+    notification = ThreadArchivedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_ARCHIVED, notification))
     return ThreadArchiveResponse()
 
 
@@ -212,16 +212,16 @@ async def thread_archive(
 async def thread_unarchive(
     ctx: Context[ClientSession], params: ThreadUnarchiveParams
 ) -> ThreadUnarchiveResponse:
-    """Bring a thread back."""
+    """Restore an archived thread."""
     threads = ctx.session.server.threads
     try:
         async with threads.opening(params.thread_id):
             meta = await threads.store.run(partial(threads.store.unarchive, params.thread_id))
     except ThreadNotFound as error:
-        words = "no archived rollout found for thread id"
-        raise unknown_thread(words, params.thread_id) from error
-    told = ThreadUnarchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_UNARCHIVED, told))
+        phrase = "no archived rollout found for thread id"
+        raise unknown_thread(phrase, params.thread_id) from error
+    notification = ThreadUnarchivedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_UNARCHIVED, notification))
     return ThreadUnarchiveResponse(threads.snapshot(meta))
 
 
@@ -229,16 +229,16 @@ async def thread_unarchive(
 async def thread_delete(
     ctx: Context[ClientSession], params: ThreadDeleteParams
 ) -> ThreadDeleteResponse:
-    """Remove a thread for good; a turn that runs in it is interrupted."""
+    """Delete a thread permanently; an active turn is interrupted."""
     threads = ctx.session.server.threads
     async with threads.opening(params.thread_id):
         loaded = threads.find(params.thread_id)
-        await _let_go(ctx, params.thread_id)
+        await _unload(ctx, params.thread_id)
         if loaded is None or not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.delete, params.thread_id))
     await threads.file_workers.run(remove_outputs, threads.home, params.thread_id)
-    told = ThreadDeletedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_DELETED, told))
+    notification = ThreadDeletedNotification(params.thread_id)
+    ctx.after_reply(partial(threads.broadcast, n.THREAD_DELETED, notification))
     return ThreadDeleteResponse()
 
 
@@ -246,7 +246,7 @@ async def thread_delete(
 def thread_unsubscribe(
     ctx: Context[ClientSession], params: ThreadUnsubscribeParams
 ) -> ThreadUnsubscribeResponse:
-    """Hear no more of a thread; one that nobody hears is unloaded."""
+    """End the client's subscription; a thread without subscribers is unloaded."""
     threads = ctx.session.server.threads
     thread = threads.find(params.thread_id)
     if thread is None:
@@ -262,7 +262,7 @@ def thread_unsubscribe(
 def thread_compact_start(
     ctx: Context[ClientSession], params: ThreadCompactStartParams
 ) -> ThreadCompactStartResponse:
-    """Make room in the model's view."""
+    """Start a compaction."""
     thread = ctx.session.server.threads.get(params.thread_id)
     ctx.after_reply(thread.begin_other("compact")[1])
     return ThreadCompactStartResponse()
@@ -272,7 +272,7 @@ def thread_compact_start(
 def thread_inject_items(
     ctx: Context[ClientSession], params: ThreadInjectItemsParams
 ) -> ThreadInjectItemsResponse:
-    """Add to what the model sees, without a turn."""
+    """Add items to the model context without a turn."""
     thread = ctx.session.server.threads.get(params.thread_id)
     if not params.items:
         raise InvalidInput("items", "items must not be empty")
@@ -284,8 +284,8 @@ def thread_inject_items(
     return ThreadInjectItemsResponse()
 
 
-async def _let_go(ctx: Context[ClientSession], thread_id: str) -> None:
-    """Unload a thread that is about to be moved or removed."""
+async def _unload(ctx: Context[ClientSession], thread_id: str) -> None:
+    """Unload a thread before it is moved or deleted."""
     server = ctx.session.server
     thread = server.threads.find(thread_id)
     if thread is None:

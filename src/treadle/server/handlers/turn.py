@@ -32,7 +32,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 @router.request(TURN_START)
 async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> TurnStartResponse:
-    """Accept input; the turn runs once the client knows its id."""
+    """Start a turn, which runs after the client has received its id."""
     check_count(params.input, "input", MAX_PARTS)
     thread = ctx.session.server.threads.get(params.thread_id)
     configuration = ctx.session.server.configuration
@@ -48,7 +48,7 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
 
 @router.request(TURN_STEER)
 async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
-    """Give more input to the turn that runs."""
+    """Add input to the active turn."""
     check_count(params.input, "input", MAX_PARTS)
     thread = ctx.session.server.threads.get(params.thread_id)
     files = await read_files(params.input, ctx.session.server.threads.file_workers)
@@ -61,7 +61,7 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
 def turn_settings_update(
     ctx: Context[ClientSession], params: TurnSettingsUpdateParams
 ) -> TurnSettingsUpdateResponse:
-    """Let the turn that runs go on otherwise; later turns are not affected."""
+    """Change the settings of the active turn only."""
     thread = ctx.session.server.threads.get(params.thread_id)
     is_applied = thread.adjust_turn(params)
     return TurnSettingsUpdateResponse("applied" if is_applied else "targetUnavailable")
@@ -71,7 +71,7 @@ def turn_settings_update(
 def turn_interrupt(
     ctx: Context[ClientSession], params: TurnInterruptParams
 ) -> TurnInterruptResponse:
-    """Stop the turn that runs."""
+    """Interrupt the active turn."""
     stop = ctx.session.server.threads.get(params.thread_id).interrupt(params.turn_id)
     ctx.after_reply(stop)
     return TurnInterruptResponse()

@@ -1,1 +1,1 @@
-"""Pages of lists, and the cursors that name where the next page begins."""
+"""Pages of lists, and the cursors that mark where the next page begins."""

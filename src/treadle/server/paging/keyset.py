@@ -1,7 +1,7 @@
-"""Pages of a list that is at hand as a whole: a cursor names the entry to go on from.
+"""Pages of a list in memory: a cursor names the entry to continue from.
 
-A cursor that leads on begins after its entry. One that leads back is meant for the opposite
-direction and begins with its entry, so that a client sees what has changed of it meanwhile.
+A forward cursor begins after its entry. A backward cursor is meant for the opposite direction and
+begins with its entry, so that a client sees changes to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INCLUDED: Final = "~"
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some entries, the cursor for the next ones, and the one that leads back from the first."""
+    """A page of entries, the cursor of the next page and the cursor back from the first entry."""
 
     data: list[T]
     next_cursor: str | None
@@ -35,7 +35,7 @@ def page_of(
     limit: int | None,
     default: int = DEFAULT_LIMIT,
 ) -> Page[T]:
-    """The entries from a cursor on, in the order given.
+    """Return the entries from a cursor on, in the given order.
 
     Raises:
         BadCursor: no entry has this key.
@@ -52,13 +52,13 @@ def page_of(
 
 
 def cursor_at(key: str) -> str:
-    """A cursor that begins with this entry."""
+    """Return a cursor that begins with this entry."""
     return key + _INCLUDED
 
 
 def _start(entries: Sequence[T], key: Callable[[T], str], cursor: str) -> int:
-    wanted = cursor.removesuffix(_INCLUDED)
-    position = next((i for i, each in enumerate(entries) if key(each) == wanted), None)
+    target = cursor.removesuffix(_INCLUDED)
+    position = next((i for i, each in enumerate(entries) if key(each) == target), None)
     if position is None:
         raise BadCursor(cursor)
     return position if cursor.endswith(_INCLUDED) else position + 1

@@ -1,4 +1,4 @@
-"""Pages of a list that is short enough to be made whole each time."""
+"""Pages of a list that is short enough to be built in full for each page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 def page(
     items: Sequence[T], cursor: str | None, limit: int | None, *, of: str
 ) -> tuple[list[T], str | None]:
-    """Cut one page and give the cursor of the next; a cursor is the number of items before it.
+    """Return one page and the next cursor; a cursor is the number of items before it.
 
     Raises:
-        InvalidRequest: the cursor is not one of ours.
+        InvalidRequest: the cursor is invalid.
     """
     start = _start(cursor)
     if start > len(items):
@@ -28,10 +28,10 @@ def page(
 def page_of_many(
     items: Iterable[T], cursor: str | None, limit: int, *, of: str
 ) -> tuple[list[T], str | None]:
-    """Do as `page` for a list that is too long to be made whole: no more of it is kept.
+    """Return a page like `page`, for an iterable that is too long to hold in memory.
 
     Raises:
-        InvalidRequest: the cursor is not one of ours.
+        InvalidRequest: the cursor is invalid.
     """
     start, end = _start(cursor), _start(cursor) + max(limit, 1)
     data: list[T] = []
@@ -53,7 +53,7 @@ def _start(cursor: str | None) -> int:
     if not (cursor.isascii() and cursor.isdigit()):
         message = f"invalid cursor: {cursor}"
         raise InvalidRequest(message, kind="invalidCursor", path="cursor")
-    # More digits than any list is long would only cost time to read.
+    # Reading more digits than the length of any list only costs time.
     return int(cursor[:20])
 
 

@@ -1,1 +1,1 @@
-"""Where the engine gets models, MCP servers and skills: from the configuration."""
+"""Models, MCP servers and skills for the engine, as the configuration defines them."""

@@ -1,4 +1,4 @@
-"""Gives the engine the MCP servers of the configuration."""
+"""Provides the engine with the configured MCP servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConfiguredMcp:
-    """The servers of the files and of the request that began a thread."""
+    """The MCP servers of the configuration files and of the request that started a thread."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.patience: Final = StartupRecord()
@@ -25,32 +25,32 @@ class ConfiguredMcp:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The environment that tokens and variables are taken from."""
+        """The environment that supplies tokens and variables."""
         return self._configuration.environ
 
     def config(self, settings: RunSettings | None) -> McpConfig:
-        """The servers of a thread with these settings, or of no thread."""
+        """Return the servers of a thread with these settings, or without a thread."""
         cwd = None if settings is None else settings.cwd
-        asked = settings.config if settings is not None else None
+        request = settings.config if settings is not None else None
         try:
-            effective = self._configuration.effective(cwd, asked)
+            effective = self._configuration.effective(cwd, request)
         except ConfigError as error:
-            # Who changes the files while a thread is loaded is told elsewhere.
+            # A fault that appears while a thread is loaded is reported elsewhere.
             logger.warning("no mcp servers", extra={"reason": str(error)})
             return McpConfig()
         grace = effective.mcp_optional_startup_grace_ms
-        given = {} if grace is None else {"grace_seconds": grace / 1000}
+        options = {} if grace is None else {"grace_seconds": grace / 1000}
         return McpConfig(
             servers=dict(effective.mcp_servers),
             callback_port=effective.mcp_oauth_callback_port,
             callback_url=effective.mcp_oauth_callback_url,
-            **given,
+            **options,
         )
 
     def approve_always(self, server: str, tool: str) -> bool:
-        """Add to the user's file that a tool need not be asked for any more.
+        """Record in the user's file that a tool needs no further approval.
 
-        Only for a server of that file: anywhere else a table of one key would be no server.
+        Only for a server in that file: elsewhere, a table with this one key would not be a server.
         """
         from treadle.config.edit.edits import BadEdit, TableEdit, apply
         from treadle.config.edit.restyle import Unfaithful
@@ -61,7 +61,7 @@ class ConfiguredMcp:
         def change(table: Table) -> Table:
             servers = table.get("mcp_servers")
             if not isinstance(servers, dict) or server not in servers:
-                message = f"{server} is no server of {self._configuration.user_file}"
+                message = f"{server} is not a server in {self._configuration.user_file}"
                 raise ConfigError(message)
             return apply(table, [TableEdit(tools, "approve")])
 

@@ -1,4 +1,4 @@
-"""Skills as the configuration has them: which folders are searched, and which are switched off."""
+"""Skills as configured: the folders that are searched, and the skills that are disabled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.protocol.base import JsonValue
 def configured_roots(
     configuration: Configuration, cwd: str, extra: Sequence[Path] = ()
 ) -> list[SkillRoot]:
-    """The folders that are searched for the skills of a folder."""
+    """Return the folders that are searched for the skills of a folder."""
     home = configuration.environ.get("HOME")
     return skill_roots(
         Path.cwd() / cwd,
@@ -26,15 +26,15 @@ def configured_roots(
 
 
 def configured_skills(configuration: Configuration, cwd: str, extra: Sequence[Path] = ()) -> Skills:
-    """The skills that a folder sees, as they are on disk now."""
+    """Return the skills that are visible from a folder, as they are on disk now."""
     roots = configured_roots(configuration, cwd, extra)
     if not any(root.folder.is_dir() for root in roots):
-        return Skills([], [])  # as on most machines: every turn asks
+        return Skills([], [])  # the usual case, checked on every turn
     return find_skills(roots, _disabled(configuration, cwd))
 
 
 def _disabled(configuration: Configuration, cwd: str) -> Disabled:
-    """What `[[skills.config]]` switches off; of two entries for one skill the later one holds."""
+    """Return the skills that `[[skills.config]]` disables; a later entry wins."""
     try:
         table = configuration.effective(cwd).skills or {}
     except ConfigError:
@@ -49,7 +49,7 @@ def _disabled(configuration: Configuration, cwd: str) -> Disabled:
             by_path[str(Path(path).resolve())] = rule.get("enabled")
         elif isinstance(name, str):
             by_name[name] = rule.get("enabled")
-    return Disabled(_off(by_path), _off(by_name))
+    return Disabled(_disabled_values(by_path), _disabled_values(by_name))
 
 
 def _rules(table: Table) -> list[JsonValue]:
@@ -57,17 +57,17 @@ def _rules(table: Table) -> list[JsonValue]:
     return rules if isinstance(rules, list) else []
 
 
-def _off(rules: dict[str, JsonValue]) -> frozenset[str]:
+def _disabled_values(rules: dict[str, JsonValue]) -> frozenset[str]:
     return frozenset(key for key, is_on in rules.items() if is_on is False)
 
 
 def switch_skill(
     configuration: Configuration, *, path: str | None, name: str | None, enabled: bool
 ) -> None:
-    """Switch a skill for good, in the user's file; one that is on needs no entry there.
+    """Enable or disable a skill in the user's file; an enabled skill needs no entry there.
 
     Raises:
-        ConfigError: the file is not TOML now, or keeps something else in this place.
+        ConfigError: the current file is not TOML, or `skills.config` has another type.
     """
     from treadle.config.edit.edits import BadEdit, TableEdit, apply
     from treadle.config.edit.writer import change_user_file
@@ -79,8 +79,8 @@ def switch_skill(
         if not isinstance(skills, dict) or not isinstance(skills.get("config", []), list):
             message = "`skills.config` is not a list of tables"
             raise ConfigError(message, key="skills.config")
-        kept = [rule for rule in _rules(skills) if not _is_about(rule, key, value)]
-        rules = kept if enabled else [*kept, {key: value, "enabled": False}]
+        remaining = [rule for rule in _rules(skills) if not _is_about(rule, key, value)]
+        rules = remaining if enabled else [*remaining, {key: value, "enabled": False}]
         others = {name for name in skills if name != "config"}
         edit = TableEdit(("skills", "config"), rules or None)
         if not rules and not others:

@@ -1,4 +1,4 @@
-"""Tells clients that skills on disk have changed."""
+"""Notifies clients when skills on disk change."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ logger = logging.getLogger(__name__)
 
 
 class SkillsWatch:
-    """Watches the folders that skills were asked of, with all that is in them."""
+    """Watches the folders of listed skills, including everything below them."""
 
-    def __init__(self, watcher: Watcher, tasks: BackgroundTasks, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, watcher: Watcher, tasks: BackgroundTasks, publish: Callable[[], None]
+    ) -> None:
         self._watcher = watcher
         self._tasks = tasks
-        self._tell = tell
+        self._publish = publish
         self._watched: set[Path] = set()
 
     async def cover(self, roots: Iterable[Path]) -> None:
-        """Watch these folders too, whether or not they are there yet."""
+        """Watch these folders too, whether or not they exist yet."""
         new = [root for root in roots if root not in self._watched]
         if new:
-            # Itself as it is called, for it may be made or linked anew; the rest as it is there.
+            # The root by its given name, since it may be created or relinked; the rest as on disk.
             run = self._watcher.workers.run
             below = [folder for root in new for folder in await run(_below, root)]
             await self._add([*new, *below])
@@ -53,9 +55,9 @@ class SkillsWatch:
         try:
             while True:
                 if await watch.changes():
-                    # First what is new is watched: who is told looks at once, and never again.
+                    # New folders are watched first: a notified client lists the skills only once.
                     await self._add(await self._watcher.workers.run(_below, folder))
-                    self._tell()
+                    self._publish()
         finally:
             watch.end()
 
