@@ -1,1 +1,1 @@
-"""Measures Treadle and the reference binary side by side, in one run, taking turns."""
+"""Measures Treadle and the reference binaries side by side, in alternating rounds."""

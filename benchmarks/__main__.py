@@ -1,4 +1,4 @@
-"""Runs the measures and prints their table."""
+"""Runs the measures and prints a table of the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUICK = Sizes(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and judge only if asked to."""
+    """Measure and print; with `--check`, also judge the results."""
     options = _parser().parse_args(arguments)
     try:
         programs = [find_treadle(), *_references()]
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    # Not `choices`, which refuses an empty list of names.
+    # Not `choices`, which rejects an empty list of names.
     parser.add_argument("names", nargs="*", type=_measure, help=", ".join(MEASURES))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, rougher numbers")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
@@ -78,18 +78,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(name: str) -> str:
     if name not in MEASURES:
-        raise argparse.ArgumentTypeError(f"no measure {name!r}; there are {', '.join(MEASURES)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown measure {name!r}: expected one of {', '.join(MEASURES)}"
+        )
     return name
 
 
 def _references() -> list[Program]:
-    found: list[Program] = []
+    references: list[Program] = []
     for find in (find_newer, find_older):
         try:
-            found.append(find())
+            references.append(find())
         except Unavailable as reason:
-            print(f"a reference is left out: {reason}", file=sys.stderr)
-    return found
+            print(f"skipping a reference: {reason}", file=sys.stderr)
+    return references
 
 
 if __name__ == "__main__":

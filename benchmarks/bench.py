@@ -1,4 +1,4 @@
-"""What a run compares, how much of it, and how samples become one number."""
+"""The programs and sizes of a run, and the reduction of samples to one number."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is compared, where it lives and how thoroughly it is measured."""
+    """The compared programs, their homes and the sizes of the measures."""
 
     programs: Sequence[Program]
     homes: Path
@@ -59,16 +59,16 @@ class Bench:
 
     @property
     def treadle(self) -> Program:
-        """The one that is always there."""
+        """Treadle itself, which is always measured."""
         return next(program for program in self.programs if program.name == TREADLE)
 
     def turns(self, rounds: int) -> Iterator[Program]:
-        """Every program once per round: A, B, C, A, B, C."""
+        """Yield every program once per round: A, B, C, A, B, C."""
         for _ in range(rounds):
             yield from self.programs
 
     def samples(self) -> dict[str, list[float]]:
-        """A place for the numbers of each program."""
+        """Return an empty list of samples per program."""
         return {program.name: [] for program in self.programs}
 
 
@@ -76,5 +76,5 @@ Measure: TypeAlias = Callable[[Bench], list[Row]]
 
 
 def each(reduce: Reduce, samples: Mapping[str, list[float]]) -> Values:
-    """One number per program."""
+    """Reduce the samples to one number per program."""
     return {name: reduce(numbers) for name, numbers in samples.items()}

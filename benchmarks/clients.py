@@ -1,4 +1,4 @@
-"""Measures of the client library, against the official one on the same server."""
+"""Measures of the client library against the official one, on the same server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.mock_model import playing, wish
+from benchmarks.mock_model import playing, prompt_for_pieces
 from benchmarks.programs import TREADLE, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
@@ -52,7 +52,7 @@ _TARGET: Final = Target(at_most={SDK: 0.5})
 
 
 def importing(bench: Bench) -> list[Row]:
-    """What a program pays for having a client at hand, beyond a bare interpreter."""
+    """Measure the import of a client, beyond a bare interpreter."""
     times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
     for _ in range(1 + bench.sizes.imports):
         bare = _time_python("pass")
@@ -64,7 +64,7 @@ def importing(bench: Bench) -> list[Row]:
 
 
 def clients(bench: Bench) -> list[Row]:
-    """A plain turn, run by two clients on the same server: what each adds to it."""
+    """Measure a plain turn through two clients on the same server: the overhead of each."""
     walls: dict[str, list[float]] = {name: [] for name in _CLIENTS}
     costs: dict[str, list[float]] = {name: [] for name in _CLIENTS}
     with playing() as url:
@@ -94,16 +94,16 @@ def _run_turns(
     program: Program, home: Path, code: str, url: str, bench: Bench
 ) -> tuple[float, float]:
     configure(home, url)
-    given = {"server": str(program.path), "work": WORK, "text": wish(20)}
-    facts = "".join(f"{name} = {value!r}\n" for name, value in given.items())
-    script = f"{facts}turns = {bench.sizes.client_turns}\n{code}{_TURNS}"
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    environ = {**kept, "HOME": str(home), "TREADLE_HOME": str(home), "CODEX_HOME": str(home)}
+    variables = {"server": str(program.path), "work": WORK, "text": prompt_for_pieces(20)}
+    assignments = "".join(f"{name} = {value!r}\n" for name, value in variables.items())
+    script = f"{assignments}turns = {bench.sizes.client_turns}\n{code}{_TURNS}"
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    environ = {**inherited, "HOME": str(home), "TREADLE_HOME": str(home), "CODEX_HOME": str(home)}
     command = [sys.executable, "-c", script]
     done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=_SECONDS, check=False
     )
     if done.returncode:
-        raise ServerFailed(f"a client did not run: {done.stderr[-2000:]}")
+        raise ServerFailed(f"the client script failed: {done.stderr[-2000:]}")
     wall, processor = json.loads(done.stdout.splitlines()[-1])
     return wall, processor

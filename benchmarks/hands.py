@@ -1,4 +1,4 @@
-"""Measures of the agent's hands: commands in the sandbox, patches, approvals, many at once."""
+"""Measures of the agent's actions: sandboxed commands, patches, approvals, parallel commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _HALF: Final = Target(at_most={NEWER: 0.5, OLDER: 1.0})
 
 
 def commands(bench: Bench) -> list[Row]:
-    """A turn in which the model runs `true` in the sandbox."""
-    wanted = [{"cmd": "true", "login": False}]
-    times = _timed(bench, "commands", wanted, sandbox="workspace-write", approvalPolicy="never")
+    """Measure a turn in which the model runs `true` in the sandbox."""
+    calls = [{"cmd": "true", "login": False}]
+    times = _timed(bench, "commands", calls, sandbox="workspace-write", approvalPolicy="never")
     return [
         Row("turn with a sandboxed command, median", Unit.MILLISECONDS, each(median, times), _HALF),
         Row("turn with a sandboxed command, min", Unit.MILLISECONDS, each(min, times), _HALF),
@@ -34,8 +34,8 @@ def commands(bench: Bench) -> list[Row]:
 
 
 def approvals(bench: Bench) -> list[Row]:
-    """A turn in which the client is asked about a command, and says yes at once."""
-    wanted = [
+    """Measure a turn with an approval that the client accepts at once."""
+    calls = [
         {
             "cmd": "true",
             "login": False,
@@ -43,7 +43,7 @@ def approvals(bench: Bench) -> list[Row]:
             "justification": "to measure it",
         }
     ]
-    times = _timed(bench, "approvals", wanted, sandbox="read-only", approvalPolicy="on-request")
+    times = _timed(bench, "approvals", calls, sandbox="read-only", approvalPolicy="on-request")
     return [
         Row("turn with an approval, median", Unit.MILLISECONDS, each(median, times), _HALF),
         Row("turn with an approval, min", Unit.MILLISECONDS, each(min, times), _HALF),
@@ -51,7 +51,7 @@ def approvals(bench: Bench) -> list[Row]:
 
 
 def patches(bench: Bench) -> list[Row]:
-    """A turn in which the model changes one line of a long file, each time another."""
+    """Measure a turn in which the model changes one line of a long file, a new one each time."""
     times = bench.samples()
     total = bench.sizes.lines_patched
     with playing() as url:
@@ -76,38 +76,38 @@ def patches(bench: Bench) -> list[Row]:
 
 
 def parallel(bench: Bench) -> list[Row]:
-    """Many commands in one answer of the model; every byte that they print has to arrive."""
+    """Measure many commands in one model response; every byte of their output must arrive."""
     times = bench.samples()
     count, lines = bench.sizes.commands_at_once, bench.sizes.lines_of_output
-    wanted = [
+    calls = [
         {"cmd": f"seq -f {number}-%.0f {lines}", "login": False, "yield_time_ms": _WAIT_MS}
         for number in range(count)
     ]
     expected = {_numbered(number, lines) for number in range(count)}
-    whole: dict[str, float] = {}
+    complete: dict[str, float] = {}
     with playing() as url:
         for program in bench.turns(bench.sizes.rounds):
             with _at_work(program, bench, "parallel", url) as (talk, thread_id, _folder):
-                run = talk.run_commands(thread_id, wanted)
+                run = talk.run_commands(thread_id, calls)
                 times[program.name].append(run.seconds * 1e3)
-                found = _outputs(run.line)
-                arrived = len(expected & found)
-                whole[program.name] = min(arrived, whole.get(program.name, arrived))
+                outputs = _outputs(run.line)
+                arrived = len(expected & outputs)
+                complete[program.name] = min(arrived, complete.get(program.name, arrived))
     return [
         Row(f"{count} commands at once, min", Unit.MILLISECONDS, each(min, times)),
-        Row("  of these with every byte", Unit.COUNT, whole, Target(exactly=count)),
+        Row("  of these with every byte", Unit.COUNT, complete, Target(exactly=count)),
     ]
 
 
 def _timed(
-    bench: Bench, name: str, wanted: Sequence[Mapping[str, object]], **params: object
+    bench: Bench, name: str, calls: Sequence[Mapping[str, object]], **params: object
 ) -> Mapping[str, list[float]]:
     times = bench.samples()
     with playing() as url:
         for program in bench.turns(bench.sizes.rounds):
             with _at_work(program, bench, name, url, **params) as (talk, thread_id, _folder):
                 for number in range(WARM_UP + bench.sizes.commands):
-                    run = talk.run_commands(thread_id, wanted)
+                    run = talk.run_commands(thread_id, calls)
                     _check(program, run.line)
                     if number >= WARM_UP:
                         times[program.name].append(run.seconds * 1e3)
@@ -118,7 +118,7 @@ def _timed(
 def _at_work(
     program: Program, bench: Bench, name: str, url: str, **params: object
 ) -> Iterator[tuple[Talk, str, Path]]:
-    """A thread in a folder of its own, where it may write unless something else is asked for."""
+    """Start a thread in a separate folder, writable unless `params` say otherwise."""
     folder = Path(tempfile.mkdtemp(prefix="bench-work-"))
     policies = {"sandbox": "workspace-write", "approvalPolicy": "never", **params}
     try:
@@ -142,16 +142,16 @@ def _numbered(command: int, lines: int) -> str:
     return "".join(f"{command}-{line}\n" for line in range(1, lines + 1))
 
 
-def _check(program: Program, said: bytes) -> None:
-    """Whatever the command was, it must have been carried out."""
-    if b'"status":"failed"' in said or b'"status":"declined"' in said:
-        raise ServerFailed(f"{program.name} did not carry out the command: {said[-2000:]!r}")
+def _check(program: Program, received: bytes) -> None:
+    """Check that the command ran."""
+    if b'"status":"failed"' in received or b'"status":"declined"' in received:
+        raise ServerFailed(f"{program.name} did not run the command: {received[-2000:]!r}")
 
 
-def _outputs(said: bytes) -> set[str]:
-    """What the commands of a turn printed, by their completed items."""
-    found: set[str] = set()
-    for line in said.splitlines():
+def _outputs(received: bytes) -> set[str]:
+    """Return the output of each completed command of a turn."""
+    outputs: set[str] = set()
+    for line in received.splitlines():
         if b'"method":"item/completed"' in line and b'"commandExecution"' in line:
-            found.add(json.loads(line)["params"]["item"]["aggregatedOutput"] or "")
-    return found
+            outputs.add(json.loads(line)["params"]["item"]["aggregatedOutput"] or "")
+    return outputs

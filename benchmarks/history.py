@@ -1,4 +1,4 @@
-"""Measures of stored threads: listing many of them, reading and resuming a long one."""
+"""Measures of stored threads: listing many, reading and resuming a long one."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _INDEX_SECONDS: Final = 60.0
 
 
 def lists(bench: Bench) -> list[Row]:
-    """All pages of `thread/list`: how long they take, and which threads are on them."""
-    times, found = bench.samples(), bench.samples()
+    """Measure all pages of `thread/list`, and check that each thread is listed once."""
+    times, listed_once = bench.samples(), bench.samples()
     total = bench.sizes.threads_listed
     folder = bench.homes / "lists"
-    # The same threads for each, under the same ids.
+    # Each program gets the same threads, under the same ids.
     ids, *_ = [write_threads(folder / program.name, total, cwd=WORK) for program in bench.programs]
     for program in bench.turns(bench.sizes.lists):
         with talking(program, folder) as talk:
             _wait_for_index(talk, total)
             seconds, listed = _list_all(talk)
         times[program.name].append(seconds * 1e3)
-        found[program.name].append(sum(listed[id_] == 1 for id_ in ids))
+        listed_once[program.name].append(sum(listed[id_] == 1 for id_ in ids))
     return [
         Row(
             f"thread/list of all {total:,}, median",
@@ -40,12 +40,12 @@ def lists(bench: Bench) -> list[Row]:
             each(median, times),
             Target(at_most={NEWER: 0.1, OLDER: 1.0}),
         ),
-        Row("  listed exactly once", Unit.COUNT, each(min, found), Target(exactly=total)),
+        Row("  listed exactly once", Unit.COUNT, each(min, listed_once), Target(exactly=total)),
     ]
 
 
 def pages(bench: Bench) -> list[Row]:
-    """One page of `thread/list` out of few threads and out of very many."""
+    """Measure one page of `thread/list` out of few threads and out of very many."""
     sizes = bench.sizes
     took = {total: _time_page(bench, total) for total in (sizes.few_threads, sizes.many_threads)}
     rows = [
@@ -57,7 +57,7 @@ def pages(bench: Bench) -> list[Row]:
 
 
 def reading(bench: Bench) -> list[Row]:
-    """Reading and resuming a long thread, each on a server that has not seen it yet."""
+    """Measure reading and resuming a long thread, each on a fresh server."""
     resumed, read, again = bench.samples(), bench.samples(), bench.samples()
     total = bench.sizes.turns_read
     ids: dict[str, str] = {}
@@ -75,8 +75,8 @@ def reading(bench: Bench) -> list[Row]:
         again[program.name].append(min(answer.seconds for answer in answers[1:]) * 1e3)
         answer = _resume(program, home, thread_id)
         resumed[program.name].append(answer.seconds * 1e3)
-        for given in (answers[0], answer):
-            _check_turns(program, given, total)
+        for checked in (answers[0], answer):
+            _check_turns(program, checked, total)
     to_read = Target(at_most={NEWER: 0.2, OLDER: 1.0})
     to_resume = Target(at_most={NEWER: 0.4, OLDER: 1.0})
     return [
@@ -100,7 +100,7 @@ def _resume(program: Program, home: Path, thread_id: str) -> Timed:
 def _check_turns(program: Program, answer: Timed, total: int) -> None:
     turns = answer.result()["thread"]["turns"]
     if len(turns) != total:
-        raise ServerFailed(f"{program.name} gave {len(turns)} of {total} turns")
+        raise ServerFailed(f"{program.name} returned {len(turns)} of {total} turns")
 
 
 def _list_all(talk: Talk) -> tuple[float, Counter[str]]:
@@ -117,7 +117,7 @@ def _list_all(talk: Talk) -> tuple[float, Counter[str]]:
 
 
 def _wait_for_index(talk: Talk, total: int) -> None:
-    """List until all are there: 0.163.0 fills its database after the start."""
+    """List until all threads are indexed: 0.163.0 fills its database after startup."""
     deadline = time.monotonic() + _INDEX_SECONDS
     before = -1
     while time.monotonic() < deadline:
@@ -133,6 +133,6 @@ def _time_page(bench: Bench, total: int) -> float:
     write_threads(home / TREADLE, total, cwd=WORK)
     with talking(bench.treadle, home) as talk:
         params = {"limit": PAGE}
-        # The first one makes the index.
+        # The first request builds the index.
         talk.ask("thread/list", params)
         return min(talk.ask("thread/list", params).seconds for _ in range(bench.sizes.pages))

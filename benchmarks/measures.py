@@ -1,4 +1,4 @@
-"""One function per measure; within each, the programs take turns, so that noise hits them all."""
+"""One function per measure; within each, the programs alternate, so that noise affects them all."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ QUIET_SECONDS: Final = 3.0
 IN_FLIGHT: Final = 64
 OVERLOADED: Final = -32001
 TRANSPORTS: Final[Mapping[str, str | None]] = {"stdio": None, "WebSocket": "ws://127.0.0.1:0"}
-"""What each is asked to listen on; nothing, where a user would not say it either."""
+"""The `--listen` argument of each transport; none for the default."""
 
 
 def start(bench: Bench) -> list[Row]:
-    """From spawn to the answer to `initialize`, and to that of the request after it."""
+    """Measure the time from spawn to the answers to `initialize` and to the next request."""
     firsts, seconds = bench.samples(), bench.samples()
     for program in bench.turns(1):
-        # The first start makes the home and reads the program from disk: not what is measured.
+        # The first start creates the home and reads the program from disk: it is not measured.
         _time_start(program, bench.homes)
     for program in bench.turns(bench.sizes.starts):
         first, second = _time_start(program, bench.homes)
@@ -57,7 +57,7 @@ def start(bench: Bench) -> list[Row]:
 
 
 def memory(bench: Bench) -> list[Row]:
-    """Resident memory of a server that has answered two requests and has come to rest."""
+    """Measure the resident memory of an idle server that has answered two requests."""
     rss, pss = bench.samples(), bench.samples()
     for program in bench.turns(bench.sizes.memories):
         with Server(program, bench.homes) as server, limited(server, ANSWER_SECONDS):
@@ -74,7 +74,7 @@ def memory(bench: Bench) -> list[Row]:
 
 
 def pipelined(bench: Bench) -> list[Row]:
-    """How many of the requests that are written at once get an answer, and which one."""
+    """Count the answers, and the refusals, to requests that are written all at once."""
     total = bench.sizes.pipelined
     results: dict[str, float] = {}
     refusals: dict[str, float] = {}
@@ -91,7 +91,7 @@ def pipelined(bench: Bench) -> list[Row]:
 
 
 def loop(bench: Bench) -> list[Row]:
-    """Requests per second with 64 always open, and what one costs the server's processor."""
+    """Measure requests per second with 64 in flight, and the server's processor time for each."""
     rows: list[Row] = []
     target = Target(at_least={NEWER: 1.0, OLDER: 1.0})
     for transport, listen in TRANSPORTS.items():
@@ -108,7 +108,7 @@ def loop(bench: Bench) -> list[Row]:
 
 
 def roundtrip(bench: Bench) -> list[Row]:
-    """From one request to its answer when nothing else is open: no batch hides a wake-up."""
+    """Measure the round trip of a single request: no batch hides a wake-up."""
     rows: list[Row] = []
     for transport, listen in TRANSPORTS.items():
         runs = _run_loops(bench, listen, in_flight=1, requests=bench.sizes.roundtrips)
@@ -191,8 +191,8 @@ def _run_loops(bench: Bench, listen: str | None, *, in_flight: int, requests: in
             wire: Wire = stack.enter_context(open_websocket(server)) if listen else PipeWire(server)
             initialize(wire)
             run_loop(wire, bench.sizes.warm_up, in_flight=in_flight, seconds=LOOP_SECONDS)
-            found = _run_loop(server, wire, bench.sizes, in_flight=in_flight, requests=requests)
-            runs[program.name].append(found)
+            run = _run_loop(server, wire, bench.sizes, in_flight=in_flight, requests=requests)
+            runs[program.name].append(run)
     return runs
 
 

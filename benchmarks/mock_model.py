@@ -1,6 +1,6 @@
-"""A model in a process of its own: it plays streams that were encoded beforehand, at once.
+"""A model in a separate process that plays streams encoded in advance, without delay.
 
-Run as a module, it says its port and serves until its standard input ends.
+Run as a module, it prints its port and serves until its standard input closes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-_WISH: Final = b"deltas:"
+_PROMPT: Final = b"deltas:"
 _CALLS: Final = b"calls:"
 _OUTPUT: Final = b"call_output"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-# As long as what replaces it, so that the sizes of chunks stay true.
+# As long as the number that replaces it, so that chunk sizes stay valid.
 _NUMBER: Final = b"00000000"
 _STREAM: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -30,41 +30,41 @@ _STREAM: Final = (
 _NOTHING: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
-def wish(deltas: int) -> str:
-    """What to say to the model so that it answers in so many pieces."""
-    return f"{_WISH.decode()}{deltas}"
+def prompt_for_pieces(deltas: int) -> str:
+    """Return a prompt that the model answers in this many pieces."""
+    return f"{_PROMPT.decode()}{deltas}"
 
 
-def wish_for(commands: Sequence[Mapping[str, object]]) -> str:
-    """What to say to the model so that it runs these commands, all at once, and then answers."""
+def prompt_for_commands(commands: Sequence[Mapping[str, object]]) -> str:
+    """Return a prompt for which the model runs these commands in parallel, then answers."""
     calls = base64.b64encode(json.dumps(commands).encode()).decode()
-    return f"{_CALLS.decode()}{calls} {wish(1)}"
+    return f"{_CALLS.decode()}{calls} {prompt_for_pieces(1)}"
 
 
 def piece(number: int) -> str:
-    """One piece of an answer; no two are alike, so that their order shows."""
+    """Return one piece of an answer; all pieces differ, so that their order is visible."""
     return f"{number} "
 
 
 def spoken(deltas: int) -> str:
-    """The whole answer of so many pieces."""
+    """Return the full answer of this many pieces."""
     return "".join(map(piece, range(deltas)))
 
 
 @contextmanager
 def playing() -> Iterator[str]:
-    """Run the model; gives the address that a provider's `base_url` has to name."""
+    """Run the model, and yield the `base_url` of its provider."""
     command = [sys.executable, "-m", "benchmarks.mock_model"]
     folder = Path(__file__).parent.parent
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-        # Closes its standard input, which ends it.
+        # Leaving the context closes its standard input, which ends it.
 
 
-class _Line(asyncio.Protocol):
-    """One connection, request after request."""
+class _ModelConnection(asyncio.Protocol):
+    """One connection; handles requests one after the other."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
@@ -78,8 +78,8 @@ class _Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._pending += data
         while (end := self._pending.find(b"\r\n\r\n")) >= 0:
-            found = _LENGTH.search(self._pending, 0, end + 2)
-            size = end + 4 + (int(found[1]) if found else 0)
+            match = _LENGTH.search(self._pending, 0, end + 2)
+            size = end + 4 + (int(match[1]) if match else 0)
             if len(self._pending) < size:
                 return
             request = bytes(self._pending[:size])
@@ -88,24 +88,24 @@ class _Line(asyncio.Protocol):
 
     def _answer(self, request: bytes) -> None:
         assert self._transport is not None
-        at = request.rfind(_WISH)
+        at = request.rfind(_PROMPT)
         if at < 0 or not request.startswith(b"POST "):
             self._transport.write(_NOTHING)
             return
         called = request.rfind(_CALLS, 0, at)
-        # What was carried out stands in the history after the wish for it.
+        # The output of the commands follows the prompt for them in the history.
         if called >= 0 and request.find(b" ", called) + 1 == at and _OUTPUT not in request[at:]:
-            wanted = json.loads(base64.b64decode(request[called + len(_CALLS) : at - 1]))
-            self._transport.write(_calling(wanted, next(self._numbers)))
+            commands = json.loads(base64.b64decode(request[called + len(_CALLS) : at - 1]))
+            self._transport.write(_encode_calls(commands, next(self._numbers)))
             return
-        digits = re.match(rb"\d+", request[at + len(_WISH) :][:10])
-        stream = _encoded(int(digits[0]) if digits else 1)
+        digits = re.match(rb"\d+", request[at + len(_PROMPT) :][:10])
+        stream = _encode_answer(int(digits[0]) if digits else 1)
         self._transport.write(stream.replace(_NUMBER, b"%08d" % next(self._numbers)))
 
 
 @cache
-def _encoded(deltas: int) -> bytes:
-    """A whole answer, one chunk per event as providers send them."""
+def _encode_answer(deltas: int) -> bytes:
+    """Encode a full answer, with one chunk per event as providers send them."""
     number = _NUMBER.decode()
     item = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
     content = [{"type": "output_text", "text": spoken(deltas), "annotations": []}]
@@ -128,8 +128,8 @@ def _encoded(deltas: int) -> bytes:
     )
 
 
-def _calling(commands: Sequence[Mapping[str, object]], number: int) -> bytes:
-    """An answer that runs commands."""
+def _encode_calls(commands: Sequence[Mapping[str, object]], number: int) -> bytes:
+    """Encode an answer that runs commands."""
     response = {"id": f"resp_{number:08}"}
     items = [
         {
@@ -168,7 +168,7 @@ def _event(kind: str, fields: Mapping[str, object]) -> bytes:
 async def _serve() -> None:
     numbers = count(1)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Line(numbers), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: _ModelConnection(numbers), "127.0.0.1", 0)
     async with server:
         print(server.sockets[0].getsockname()[1], flush=True)
         await loop.run_in_executor(None, sys.stdin.read)

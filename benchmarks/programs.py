@@ -1,4 +1,4 @@
-"""The programs that are compared, and where each of them comes from."""
+"""The compared programs and how to obtain them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _FETCH_SECONDS: Final = 180
 
 
 class Unavailable(Exception):
-    """A program cannot be had here; the message says why."""
+    """A program is not available; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An executable that knows the command `app-server`."""
+    """An executable with an `app-server` command."""
 
     name: str
     path: Path
 
 
 def find_treadle() -> Program:
-    """The command that this environment has installed.
+    """Return the command that is installed in this environment.
 
     Raises:
-        Unavailable: there is none.
+        Unavailable: the command is not installed.
     """
     path = Path(sysconfig.get_path("scripts"), "treadle")
     if not path.exists():
@@ -50,7 +50,7 @@ def find_treadle() -> Program:
 
 
 def find_newer() -> Program:
-    """The reference binary out of its Python package.
+    """Return the reference binary from its Python package.
 
     Raises:
         Unavailable: the package is not installed.
@@ -63,10 +63,10 @@ def find_newer() -> Program:
 
 
 def find_older(release: str = OLDER) -> Program:
-    """An older reference binary, fetched by npm on first use and kept in the environment.
+    """Return an older reference binary, which npm fetches on first use into the environment.
 
     Raises:
-        Unavailable: npm, the package or a system that it runs on is missing.
+        Unavailable: npm, the package or a supported system is missing.
     """
     package = _PACKAGES[release]
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -80,10 +80,10 @@ def find_older(release: str = OLDER) -> Program:
 
 def _fetch(package: str, path: Path) -> None:
     folder = path.parent
-    # Without a registry npm would wait for minutes, several times over.
-    patience = ["--fetch-retries=1", "--fetch-timeout=60000"]
+    # Without a registry npm would wait for minutes, several times.
+    limits = ["--fetch-retries=1", "--fetch-timeout=60000"]
     place = ["--pack-destination", str(folder)]
-    command = ["npm", "pack", "--silent", *patience, *place, package]
+    command = ["npm", "pack", "--silent", *limits, *place, package]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_SECONDS)
         archive = next(folder.glob("*.tgz"))
@@ -103,5 +103,5 @@ def _fetch(package: str, path: Path) -> None:
     ) as error:
         raise Unavailable(f"npm could not fetch {package}: {error}") from error
     partial.chmod(0o755)
-    # The last step: a fetch that was interrupted leaves nothing that looks whole.
+    # The last step: an interrupted fetch leaves no file that looks complete.
     partial.rename(path)

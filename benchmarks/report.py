@@ -1,4 +1,4 @@
-"""What a run found, judged by its targets and written as a table."""
+"""The results of a run, judged by their targets and formatted as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.programs import TREADLE
 
 
 class Unit(Enum):
-    """What a number counts; the value is how it is written."""
+    """The unit of a number; the value is its format."""
 
     MILLISECONDS = "{:.1f} ms"
     MICROSECONDS = "{:.1f} µs"
@@ -23,7 +23,7 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What Treadle's number has to be: factors of a reference's, one number, or at most one."""
+    """The target for Treadle's number: factors of a reference's, an exact number or a maximum."""
 
     at_most: Mapping[str, float] = field(default_factory=dict)
     at_least: Mapping[str, float] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Target:
     up_to: float | None = None
 
     def is_met(self, values: Mapping[str, float]) -> bool:
-        """Whether the numbers are as they should be, as far as there are any to compare."""
+        """Return whether the numbers meet the target, as far as there are any to compare."""
         own = values[TREADLE]
         return (
             all(own <= f * values[name] for name, f in self.at_most.items() if name in values)
@@ -61,12 +61,12 @@ class Row:
 
     @property
     def is_missed(self) -> bool:
-        """Whether there was a target and it was not reached."""
+        """Whether there is a target and it is not met."""
         return self.target is not None and not self.target.is_met(self.values)
 
 
 def table(rows: Sequence[Row], references: Sequence[str]) -> str:
-    """All rows as a Markdown table."""
+    """Format all rows as a Markdown table."""
     titles = ["measure", TREADLE, *references, *(f"/ {name}" for name in references)]
     cells = [[*titles, "target", ""], *(_cells(row, references) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
@@ -90,7 +90,7 @@ def _ratio(own: float, other: float | None) -> str:
     if not other:
         return ""
     ratio = own / other
-    # Small ones are held to limits such as 0.35, which two digits could not tell apart.
+    # Small ratios have limits such as 0.35, for which two digits are too coarse.
     return f"{ratio:.3f}x" if ratio < 1 else f"{ratio:.2f}x"
 
 

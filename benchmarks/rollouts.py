@@ -1,4 +1,4 @@
-"""Writes small stored threads, fast, in the format that all programs read."""
+"""Writes small stored threads quickly, in the format that all programs read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BEGIN: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def write_threads(home: Path, total: int, *, cwd: str) -> set[str]:
-    """Fill a home with threads of one turn; several share each second. Gives their ids."""
+    """Fill a home with threads of one turn, several per second, and return their ids."""
     ids: set[str] = set()
     for number in range(total):
         day, place = divmod(number, PER_DAY)
@@ -29,7 +29,7 @@ def write_threads(home: Path, total: int, *, cwd: str) -> set[str]:
 
 
 def _lines(id_: str, at: str, cwd: str, number: int) -> bytes:
-    said, answered = f"question {number}", f"answer {number}"
+    question, answer = f"question {number}", f"answer {number}"
     meta = {
         "id": id_,
         "timestamp": at,
@@ -39,17 +39,17 @@ def _lines(id_: str, at: str, cwd: str, number: int) -> bytes:
         "source": "vscode",
         "model_provider": "mock",
     }
-    asked = [{"type": "input_text", "text": said}]
-    given = [{"type": "output_text", "text": answered}]
+    user_content = [{"type": "input_text", "text": question}]
+    assistant_content = [{"type": "output_text", "text": answer}]
     turn = {"turn_id": f"turn-{number}"}
     lines = [
         ("session_meta", meta),
         ("event_msg", {"type": "task_started", **turn, "model_context_window": None}),
-        ("response_item", {"type": "message", "role": "user", "content": asked}),
-        ("event_msg", {"type": "user_message", "message": said, "images": []}),
-        ("event_msg", {"type": "agent_message", "message": answered}),
-        ("response_item", {"type": "message", "role": "assistant", "content": given}),
-        ("event_msg", {"type": "task_complete", **turn, "last_agent_message": answered}),
+        ("response_item", {"type": "message", "role": "user", "content": user_content}),
+        ("event_msg", {"type": "user_message", "message": question, "images": []}),
+        ("event_msg", {"type": "agent_message", "message": answer}),
+        ("response_item", {"type": "message", "role": "assistant", "content": assistant_content}),
+        ("event_msg", {"type": "task_complete", **turn, "last_agent_message": answer}),
     ]
     return b"".join(
         json.dumps({"timestamp": at, "type": kind, "payload": payload}).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Runs one app-server in a home of its own, and reads what the kernel knows about it."""
+"""Runs one app-server in its own home, and reads its processor time and memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 class ServerFailed(Exception):
-    """The server did not do its part; the message holds what it had to say."""
+    """The server failed; the message holds the end of its log."""
 
 
 class Memory(NamedTuple):
-    """Resident bytes: all of them, and with shared pages counted in proportion."""
+    """Resident bytes: in total, and with shared pages counted in proportion."""
 
     rss: int
     pss: int
@@ -36,15 +36,15 @@ class Memory(NamedTuple):
 
 @contextmanager
 def homes() -> Iterator[Path]:
-    """A folder for the homes of all programs, gone afterwards.
+    """Yield a folder for the homes of all programs, and remove it afterwards.
 
-    Not in the system's temporary folder: there the reference sets up less of itself.
+    Not in the system's temporary folder: there the reference sets up fewer of its parts.
     """
     folder = Path(tempfile.mkdtemp(prefix="bench-home-", dir=sys.prefix))
     try:
         yield folder
     finally:
-        # A server that was killed may still be writing there.
+        # A killed server may still be writing there.
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -92,36 +92,36 @@ class Server:
                 process.kill()
 
     def kill(self) -> None:
-        """End it at once: whoever waits for its output sees the end."""
+        """Kill the server; a reader of its output sees the end of the stream."""
         self.process.kill()
 
     def failure(self, what: str) -> ServerFailed:
-        """An error that shows the last lines of the server's log."""
+        """Return an error with the last lines of the server's log."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[-5:]
         return ServerFailed("\n".join([f"{self._name}: {what}", *lines]))
 
     def port(self) -> int:
-        """Wait for the banner that names the port.
+        """Wait for the banner with the port, and return the port.
 
         Raises:
-            ServerFailed: there is no banner.
+            ServerFailed: no banner appears.
         """
         deadline = time.monotonic() + LISTEN_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            if found := re.search(rb"listening on: ws://[^ ]*:(\d+)\s", self._log.read_bytes()):
-                return int(found[1])
+            if match := re.search(rb"listening on: ws://[^ ]*:(\d+)\s", self._log.read_bytes()):
+                return int(match[1])
             time.sleep(0.01)
-        raise self.failure("did not say where it listens")
+        raise self.failure("did not print its address")
 
     def cpu_seconds(self) -> float:
-        """Processor time of all its threads since it started."""
+        """Return the processor time of all its threads since it started."""
         text = Path(f"/proc/{self.process.pid}/stat").read_text("ascii")
-        # The second field is the program's name in parentheses, and may itself hold anything.
+        # The second field is the program's name in parentheses, and may contain any character.
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
     def settled_memory(self) -> Memory:
-        """Resident memory once it has stopped to change, or after a few seconds."""
+        """Return the resident memory once it is stable, or after a few seconds."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         before, now = 0, self._resident("status", "VmRSS")
         while now != before and time.monotonic() < deadline:
@@ -131,7 +131,7 @@ class Server:
 
     def _resident(self, file: str, field: str) -> int:
         text = Path(f"/proc/{self.process.pid}/{file}").read_text("ascii")
-        found = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
-        if found is None:
-            raise self.failure(f"the kernel gives no {field}")
-        return int(found[1]) * 1024
+        match = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
+        if match is None:
+            raise self.failure(f"the kernel does not report {field}")
+        return int(match[1]) * 1024

@@ -1,4 +1,4 @@
-"""A client that holds conversations, and looks at what it was told only afterwards."""
+"""A client that runs conversations, and parses the received messages only afterwards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.mock_model import wish, wish_for
+from benchmarks.mock_model import prompt_for_commands, prompt_for_pieces
 from benchmarks.programs import Program
 from benchmarks.servers import Server, ServerFailed
 from benchmarks.wires import PipeWire, Tally, ask, initialize, limited
 from treadle.protocol.base import JsonValue
 
-# A first look at 100,000 threads takes half a minute on a good day.
+# A first listing of 100,000 threads takes half a minute on a good day.
 TALK_SECONDS: Final = 300.0
-# Outside of any repository: what git costs is not measured.
+# Outside any repository: the cost of git is not measured.
 WORK: Final = tempfile.gettempdir()
 _CONFIG: Final = """\
 model = "mock-model"
@@ -38,16 +38,16 @@ requires_openai_auth = false
 
 
 class Timed(NamedTuple):
-    """An answer, still as bytes, and how long it took to come."""
+    """An answer as raw bytes, and the time until it arrived."""
 
     line: bytes
     seconds: float
 
     def result(self) -> JsonValue:
-        """Read it.
+        """Return the result of the answer.
 
         Raises:
-            ServerFailed: it is a refusal.
+            ServerFailed: the answer is an error.
         """
         message = json.loads(self.line)
         if "result" not in message:
@@ -62,16 +62,16 @@ class Talk:
         self.server = server
         self._wire = PipeWire(server)
         self._pending = bytearray()
-        # So long that nothing else in a message looks like one of them.
+        # Long ids, so that nothing else in a message looks like one.
         self._ids = count(1_000_000_001)
 
     def greet(self) -> None:
-        """Shake hands, and wait until the server is ready for more."""
+        """Perform the handshake, and wait until the server is ready."""
         initialize(self._wire)
         ask(self._wire)
 
     def ask(self, method: str, params: Mapping[str, object]) -> Timed:
-        """Send a request and wait for its answer; what comes before it is thrown away."""
+        """Send a request and wait for its answer; earlier messages are discarded."""
         id_ = next(self._ids)
         data = self._frame(id_, method, params)
         began = time.perf_counter()
@@ -83,47 +83,47 @@ class Talk:
                 return Timed(line, time.perf_counter() - began)
 
     def ask_for_thread(self) -> Timed:
-        """Begin a thread, with the answer and its time as the result."""
+        """Start a thread, and return the timed answer."""
         return self.ask("thread/start", {"cwd": WORK})
 
     def start_thread(self, **params: object) -> str:
-        """Begin a thread; gives its id."""
+        """Start a thread, and return its id."""
         answer = self.ask("thread/start", {"cwd": WORK, **params})
         return str(answer.result()["thread"]["id"])
 
     def run_commands(self, thread_id: str, commands: Sequence[Mapping[str, object]]) -> Timed:
-        """Begin a turn that runs commands; whatever is asked meanwhile is accepted at once."""
-        text = [{"type": "text", "text": wish_for(commands)}]
+        """Run a turn with commands; approvals are accepted at once."""
+        text = [{"type": "text", "text": prompt_for_commands(commands)}]
         data = self._frame(next(self._ids), "turn/start", {"threadId": thread_id, "input": text})
-        said = bytearray()
+        received = bytearray()
         began = time.perf_counter()
         self._wire.send(data)
         while True:
             line = self._next_line()
-            said += line + b"\n"
+            received += line + b"\n"
             if b'requestApproval"' in line:
                 answer = {"id": json.loads(line)["id"], "result": {"decision": "accept"}}
                 self._wire.send(self._wire.frame(json.dumps(answer).encode()))
             elif b'"method":"turn/completed"' in line:
-                return Timed(bytes(said), time.perf_counter() - began)
+                return Timed(bytes(received), time.perf_counter() - began)
 
     def run_turns(self, thread_ids: Sequence[str], deltas: int) -> Timed:
-        """Begin a turn in each of these threads and wait until all have ended."""
-        text = [{"type": "text", "text": wish(deltas)}]
+        """Start a turn in each of these threads and wait until all have ended."""
+        text = [{"type": "text", "text": prompt_for_pieces(deltas)}]
         data = b"".join(
             self._frame(next(self._ids), "turn/start", {"threadId": id_, "input": text})
             for id_ in thread_ids
         )
-        ended, said = Tally(b'"method":"turn/completed"'), bytearray()
+        ended, received = Tally(b'"method":"turn/completed"'), bytearray()
         began = time.perf_counter()
         self._wire.send(data)
         while ended.total < len(thread_ids):
             chunk = self._receive()
             ended.add(chunk)
-            said += chunk
+            received += chunk
         took = time.perf_counter() - began
-        whole, _, self._pending = said.rpartition(b"\n")
-        return Timed(bytes(whole), took)
+        complete, _, self._pending = received.rpartition(b"\n")
+        return Timed(bytes(complete), took)
 
     def _frame(self, id_: int, method: str, params: Mapping[str, object]) -> bytes:
         return self._wire.frame(
@@ -148,7 +148,7 @@ class Talk:
 
 @contextmanager
 def talking(program: Program, home: Path, url: str = "") -> Iterator[Talk]:
-    """Run a server that asks the model at this address, and talk to it."""
+    """Run a server that uses the model at this address, and connect to it."""
     configure(home / program.name, url)
     with Server(program, home) as server, limited(server, TALK_SECONDS):
         talk = Talk(server)
@@ -157,15 +157,15 @@ def talking(program: Program, home: Path, url: str = "") -> Iterator[Talk]:
 
 
 def configure(home: Path, url: str) -> None:
-    """Let the server of a home ask the model at this address."""
+    """Configure a home to use the model at this address."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(_CONFIG.format(url=url), "utf-8")
 
 
-def texts(said: bytes) -> dict[str, str]:
-    """What each thread's model said, put together from the deltas as they came."""
+def texts(received: bytes) -> dict[str, str]:
+    """Return the text of each thread's answer, assembled from the deltas in order."""
     parts: dict[str, list[str]] = {}
-    for line in said.splitlines():
+    for line in received.splitlines():
         if b'"item/agentMessage/delta"' in line:
             params = json.loads(line)["params"]
             parts.setdefault(params["threadId"], []).append(params["delta"])

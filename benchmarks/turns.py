@@ -1,4 +1,4 @@
-"""Measures of threads at work: starting them, running turns, streaming deltas, lasting."""
+"""Measures of active threads: starting them, running turns, streaming deltas, endurance."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.talk import Talk, talking, texts
 
 WARM_UP: Final = 3
 TURNS_PER_THREAD: Final = 10
-# What is left in use by caches that are bounded, such as SQLite's.
+# Leaves room for bounded caches, such as SQLite's.
 MAX_GROWTH: Final = 1.1
 
 
 def threads(bench: Bench) -> list[Row]:
-    """From `thread/start` to its answer, on a server that has started some before."""
+    """Measure `thread/start` on a server that has already started some threads."""
     times = bench.samples()
     with playing() as url:
         for program in bench.turns(bench.sizes.rounds):
@@ -37,7 +37,7 @@ def threads(bench: Bench) -> list[Row]:
 
 
 def turns(bench: Bench) -> list[Row]:
-    """A turn in which the model says one word: what a server adds to it."""
+    """Measure a turn with a one-word answer: the overhead of the server."""
     times, costs = bench.samples(), bench.samples()
     count = bench.sizes.turns
     with playing() as url:
@@ -59,7 +59,7 @@ def turns(bench: Bench) -> list[Row]:
 
 
 def deltas(bench: Bench) -> list[Row]:
-    """One turn whose answer comes in very many pieces; none may be lost or change places."""
+    """Measure one turn with very many deltas; none may be lost or reordered."""
     rates, costs = bench.samples(), bench.samples()
     total = bench.sizes.deltas
     with playing() as url:
@@ -90,7 +90,7 @@ def deltas(bench: Bench) -> list[Row]:
 
 
 def crowd(bench: Bench) -> list[Row]:
-    """Many threads with a turn each at once, and the memory that they leave in use."""
+    """Measure many threads with one turn each at once, and the memory afterwards."""
     rates, rss = bench.samples(), bench.samples()
     total, pieces = bench.sizes.threads_at_once, bench.sizes.deltas_at_once
     with playing() as url:
@@ -120,7 +120,7 @@ def crowd(bench: Bench) -> list[Row]:
 
 
 def marathon(bench: Bench) -> list[Row]:
-    """Very many turns on one server, ten to a thread: its memory must not go with them."""
+    """Measure the memory over very many turns on one server, ten per thread."""
     few, many = bench.sizes.few_turns, bench.sizes.many_turns
     with playing() as url, talking(bench.treadle, bench.homes / "marathon", url) as talk:
         _run_threads(talk, few)

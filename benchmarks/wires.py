@@ -1,4 +1,4 @@
-"""The leanest clients that still speak the protocol: a slow client would measure itself."""
+"""Minimal clients of the protocol: a slow client would measure itself."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _UPGRADE: Final = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 ECHOED: Final = b'"echoed"'
-"""What every answer to `request` holds, and nothing else that a server says."""
+"""A text in every answer to `request`, and in no other message of a server."""
 
 
 class Wire(Protocol):
-    """A connection to a server, in blocking bytes."""
+    """A blocking connection to a server."""
 
     def frame(self, message: bytes) -> bytes:
-        """The bytes that carry one message."""
+        """Return the bytes of one message."""
 
     def send(self, data: bytes | memoryview) -> None:
-        """Write all of it."""
+        """Write all the data."""
 
     def receive(self) -> bytes:
-        """Wait for the next bytes; empty at the end."""
+        """Wait for the next bytes; empty at the end of the stream."""
 
 
 class PipeWire:
@@ -64,7 +64,7 @@ class PipeWire:
 
 
 class WebSocketWire:
-    """A WebSocket whose incoming frames are not even taken apart: a server does not mask them."""
+    """A WebSocket that does not parse incoming frames: a server does not mask them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -95,7 +95,7 @@ class WebSocketWire:
 
 @contextmanager
 def open_websocket(server: Server) -> Iterator[WebSocketWire]:
-    """Connect to a server that listens."""
+    """Connect to a listening server."""
     with socket.create_connection(("127.0.0.1", server.port()), OPEN_SECONDS) as connection:
         connection.settimeout(None)
         yield WebSocketWire(connection)
@@ -103,7 +103,7 @@ def open_websocket(server: Server) -> Iterator[WebSocketWire]:
 
 @contextmanager
 def limited(server: Server, seconds: float) -> Iterator[None]:
-    """End a server that has not answered in time: a timer costs nothing per read."""
+    """Kill a server that has not answered in time: a timer costs nothing per read."""
     timer = Timer(seconds, server.kill)
     timer.start()
     try:
@@ -116,14 +116,14 @@ def limited(server: Server, seconds: float) -> Iterator[None]:
 
 
 def request(number: int) -> bytes:
-    """A request that costs a server as little as any: it echoes. All are of one length."""
+    """Return the cheapest request for a server: an echo. All have the same length."""
     return b'{"id":%d,"method":"mock/experimentalMethod","params":{"value":"x"}}' % (
         1_000_000 + number
     )
 
 
 def initialize(wire: Wire) -> None:
-    """Greet, and wait for the answer."""
+    """Send `initialize`, and wait for the answer."""
     wire.send(wire.frame(_HANDSHAKE))
     wait_for(wire, b'"userAgent"')
     wire.send(wire.frame(_INITIALIZED))
@@ -136,7 +136,7 @@ def ask(wire: Wire) -> None:
 
 
 def wait_for(wire: Wire, token: bytes) -> None:
-    """Read until this has come."""
+    """Read until the token arrives."""
     data = b""
     while token not in data:
         chunk = wire.receive()
@@ -146,7 +146,7 @@ def wait_for(wire: Wire, token: bytes) -> None:
 
 
 class Tally:
-    """Counts a token in a stream, also where a chunk ends inside of it."""
+    """Counts a token in a stream, including one that is split between chunks."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -154,7 +154,7 @@ class Tally:
         self.total = 0
 
     def add(self, chunk: bytes) -> int:
-        """Take the next bytes; give how often the token ended in them."""
+        """Add the next bytes, and return how many tokens ended in them."""
         data = self._tail + chunk
         fresh = data.count(self._token)
         self._tail = data[1 - len(self._token) :]
@@ -163,7 +163,7 @@ class Tally:
 
 
 class LoopRun(NamedTuple):
-    """How many were answered in which time, and the processor time that the client took."""
+    """The number of answers, the elapsed time and the processor time of the client."""
 
     answers: int
     seconds: float
@@ -171,7 +171,7 @@ class LoopRun(NamedTuple):
 
 
 def run_loop(wire: Wire, total: int, *, in_flight: int, seconds: float) -> LoopRun:
-    """Keep so many requests open until all are answered or the time is up."""
+    """Keep this many requests in flight until all are answered or the time is up."""
     size = len(wire.frame(request(0)))
     stream = memoryview(b"".join(wire.frame(request(number)) for number in range(total)))
     sent, tally = min(in_flight, total), Tally(ECHOED)
@@ -192,16 +192,16 @@ def run_loop(wire: Wire, total: int, *, in_flight: int, seconds: float) -> LoopR
 
 
 def pour(wire: PipeWire, data: bytes, *, answers: int, seconds: float, quiet: float) -> bytes:
-    """Write everything as fast as it is taken while reading what comes.
+    """Write everything as fast as the server reads, while reading its output.
 
-    Ends after so many answers, so many seconds, or when nothing has moved for a while.
+    Ends after this many answers or seconds, or when nothing has moved for `quiet` seconds.
     """
     rest, received, tally = memoryview(data), bytearray(), Tally(b'"id":')
     os.set_blocking(wire.input, False)
     deadline = time.monotonic() + seconds
-    while tally.total < answers and (left := deadline - time.monotonic()) > 0:
+    while tally.total < answers and (remaining := deadline - time.monotonic()) > 0:
         readable, writable, _ = select.select(
-            [wire.output], [wire.input] if rest else [], [], min(left, quiet)
+            [wire.output], [wire.input] if rest else [], [], min(remaining, quiet)
         )
         if writable:
             rest = rest[os.write(wire.input, rest) :]

@@ -174,4 +174,6 @@ def test_an_unknown_measure_is_refused_by_name(capsys: pytest.CaptureFixture[str
         main(["speed"])
 
     assert exit_.value.code == 2
-    assert f"no measure 'speed'; there are {', '.join(MEASURES)}" in capsys.readouterr().err
+    assert (
+        f"unknown measure 'speed': expected one of {', '.join(MEASURES)}" in capsys.readouterr().err
+    )

@@ -87,6 +87,6 @@ def answering_faults() -> Iterator[None]:
 
 
 def _reload(server: Server) -> None:
-    """Apply the new configuration to loaded threads, apart from settings fixed at their start."""
+    """Reload the MCP servers of loaded threads; other settings are fixed at a thread's start."""
     for thread_id in server.threads.loaded_ids():
         server.threads.get(thread_id).mcp.reload()

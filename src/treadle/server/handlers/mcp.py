@@ -254,7 +254,7 @@ async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpSe
 
 
 def _refusal(error: McpError) -> RpcError:
-    """Return the server's error, or the reason why it could not be asked."""
+    """Return the server's error, or the reason why the call did not reach it."""
     if error.code is not None:
         return RpcError(error.code, str(error), {"kind": "mcpError"})
     return InternalError(str(error), kind="mcpUnavailable")

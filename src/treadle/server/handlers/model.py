@@ -46,7 +46,7 @@ async def model_list(ctx: Context[ClientSession], params: ModelListParams) -> Mo
 
 
 async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[str] | None:
-    """Return the names that the provider lists, or `None` if it is not reachable."""
+    """Return the names that the provider lists, or `None` if it is not asked or not reachable."""
     if effective.model_provider in _CATALOGUED:
         return None
     config = effective.provider
