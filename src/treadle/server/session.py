@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedThread:
     """A thread that the client is subscribed to, and the task that delivers its events."""
 
     thread: LoadedThread
@@ -73,7 +73,7 @@ class ClientSession:
         self.watches: dict[str, asyncio.Task[None]] = {}
         self._opted_out: frozenset[str] = frozenset()
         self._broadcasts: Subscription | None = None
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, FollowedThread] = {}
         # Server requests that the client has not answered yet, by number.
         self._open_requests: dict[int, asyncio.Task[None] | None] = {}
         # Former subscriptions to threads that still have undelivered broadcasts.
@@ -121,7 +121,7 @@ class ClientSession:
         subscription = Subscription(thread.log, after, partial(self._deliver, thread), run=run)
         task = self._spawn(subscription, f"follow {thread.id}")
         if task is not None:
-            self._followed[thread.id] = Followed(thread, subscription, task)
+            self._followed[thread.id] = FollowedThread(thread, subscription, task)
             self.server.threads.add_subscriber(thread)
         # A subscription includes the thread's sub-agents: they may have server requests too.
         for child in self.server.threads.agents.open_threads(thread):

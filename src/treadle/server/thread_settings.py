@@ -29,7 +29,7 @@ from treadle.server.folders import check_folder
 from treadle.store.records import TurnContext
 from treadle.store.stored_thread import StoredThread
 
-Asked: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
+ThreadParams: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
 
 def start_settings(
@@ -213,7 +213,9 @@ def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | No
     return profile if profile and profile.sandbox == last.sandbox_policy else None
 
 
-def _override(effective: EffectiveConfig, settings: RunSettings, params: Asked) -> RunSettings:
+def _override(
+    effective: EffectiveConfig, settings: RunSettings, params: ThreadParams
+) -> RunSettings:
     """Apply the request's overrides to the settings."""
     overrides: dict[str, JsonValue] = {
         "model": params.model,
