@@ -72,7 +72,7 @@ def test_an_error_makes_a_failure() -> None:
 @pytest.mark.parametrize("error", ["no", 5, None, {"code": "x"}])
 def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
     frame = json.dumps({"id": 1, "error": error}).encode()
-    message = "the peer sent an error that is no error object"
+    message = "the peer sent an invalid error object"
     assert envelope.decode(frame) == ErrorMessage(1, ErrorObject(-32600, message, error))
 
 

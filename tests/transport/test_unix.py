@@ -237,7 +237,7 @@ def test_a_file_that_is_no_socket_is_never_deleted(path: Path) -> None:
         asyncio.run(UnixListener(path).start())
 
     assert (str(caught.value), path.read_text()) == (
-        f"there is a file that is no socket at {path}",
+        f"the file at {path} is not a socket",
         "precious",
     )
 
@@ -245,7 +245,7 @@ def test_a_file_that_is_no_socket_is_never_deleted(path: Path) -> None:
 async def test_a_path_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 120)
     size = len(os.fsencode(path))
-    message = f"control socket path is {size} bytes long, at most 107 work: {path}"
+    message = f"control socket path is {size} bytes long, expected at most 107: {path}"
 
     with pytest.raises(SocketPathError) as listening:
         await UnixListener(path).start()

@@ -1,1 +1,1 @@
-"""One conversation between two peers: the same class on the client's and the server's end."""
+"""One JSON-RPC conversation between two peers: the same class on the client and the server."""

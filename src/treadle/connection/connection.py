@@ -1,7 +1,7 @@
-"""Requests, answers and notifications both ways over one transport.
+"""Requests, responses and notifications in both directions over one transport.
 
 Owns the life of a conversation: one task reads, one writes, handlers run beside them. Knows no
-method by name. Whatever happens to the line, every open request is settled.
+method by name. However the connection ends, every open request is settled.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
 MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
 MAX_STEP_FRAMES: Final = 32
-"""How many requests of one peer are begun before other peers get their turn."""
+"""How many requests of one peer are started before other peers get their turn."""
 
 MAX_STRANGER_BYTES: Final = 64 * 1024
-"""What waits to be written to a peer that has not introduced itself."""
+"""The limit on outgoing data for a peer that has not sent `initialize`."""
 
-MAX_TOLD_DROPS: Final = 10
-"""How many dropped frames of one peer are worth a warning each."""
+MAX_DROP_WARNINGS: Final = 10
+"""How many dropped frames of one peer are logged as warnings."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ConnectionLost(TransportError):
 
 
 class Connection(Generic[S]):
-    """One conversation; `session` is whatever the owner keeps per peer."""
+    """One conversation; `session` is the owner's state for the peer."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Connection(Generic[S]):
         self._transport = transport
         self._stamp = stamp
         self._on_start = on_start
-        # A client has this one line, which keeps no other from running.
+        # A client has only this connection, which cannot starve others.
         self._is_alone = on_notice is not None
         direct = transport if self._is_alone and isinstance(transport, DirectTransport) else None
         self._direct = direct
@@ -100,9 +100,9 @@ class Connection(Generic[S]):
             spawn=self._spawn,
             max_in_flight=max_in_flight,
         )
-        # A client hears every notification, also those that no table knows.
+        # A client receives every notification, including those that are not in the table.
         self._on_notice = on_notice or self._dispatcher.on_notice
-        # A server numbers its questions for all clients at once, so that they agree on the ids.
+        # A server numbers its requests across all clients, so that they agree on the ids.
         self._ids = ids or count()
         self._open: dict[Id, asyncio.Future[ResponseMessage]] = {}
         self._tasks = asyncio.TaskGroup()
@@ -116,11 +116,11 @@ class Connection(Generic[S]):
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for logs."""
+        """The name of the other end, for logs."""
         return self._transport.peer
 
     async def run(self) -> None:
-        """Converse until the peer hangs up, or `finish` or `close` is called."""
+        """Run until the peer hangs up, or `finish` or `close` is called."""
         try:
             async with self._tasks:
                 writer = self._tasks.create_task(self._write(), name=f"write {self.peer}")
@@ -145,16 +145,16 @@ class Connection(Generic[S]):
             await self._transport.close()
 
     def introduce_peer(self) -> None:
-        """Lift the limits for strangers: the peer has said who it is."""
+        """Lift the limits for strangers: the peer has sent `initialize`."""
         guarded, self._guarded = self._guarded, None
         if guarded is not None:
             self._outbound.limit = MAX_OUTBOUND_BYTES
             guarded.introduce()
 
     def finish(self, farewell: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Listen no more, answer what was asked, then hang up.
+        """Stop reading, answer the open requests, then hang up.
 
-        Before that, for as long as a peer would wait, `farewell` may tell it what it must know.
+        Before that, within the grace period, `farewell` may send the peer last notifications.
         """
         self._farewell = farewell or self._farewell
         self._settle()
@@ -166,25 +166,25 @@ class Connection(Generic[S]):
         await self._transport.close()
 
     async def request(self, method: Request[P, R], params: P, *, id_: Id | None = None) -> R:
-        """Ask the peer and wait for its answer.
+        """Send a request and wait for its response.
 
         Raises:
-            RpcError: the peer refused.
+            RpcError: the peer returned an error.
             ConnectionLost: it hung up first.
         """
         await self._outbound.room()
         return await self.begin_request(method, params, id_=id_)
 
     async def request_raw(self, method: str, params: JsonValue) -> msgspec.Raw:
-        """Ask the peer and wait for its answer, for whoever reads it in a way of their own.
+        """Send a request and wait for its response, which the caller decodes.
 
         Raises:
-            RpcError: the peer refused.
+            RpcError: the peer returned an error.
             ConnectionLost: it hung up first.
         """
         if not self._outbound.has_room:
             await self._outbound.room()
-        id_, answer = self._put_question(method, params, None)
+        id_, answer = self._put_request(method, params, None)
         try:
             return (await answer).result
         finally:
@@ -193,14 +193,14 @@ class Connection(Generic[S]):
     def begin_request(
         self, method: Request[P, R], params: P, *, id_: Id | None = None
     ) -> Answering[R]:
-        """Put a question at once, in its place among the notifications; await the answer later.
+        """Queue a request at once, in order with the notifications; await the response later.
 
         Raises:
             ConnectionLost: the peer hung up.
         """
-        return self._answer(method, *self._put_question(method.method, params, id_))
+        return self._answer(method, *self._put_request(method.method, params, id_))
 
-    def _put_question(
+    def _put_request(
         self, method: str, params: JsonValue, id_: Id | None
     ) -> tuple[Id, asyncio.Future[ResponseMessage]]:
         if self._is_lost:
@@ -221,13 +221,13 @@ class Connection(Generic[S]):
             self._open.pop(id_, None)
 
     async def notify(self, method: Notification[P], params: P) -> None:
-        """Tell the peer; waits only while it is far behind in reading."""
+        """Send a notification; waits only while the peer is far behind in reading."""
         await self._outbound.room()
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
 
     def notify_nowait(self, method: Notification[P], params: P) -> None:
-        """Queue a notification at once, for what must follow an answer directly."""
+        """Queue a notification at once, if it must directly follow a response."""
         stamp = self._stamp() if self._stamp else None
         self._outbound.put(envelope.encode_notice(method.method, params, stamp))
 
@@ -236,15 +236,15 @@ class Connection(Generic[S]):
         await self._outbound.room()
 
     async def post(self, method: str, params: object, *, at_ms: int, seq: int | None) -> None:
-        """Tell the peer something that happened before, with the time and place it had."""
-        if not self._outbound.has_room:  # asked here too: this runs once for every delta
+        """Send a notification about a past event, with its original time and number."""
+        if not self._outbound.has_room:  # checked here too: this runs once for every delta
             await self._outbound.room()
         self._outbound.put(envelope.encode_notice(method, params, at_ms, seq))
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
-        """Run something for as long as the conversation lasts; `None` if it is over.
+        """Run a task for as long as the conversation lasts; `None` if it is over.
 
-        Only while `run` runs: before that, there is nobody to own it.
+        Only while `run` runs: before that, no task group owns it.
         """
         if self._is_over:
             work.close()
@@ -274,10 +274,10 @@ class Connection(Generic[S]):
             self._take(envelope.decode(frame, is_bounded=not self._is_alone))
 
     async def _next_frames(self) -> list[Frame]:
-        """What the peer sent next; nothing at the end.
+        """Return the next frames of the peer; empty at the end.
 
-        A peer that does not read its answers is not answered further, which bounds the memory. A
-        little more is read from it all the same, to see whether it has hung up.
+        A peer that does not read its responses gets no further ones, which bounds the memory. A
+        little more is still read from it, to detect whether it has hung up.
         """
         frames = list(await self._transport.receive())
         while frames and not self._outbound.has_room:
@@ -292,7 +292,7 @@ class Connection(Generic[S]):
         return frames
 
     async def _read_until_room(self) -> Sequence[Frame] | None:
-        """Read once more; `None` if there was room before anything came."""
+        """Read once more; `None` if there was room before a frame arrived."""
         room = self._tasks.create_task(self._outbound.room())
         more = self._tasks.create_task(_receive(self._transport))
         try:
@@ -311,7 +311,7 @@ class Connection(Generic[S]):
             await self._transport.close()
 
     def _log_break(self, error: TransportError) -> None:
-        # A stranger's connection may break as often as it likes.
+        # A stranger can break connections as often as it likes.
         level = logging.INFO if self._guarded is None else logging.DEBUG
         logger.log(level, "line broke", extra={"peer": self.peer, "reason": str(error)})
 
@@ -330,8 +330,8 @@ class Connection(Generic[S]):
 
     def _on_malformed(self, message: MalformedMessage) -> None:
         self._dropped += 1
-        # A program that is no peer at all may print such lines as fast as it can.
-        is_loud = self._guarded is None and self._dropped <= MAX_TOLD_DROPS
+        # A program that does not speak the protocol may print lines as fast as it can.
+        is_loud = self._guarded is None and self._dropped <= MAX_DROP_WARNINGS
         level = logging.WARNING if is_loud else logging.DEBUG
         logger.log(level, "dropped a frame", extra={"peer": self.peer, "reason": message.reason})
         # Safe between two symmetric peers: an error with the id null is never answered.
@@ -351,7 +351,7 @@ class Connection(Generic[S]):
     def _settle_one(self, id_: Id, outcome: ResponseMessage | RpcError) -> None:
         future = self._open.pop(id_, None)
         if future is None or future.done():
-            return  # an answer to nothing we asked, or one that came too late
+            return  # a response to no request of ours, or a late one
         if isinstance(outcome, ResponseMessage):
             future.set_result(outcome)
         else:
@@ -365,7 +365,7 @@ class Connection(Generic[S]):
         self._open.clear()
 
     async def _finish_handlers(self) -> None:
-        """Answer what was asked before the end of input, for as long as a peer would wait."""
+        """Answer the requests received before the end of input, within the grace period."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 while self._handlers:
@@ -383,4 +383,4 @@ async def _receive(transport: Transport) -> Sequence[Frame]:
     try:
         return await transport.receive()
     except TransportError:
-        return ()  # a broken line ends the input like any other
+        return ()  # a broken connection ends the input like any other

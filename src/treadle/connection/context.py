@@ -1,4 +1,4 @@
-"""What a handler is given besides its params."""
+"""The context of a handler, besides its params."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 
 class Context(Generic[S]):
-    """Who asks, and how to act once the answer is on its way."""
+    """The caller of a handler, and the actions to run after its response."""
 
     __slots__ = ("_release", "actions", "connection", "request_id", "session")
 
@@ -33,17 +33,17 @@ class Context(Generic[S]):
 
     @property
     def answered_id(self) -> Id:
-        """The id of the request; a notification has none to ask for."""
+        """The id of the request; a notification has none."""
         if self.request_id is None:
             raise LookupError("a notification has no id")
         return self.request_id
 
     def after_reply(self, action: Callable[[], object]) -> None:
-        """Call this when the answer is queued, so that it goes before the work it announces."""
+        """Call this when the response is queued, so that it precedes the work it announces."""
         self.actions.append(action)
 
     def release_scope(self) -> None:
-        """Let the next request of this scope start, though this one may not be answered yet."""
+        """Let the next request of this scope start, even if this one is not answered yet."""
         release, self._release = self._release, None
         if release is not None:
             release()

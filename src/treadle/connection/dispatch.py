@@ -1,4 +1,4 @@
-"""From an incoming request to its one answer: decode, guard, order, run, translate errors."""
+"""From an incoming request to its one response: decode, guard, order, run, translate errors."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Dispatcher(Generic[S]):
         self._lanes = Lanes()
 
     def on_notice(self, notice: NotificationMessage) -> None:
-        """Handle a notification; unknown ones are nobody's business."""
-        found = self._router.notice(notice.method)
-        if found is None:
+        """Handle a notification; unknown ones are ignored."""
+        entry = self._router.notice(notice.method)
+        if entry is None:
             return
-        method, handler = found
+        method, handler = entry
         context = Context(self._connection, self._connection.session, None, None)
         try:
             handler(context, decode_params(method, notice.params))
@@ -59,7 +59,7 @@ class Dispatcher(Generic[S]):
             logger.warning("refused a notification", extra={"method": method.method})
             logger.debug("refused because", extra={"reason": error.message})
         except Exception:
-            logger.exception("handler failed")  # nobody is to be told, and the line lives on
+            logger.exception("handler failed")  # a notification has no response, and we go on
 
     def on_call(self, call: RequestMessage) -> None:
         """Start a request; it is answered now or when its handler is done."""
@@ -67,7 +67,7 @@ class Dispatcher(Generic[S]):
             route, params = self._admit(call)
             scope = route.method.scope
             key = None if scope is None else scope(params)
-        except Exception as error:  # noqa: BLE001 - whatever fails in routing is answered too
+        except Exception as error:  # noqa: BLE001 - any failure in routing is answered too
             self.fail(call.id, self._to_answer(error))
             return
         self._in_flight += 1
@@ -98,7 +98,7 @@ class Dispatcher(Generic[S]):
             return
         try:
             self._succeed(context, route.handler(context, params))
-        except Exception as error:  # noqa: BLE001 - the dispatcher answers whatever happened
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers any failure
             self._refuse(context, error)
         finally:
             self._leave(context)
@@ -106,7 +106,7 @@ class Dispatcher(Generic[S]):
     async def _answer_later(self, route: Route[S], params: object, context: Context[S]) -> None:
         try:
             self._succeed(context, await route.handler(context, params))
-        except Exception as error:  # noqa: BLE001 - the dispatcher answers whatever happened
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers any failure
             self._refuse(context, error)
         finally:
             self._leave(context)
@@ -117,7 +117,7 @@ class Dispatcher(Generic[S]):
             try:
                 action()
             except Exception:
-                # The answer is out; a second one would take it back.
+                # The response is sent; a second one would contradict it.
                 logger.exception("action after a reply failed")
 
     def _refuse(self, context: Context[S], error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Arrival order within a scope; everything else at the same time."""
+"""Arrival order within a scope; everything else runs concurrently."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 
 class Lanes:
-    """One lane per scope key: whoever holds it runs, the others wait in line."""
+    """One lane per scope key: its first request runs, the others wait."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def enter(self, key: str, start: Callable[[], None]) -> None:
-        """Start now if the lane is free, else as soon as all who came earlier have left."""
+        """Start now if the lane is free, otherwise after all earlier requests have left."""
         waiting = self._waiting.get(key)
         if waiting is None:
             self._waiting[key] = deque()
@@ -22,7 +22,7 @@ class Lanes:
             waiting.append(start)
 
     def leave(self, key: str) -> None:
-        """Let the next one start, or close the lane."""
+        """Start the next request, or close the lane."""
         waiting = self._waiting[key]
         if waiting:
             waiting.popleft()()

@@ -1,4 +1,4 @@
-"""What waits to be written to one peer: in order, bounded, written by one task."""
+"""The outgoing frames of one peer: in order, bounded, written by one task."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MAX_OUTBOUND_BYTES: Final = 16 * 1024 * 1024
 
 
 class Outbound:
-    """A queue of frames with room for a bounded number of bytes.
+    """A queue of frames with a bounded number of bytes.
 
-    `put` never refuses and never waits, so an answer is never dropped; producers that can wait
-    do so in `room`. What bounds the memory is that a connection whose peer does not read stops
-    taking requests from it.
+    `put` never fails and never waits, so a response is never dropped; producers that can wait do
+    so in `room`. Memory is bounded because a connection whose peer does not read stops taking
+    requests from it.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Outbound:
         send_now: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.limit = limit
-        # Writes a frame at once if there is room for it; only while nothing waits before it.
+        # Writes a frame at once if there is room for it; only while the queue is empty.
         self._send_now = send_now
         self._is_sending = False
         self._frames: list[bytes] = []
@@ -37,7 +37,7 @@ class Outbound:
         self._closed = False
 
     def put(self, frame: bytes) -> None:
-        """Queue one frame; after `close` it goes nowhere."""
+        """Queue one frame; after `close` it is discarded."""
         if self._closed:
             return
         is_idle = not self._frames and not self._is_sending
@@ -55,11 +55,11 @@ class Outbound:
         return self._room.is_set()
 
     async def room(self) -> None:
-        """Wait until the peer has taken enough of what is queued."""
+        """Wait until the peer has read enough of the queue."""
         await self._room.wait()
 
     def close(self) -> None:
-        """Take no more; the writer ends once the queue is empty."""
+        """Accept no more frames; the writer ends once the queue is empty."""
         self._closed = True
         self._wake.set()
         self._room.set()
@@ -68,7 +68,7 @@ class Outbound:
         """Write until closed.
 
         Raises:
-            TransportError: the line broke.
+            TransportError: the connection broke.
         """
         while self._frames or not self._closed:
             await self._wake.wait()

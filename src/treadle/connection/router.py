@@ -1,4 +1,4 @@
-"""Which function handles which method."""
+"""The mapping from methods to their handlers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Translate: TypeAlias = Callable[[Exception], RpcError | None]
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[S]):
-    """A method and its handler; a plain function answers at once, without a task of its own."""
+    """A method and its handler; a plain function answers at once, without a separate task."""
 
     method: Request[Any, Any]
     handler: Callable[[Context[S], Any], Any]
@@ -30,10 +30,10 @@ class Route(Generic[S]):
 
 
 class Router(Generic[S]):
-    """The methods one side answers.
+    """The methods that one side handles.
 
-    `guard` may refuse a decoded request; `translate` turns errors of the layers below into
-    answers. Both raise or return an `RpcError`.
+    `guard` may reject a decoded request; `translate` turns errors of the layers below into
+    error responses. Both raise or return an `RpcError`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Router(Generic[S]):
     def notification(
         self, method: Notification[P]
     ) -> Callable[[Callable[[Context[S], P], None]], Callable[[Context[S], P], None]]:
-        """Register the handler of a notification; it must not wait."""
+        """Register the handler of a notification; it must not block."""
 
         def register(handler: Callable[[Context[S], P], None]) -> Callable[[Context[S], P], None]:
             self._notices[method.method] = (method, handler)
@@ -72,25 +72,25 @@ class Router(Generic[S]):
         return register
 
     def include(self, other: Router[S]) -> None:
-        """Take over the handlers of another router."""
+        """Add the handlers of another router."""
         self._routes.update(other._routes)
         self._notices.update(other._notices)
 
     def include_later(self, methods: Iterable[str], load: Callable[[], Router[S]]) -> None:
-        """Take over the handlers of another router when one of these methods is first called."""
+        """Add the handlers of another router when one of these methods is first called."""
         self._later.update(dict.fromkeys(methods, load))
 
     def route(self, method: str) -> Route[S]:
-        """Find the handler of a request; one that is known but not built is refused after guard.
+        """Find the handler of a request; a known method without one is rejected after the guard.
 
         Raises:
-            MethodNotFound: no such method.
+            MethodNotFound: the method is unknown.
             Exception: its handler cannot be loaded now.
         """
         load = self._later.get(method)
         if load is not None:
             self.include(load())
-            # Only now: when loading fails, for lack of a descriptor say, the next call tries again.
+            # Only now: if loading fails, for lack of a descriptor say, the next call tries again.
             del self._later[method]
         route = self._routes.get(method)
         if route is not None:
@@ -103,17 +103,17 @@ class Router(Generic[S]):
         )
 
     def methods(self) -> Iterable[str]:
-        """The requests that have a handler here, loaded already."""
+        """Return the requests whose handlers are loaded."""
         return self._routes.keys()
 
     def notice(
         self, method: str
     ) -> tuple[Notification[Any], Callable[[Context[S], Any], None]] | None:
-        """Find the handler of a notification, if anybody cares for it."""
+        """Find the handler of a notification, if there is one."""
         return self._notices.get(method)
 
     def unhandled(self) -> Iterable[str]:
-        """The methods that are known and not built."""
+        """Return the known methods without a handler."""
         built = self._routes.keys() | self._later.keys()
         return [name for name in self._known if name not in built]
 

@@ -1,1 +1,1 @@
-"""How it is said: frames, envelopes and errors. Takes values, returns values; no i/o, no clock."""
+"""JSON-RPC: frames, envelopes and errors. Takes values, returns values; no i/o, no clock."""

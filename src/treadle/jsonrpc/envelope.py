@@ -1,7 +1,7 @@
-"""The four shapes of a JSON-RPC message, and telling them apart. No state, no i/o.
+"""The four kinds of JSON-RPC message, and their encoding and decoding. No state, no i/o.
 
-Reading is strict about what names a request and lenient about the rest: a frame that cannot be
-answered becomes `MalformedMessage`, never an exception.
+Decoding is strict about the members that identify a request and lenient about the rest: a frame
+that cannot be answered becomes `MalformedMessage`, never an exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Id: TypeAlias = str | int
 
 
 class RequestMessage(msgspec.Struct, frozen=True, gc=False):
-    """A request: the peer waits for one answer to `id`."""
+    """A request: the peer waits for one response to `id`."""
 
     id: Id
     method: str
@@ -36,7 +36,7 @@ class RequestMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotificationMessage(msgspec.Struct, frozen=True, gc=False):
-    """A notification; `seq` is its place among the events of its thread, where the peer counts."""
+    """A notification; `seq` is its number among the events of its thread, if the peer counts."""
 
     method: str
     params: Raw | None
@@ -44,23 +44,23 @@ class NotificationMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResponseMessage(msgspec.Struct, frozen=True, gc=False):
-    """The result of a request of ours."""
+    """The result of a request that we sent."""
 
     id: Id
     result: Raw
 
 
 class ErrorMessage(msgspec.Struct, frozen=True, gc=False):
-    """The refusal of a request of ours."""
+    """The error response to a request that we sent."""
 
     id: Id
     error: ErrorObject
 
 
 class MalformedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A frame that cannot be read; `id` is set only when it still shows which request it was.
+    """A frame that cannot be read; `id` is set only if the frame still shows its request.
 
-    A request whose id cannot be repeated has `is_unnamed` set: it is answered with the id null.
+    A request whose id cannot be repeated has `is_unnamed` set: its response has the id null.
     """
 
     reason: str
@@ -79,7 +79,7 @@ class _Envelope(msgspec.Struct):
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
-    error: JsonValue = UNSET  # any shape counts: a refusal that we cannot read is still one
+    error: JsonValue = UNSET  # any shape counts: an error that we cannot read is still one
     seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
 
 
@@ -111,7 +111,7 @@ _NULL: Final = Raw(b"null")
 
 
 def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
-    """Classify one frame; a server bounds what clients send, a client reads what it asked for."""
+    """Classify one frame; a server bounds what clients send, a client trusts its server."""
     if isinstance(frame, Oversized):
         bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
         return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
@@ -137,8 +137,8 @@ def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
         return ErrorMessage(id_, _read_error(error))
     if not isinstance(result, UnsetType):
         return ResponseMessage(id_, result)
-    # What a client in JavaScript writes when it answers with `undefined`: dropped, it would leave
-    # the request open for ever.
+    # A JavaScript client writes this when it answers with `undefined`; dropping it would leave
+    # the request open forever.
     return ErrorMessage(id_, ErrorObject(-32600, "the peer answered with neither result nor error"))
 
 
@@ -146,7 +146,7 @@ def _read_error(error: JsonValue) -> ErrorObject:
     try:
         return msgspec.convert(error, ErrorObject)
     except msgspec.ValidationError:
-        return ErrorObject(-32600, "the peer sent an error that is no error object", error)
+        return ErrorObject(-32600, "the peer sent an invalid error object", error)
 
 
 def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
@@ -157,7 +157,7 @@ def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
 def encode_notice(
     method: str, params: JsonValue, emitted_at_ms: int | None = None, seq: int | None = None
 ) -> bytes:
-    """Write a notification; `seq` is its place among the events of its thread."""
+    """Write a notification; `seq` is its number among the events of its thread."""
     return encode_json(_NoticeOut(method, params, emitted_at_ms, seq))
 
 
@@ -167,14 +167,14 @@ def encode_answer(id_: Id, result: JsonValue) -> bytes:
 
 
 def encode_failure(id_: Id | None, error: ErrorObject) -> bytes:
-    """Write an error answer; the id is null where that of the request cannot be repeated."""
+    """Write an error response; the id is null if that of the request cannot be repeated."""
     return encode_json(_FailureOut(error, id_))
 
 
 def _malformed(reason: str, frame: bytes) -> ErrorMessage | MalformedMessage:
-    """Find the request in what can be read, so that its sender does not wait for ever.
+    """Find the request in the readable part, so that its sender does not wait forever.
 
-    The sender of a broken request gets an error, and so does the one who waits for a broken answer.
+    The sender of a broken request gets an error, and so does the receiver of a broken response.
     """
     members = naming_members(frame)
     id_, method = members.get("id"), members.get("method")

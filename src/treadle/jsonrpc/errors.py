@@ -1,19 +1,19 @@
-"""What can be answered instead of a result.
+"""The errors of a request.
 
-    RpcError                 any error answer, ours or the peer's
-    ├── InvalidRequest       -32600  refused: unknown, malformed, or not possible now
+    RpcError                 any error response, ours or the peer's
+    ├── InvalidRequest       -32600  rejected: unknown, malformed, or not possible now
     │   ├── MethodNotFound
-    │   ├── InvalidParams            names the method, the path and what was expected
+    │   ├── InvalidParams            names the method, the path and the expected value
     │   ├── NotInitialized
     │   ├── AlreadyInitialized
     │   └── ExperimentalApiRequired
-    ├── InvalidOptions       -32602  options that exclude each other
-    ├── NotImplementedYet    -32601  in the table, not built
-    ├── InternalError        -32603  i/o failed, or our own fault
-    └── Overloaded           -32001  try again later
+    ├── InvalidOptions       -32602  mutually exclusive options
+    ├── NotImplementedYet    -32601  in the method table, but not implemented
+    ├── InternalError        -32603  i/o failed, or a defect of the server
+    └── Overloaded           -32001  retry later
 
-Codes follow the reference server, which answers -32600 to nearly everything it refuses;
-`data.kind` names the precise kind, so that nobody has to parse a message.
+Codes follow the reference server, which answers -32600 to nearly everything it rejects;
+`data.kind` names the precise kind, so that clients need not parse the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from treadle.protocol.base import JsonValue
 
 
 class ErrorObject(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The `error` member of a failed answer."""
+    """The `error` member of an error response."""
 
     code: int
     message: str
@@ -34,7 +34,7 @@ class ErrorObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RpcError(Exception):
-    """An answer that is an error; `code`, `message` and `data` are what went over the wire."""
+    """An error response; `code`, `message` and `data` are its members on the wire."""
 
     def __init__(self, code: int, message: str, data: JsonValue = None) -> None:
         super().__init__(message)
@@ -44,16 +44,16 @@ class RpcError(Exception):
 
     @property
     def kind(self) -> str | None:
-        """The precise kind of error, where the peer names one."""
+        """The precise kind of error, if the peer names one."""
         return self.data.get("kind") if isinstance(self.data, dict) else None
 
     def to_object(self) -> ErrorObject:
-        """The error as it goes over the wire."""
+        """Convert to the wire format."""
         return ErrorObject(self.code, self.message, self.data)
 
     @classmethod
     def from_object(cls, error: ErrorObject) -> RpcError:
-        """The error as it came over the wire."""
+        """Convert from the wire format."""
         return RpcError(error.code, error.message, error.data)
 
 
@@ -66,14 +66,14 @@ class _Kind(RpcError):
 
 
 class InvalidRequest(_Kind):
-    """The request cannot be done as asked."""
+    """The request is not possible as sent."""
 
     CODE = -32600
     KIND = "invalidRequest"
 
 
 class MethodNotFound(InvalidRequest):
-    """No such method in the table."""
+    """The method is not in the table."""
 
     KIND = "methodNotFound"
 
@@ -85,7 +85,7 @@ class InvalidParams(InvalidRequest):
 
 
 class NotInitialized(InvalidRequest):
-    """Something else came before `initialize`."""
+    """The first request was not `initialize`."""
 
     KIND = "notInitialized"
 
@@ -94,7 +94,7 @@ class NotInitialized(InvalidRequest):
 
 
 class AlreadyInitialized(InvalidRequest):
-    """`initialize` came twice."""
+    """`initialize` was sent twice."""
 
     KIND = "alreadyInitialized"
 
@@ -103,7 +103,7 @@ class AlreadyInitialized(InvalidRequest):
 
 
 class ExperimentalApiRequired(InvalidRequest):
-    """The client did not opt in to what it asks for."""
+    """The client did not opt in to the experimental feature that it uses."""
 
     KIND = "experimentalApiRequired"
 
@@ -112,14 +112,14 @@ class ExperimentalApiRequired(InvalidRequest):
 
 
 class InvalidOptions(_Kind):
-    """The options of a command exclude each other, or one of them is impossible."""
+    """The options of a command exclude each other, or one of them is invalid."""
 
     CODE = -32602
     KIND = "invalidParams"
 
 
 class NotImplementedYet(_Kind):
-    """The method is known but this server cannot do it yet."""
+    """The method is known but not implemented by this server."""
 
     CODE = -32601
     KIND = "notImplemented"
@@ -129,18 +129,18 @@ class NotImplementedYet(_Kind):
 
 
 class InternalError(_Kind):
-    """The machine or the server failed; the request may be fine."""
+    """The machine or the server failed; the request may be valid."""
 
     CODE = -32603
     KIND = "internalError"
 
 
 class Overloaded(_Kind):
-    """Too many requests at once; the same request may be sent again."""
+    """Too many requests at once; the client may retry the request."""
 
     CODE = -32001
     KIND = "overloaded"
 
     def __init__(self) -> None:
-        # The official Python SDK retries only when the data holds the word server_overloaded.
+        # The official Python SDK retries only when the data contains the word server_overloaded.
         super().__init__("Server overloaded; retry later.", codexErrorInfo="server_overloaded")

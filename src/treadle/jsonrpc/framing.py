@@ -1,4 +1,4 @@
-"""Cutting a byte stream into messages, one per line, whatever the chunks."""
+"""Splits a byte stream into messages, one per line, independent of the chunks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BLANK: Final = (b"", b"\r")
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A message beyond the limit: its size, and its first bytes so that its id can be answered.
+    """A message beyond the limit: its size, and its first bytes so that it can be answered.
 
-    `limit` is set where another limit than the usual one applies.
+    `limit` is set if it differs from the usual limit.
     """
 
     size: int
@@ -29,7 +29,7 @@ Frame: TypeAlias = bytes | Oversized
 
 
 def frame_size(frame: Frame) -> int:
-    """How much memory a frame takes."""
+    """Return how much memory a frame takes."""
     return len(frame) if isinstance(frame, bytes) else len(frame.head)
 
 
@@ -42,7 +42,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """Take the next bytes and give the lines they complete, without their line ends."""
+        """Add the next bytes and return the lines they complete, without line ends."""
         *complete, rest = chunk.split(b"\n")
         frames: list[Frame] = []
         if self._size and complete:
@@ -54,7 +54,7 @@ class LineSplitter:
         return [frame for frame in frames if frame and frame != b"\r"]
 
     def finish(self) -> list[Frame]:
-        """Give what the stream ended with: a last line needs no line end."""
+        """Return the last line, which needs no line end."""
         return [frame for frame in (self._take(),) if frame not in _BLANK]
 
     def _check(self, line: bytes) -> Frame:
@@ -63,7 +63,7 @@ class LineSplitter:
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
-            # Only the head is of use from here on; the rest is counted, not stored.
+            # Only the head is needed from here on; the rest is counted, not stored.
             self._parts = [_head([*self._parts, part])]
         else:
             self._parts.append(part)
@@ -77,7 +77,7 @@ class LineSplitter:
 
 
 def _head(parts: Iterable[bytes]) -> bytes:
-    """The first bytes of the parts, without joining all that follows them."""
+    """Return the first bytes of the parts, without joining all of them."""
     head = b""
     for part in parts:
         head += part[: HEAD_BYTES - len(head)]

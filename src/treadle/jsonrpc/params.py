@@ -1,4 +1,4 @@
-"""From raw params to a typed value, or an error that names the method, the field and the fix."""
+"""Decodes raw params to a typed value, or an error that names the method and the field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMPTY = b"{}"
 
 
 def decode_params(method: Request[P, R] | Notification[P], raw: msgspec.Raw | None) -> P:
-    """Read the params of a message.
+    """Decode the params of a message.
 
     Raises:
         InvalidParams: they do not fit the method, in the usual or in any known older spelling.
@@ -28,7 +28,7 @@ def decode_params(method: Request[P, R] | Notification[P], raw: msgspec.Raw | No
         return decoder.decode(_EMPTY if raw is None else raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         if raw is None:
-            # Params may be left out where every field is optional, and only there.
+            # Params may be omitted only if every field is optional.
             raise InvalidParams(
                 f"Invalid request: missing field `params` of {method.method}",
                 method=method.method,
@@ -43,9 +43,9 @@ def _decode_rewritten(
     try:
         return msgspec.convert(rewrite(msgspec.json.decode(raw)), method.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as second:
-        # What is wrong whichever spelling is meant.
-        told = second if isinstance(second, msgspec.ValidationError) else error
-        fault = explain(told, method.params)
+        # Report what is wrong in either spelling.
+        cause = second if isinstance(second, msgspec.ValidationError) else error
+        fault = explain(cause, method.params)
         raise InvalidParams(
             f"Invalid request: {fault.message} in the params of {method.method}",
             method=method.method,

@@ -1,1 +1,1 @@
-"""What is said on the wire: one struct per message part, one line per method."""
+"""The wire format: one struct per message part, one table entry per method."""

@@ -10,14 +10,14 @@ ChatgptAuthTokensRefreshReason = Literal["unauthorized"]
 
 
 class ChatgptAuthTokensRefreshParams(Params, frozen=True):
-    """The client's tokens were refused; the server wants new ones."""
+    """The client's tokens were rejected; the server requests new ones."""
 
     reason: ChatgptAuthTokensRefreshReason
     previous_account_id: str | None = None
 
 
 class ChatgptAuthTokensRefreshResponse(Value, frozen=True):
-    """Fresh tokens from the client."""
+    """New tokens from the client."""
 
     access_token: str
     chatgpt_account_id: str
@@ -58,7 +58,7 @@ class ChatgptAccount(Value, tag="chatgpt", frozen=True):
 
 
 class AmazonBedrockAccount(Value, tag="amazonBedrock", frozen=True):
-    """The models are reached through Amazon Bedrock."""
+    """The models are accessed through Amazon Bedrock."""
 
     uses_codex_managed_credentials: bool = False
 
@@ -69,7 +69,7 @@ DesktopOnboardingEntrypoint = Literal["life_sciences"]
 
 
 class AccountLoginCompletedNotification(Value, frozen=True):
-    """A sign-in has ended, well or not."""
+    """A sign-in has ended, successfully or not."""
 
     success: bool
     error: str | None = None
@@ -89,11 +89,11 @@ AuthMode = Literal[
     "bedrockApiKey",
     "bedrockAccessKeys",
 ]
-"""How requests to the model service prove who sends them."""
+"""How requests to the model service are authenticated."""
 
 
 class AccountUpdatedNotification(Value, frozen=True):
-    """Someone signed in or out; without a mode nobody is signed in."""
+    """The signed-in account changed; without a mode, no account is signed in."""
 
     auth_mode: AuthMode | None = None
     plan_type: PlanType | None = None
@@ -114,28 +114,28 @@ class BedrockDiscoverParams(Params, frozen=True):
 
 
 class BedrockEnvironmentCredential(Value, frozen=True):
-    """A credential that the server's environment variables hold."""
+    """A credential found in the server's environment variables."""
 
     type: AwsCredentialType
     region: str | None = None
 
 
 class BedrockDiscoverResponse(Value, frozen=True):
-    """The credentials found; no secret is among them."""
+    """The credentials found, without any secret."""
 
     environment_credentials: list[BedrockEnvironmentCredential]
     profiles: list[BedrockAwsProfile]
 
 
 class ProfileBedrockSetupParams(Params, tag="profile", frozen=True):
-    """Reach Bedrock with a profile of the AWS configuration."""
+    """Access Bedrock with a profile of the AWS configuration."""
 
     profile: str
     region: str
 
 
 class EnvironmentBedrockSetupParams(Params, tag="environment", frozen=True):
-    """Reach Bedrock with what the environment variables hold."""
+    """Access Bedrock with the credentials in the environment variables."""
 
     region: str
 
@@ -148,7 +148,7 @@ class BedrockSetupResponse(Value, frozen=True):
 
 
 class CancelLoginAccountParams(Params, frozen=True):
-    """Give up a sign-in that waits for the user."""
+    """Cancel a sign-in that waits for the user."""
 
     login_id: str
 
@@ -157,34 +157,34 @@ CancelLoginAccountStatus = Literal["canceled", "notFound"]
 
 
 class CancelLoginAccountResponse(Value, frozen=True):
-    """Whether there was such a sign-in."""
+    """Whether a sign-in with that id was pending."""
 
     status: CancelLoginAccountStatus
 
 
 class GatewayOAuthCancelResponse(Value, frozen=True):
-    """A sign-in to the gateway, if one was under way, is given up."""
+    """The pending sign-in to the gateway, if any, is cancelled."""
 
 
 GatewayOAuthStatus = Literal["notReady", "started", "succeeded", "failed"]
 
 
 class GatewayOAuthChangedNotification(Value, frozen=True):
-    """The sign-in to a model provider's gateway moved on."""
+    """The state of the sign-in to a model provider's gateway changed."""
 
     provider_id: str
     status: GatewayOAuthStatus
-    # Only for the connection that began the sign-in.
+    # Only for the connection that started the sign-in.
     auth_url: str | None = None
     error: str | None = None
 
 
 class GatewayOAuthLoginResponse(Value, frozen=True):
-    """The sign-in to the gateway has begun; notifications tell the rest."""
+    """The sign-in to the gateway has begun; notifications report its progress."""
 
 
 class GatewayOAuthReadResponse(Value, frozen=True):
-    """Whether the provider's gateway wants a sign-in, and how it stands; no secrets."""
+    """Whether the provider's gateway requires a sign-in, and its state; no secrets."""
 
     provider_id: str
     provider_name: str
@@ -194,9 +194,9 @@ class GatewayOAuthReadResponse(Value, frozen=True):
 
 
 class GetAccountParams(Params, frozen=True):
-    """Ask who is signed in."""
+    """Read the signed-in account."""
 
-    # Renew the tokens first; no effect on tokens that the client owns.
+    # Refresh the tokens first; no effect on tokens that the client owns.
     refresh_token: bool = False
 
 
@@ -210,7 +210,7 @@ class WorkspaceRouting(Value, frozen=True):
 
 @experimental("workspace_routing")
 class GetAccountResponse(Value, frozen=True):
-    """Who is signed in, if anyone, and whether the provider needs it."""
+    """The signed-in account, if any, and whether the provider requires one."""
 
     requires_openai_auth: bool
     account: Account | None = None
@@ -221,7 +221,7 @@ WorkspaceMessageType = Literal["headline", "announcement", "unknown"]
 
 
 class WorkspaceMessage(Value, frozen=True):
-    """A note from the administrators of a workspace; times are Unix seconds."""
+    """A message from the administrators of a workspace; times are Unix seconds."""
 
     message_body: str
     message_id: str
@@ -231,7 +231,7 @@ class WorkspaceMessage(Value, frozen=True):
 
 
 class GetWorkspaceMessagesResponse(Value, frozen=True):
-    """The notes to show, if the workspace has such."""
+    """The messages to show, if the workspace supports them."""
 
     feature_enabled: bool
     messages: list[WorkspaceMessage]
@@ -259,7 +259,7 @@ class ChatgptDeviceCodeLoginAccountParams(Params, tag="chatgptDeviceCode", froze
 
 
 class ChatgptAuthTokensLoginAccountParams(Params, tag="chatgptAuthTokens", frozen=True):
-    """Use tokens that the client owns and renews; the server only keeps them in memory."""
+    """Use tokens that the client owns and refreshes; the server keeps them in memory only."""
 
     access_token: str
     chatgpt_account_id: str
@@ -268,14 +268,14 @@ class ChatgptAuthTokensLoginAccountParams(Params, tag="chatgptAuthTokens", froze
 
 
 class AmazonBedrockLoginAccountParams(Params, tag="amazonBedrock", frozen=True):
-    """Reach Bedrock with a Bedrock API key."""
+    """Access Bedrock with a Bedrock API key."""
 
     api_key: str
     region: str
 
 
 class AmazonBedrockAccessKeysLoginAccountParams(Params, tag="amazonBedrockAccessKeys", frozen=True):
-    """Reach Bedrock with a pair of AWS access keys."""
+    """Access Bedrock with a pair of AWS access keys."""
 
     access_key_id: str
     region: str
@@ -298,14 +298,14 @@ class ApiKeyLoginAccountResponse(Value, tag="apiKey", frozen=True):
 
 
 class ChatgptLoginAccountResponse(Value, tag="chatgpt", frozen=True):
-    """The page to open; the server itself hosts the address it returns to."""
+    """The page to open; the server hosts the callback address."""
 
     auth_url: str
     login_id: str
 
 
 class ChatgptDeviceCodeLoginAccountResponse(Value, tag="chatgptDeviceCode", frozen=True):
-    """The page to open and the code to type there."""
+    """The page to open and the code to enter there."""
 
     login_id: str
     user_code: str
@@ -330,4 +330,4 @@ LoginAccountResponse = (
 
 
 class LogoutAccountResponse(Value, frozen=True):
-    """Nobody is signed in any more."""
+    """The account is signed out."""

@@ -1,4 +1,4 @@
-"""What an account has used and may still use: rate limits, credits, token totals."""
+"""Usage of an account: rate limits, credits, token totals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RateLimitReachedType = Literal[
 
 
 class RateLimitWindow(Value, frozen=True):
-    """How much of one time window is used up, and when it starts afresh."""
+    """How much of one time window is used, and when the window resets."""
 
     used_percent: Int32
     # Unix seconds.
@@ -36,7 +36,7 @@ class RateLimitWindow(Value, frozen=True):
 
 
 class SpendControlLimitSnapshot(Value, frozen=True):
-    """A spending limit set for one member, and how much of it is left."""
+    """A spending limit set for one member, and the amount remaining."""
 
     limit: str
     remaining_percent: Int32
@@ -45,7 +45,7 @@ class SpendControlLimitSnapshot(Value, frozen=True):
 
 
 class RateLimitSnapshot(Value, frozen=True):
-    """Where an account stands with one of its limits."""
+    """The state of one of an account's limits."""
 
     credits: CreditsSnapshot | None = None
     individual_limit: SpendControlLimitSnapshot | None = None
@@ -60,20 +60,20 @@ class RateLimitSnapshot(Value, frozen=True):
 
 
 class AccountRateLimitsUpdatedNotification(Value, frozen=True):
-    """Fresh figures for a limit; a null in them is unknown, and does not erase a known value."""
+    """New figures for a limit; a null is unknown and does not erase a known value."""
 
     rate_limits: RateLimitSnapshot
 
 
 class AccountTokenUsageDailyBucket(Value, frozen=True):
-    """The tokens of one day."""
+    """The tokens used on one day."""
 
     start_date: str
     tokens: Int64
 
 
 class AccountTokenUsageSummary(Value, frozen=True):
-    """The account's totals and records."""
+    """The account's totals and peak values."""
 
     current_streak_days: Int64 | None = None
     lifetime_tokens: Int64 | None = None
@@ -89,11 +89,11 @@ AddCreditsNudgeEmailStatus = Literal["sent", "cooldown_active"]
 ConsumeAccountRateLimitResetCreditOutcome = Literal[
     "reset", "nothingToReset", "noCredit", "alreadyRedeemed"
 ]
-"""`alreadyRedeemed` means that the same key has succeeded before."""
+"""`alreadyRedeemed` means that a request with the same key has already succeeded."""
 
 
 class ConsumeAccountRateLimitResetCreditParams(Params, frozen=True):
-    """Spend a credit to start the limits afresh; repeat the key when trying again."""
+    """Spend a credit to reset the limits; repeat the key when retrying."""
 
     idempotency_key: str
     credit_id: str | None = None
@@ -106,7 +106,7 @@ class ConsumeAccountRateLimitResetCreditResponse(Value, frozen=True):
 
 
 class GetAccountRateLimitsParams(Params, frozen=True):
-    """Ask where the account stands with its limits."""
+    """Read the state of the account's limits."""
 
     exclude_reset_credit_details: bool = False
     supports_luna_reserve: bool = False
@@ -130,10 +130,10 @@ class RateLimitResetCredit(Value, frozen=True):
 
 
 class RateLimitResetCreditsSummary(Value, frozen=True):
-    """How many resets the account has, and the details if they were looked up."""
+    """How many resets the account has, and their details if they were fetched."""
 
     available_count: Int64
-    # Null when not looked up; may be shorter than `available_count`.
+    # Null when not fetched; may be shorter than `available_count`.
     credits: list[RateLimitResetCredit] | None = None
 
 
@@ -142,7 +142,7 @@ class GetAccountRateLimitsResponse(Value, frozen=True):
 
     rate_limits: RateLimitSnapshot
     account_id: str | None = None
-    # Null is unknown: do not work it out from the percentages.
+    # Null is unknown: do not derive it from the percentages.
     ordinary_usage_allowed: bool | None = None
     rate_limit_reset_credits: RateLimitResetCreditsSummary | None = None
     rate_limit_upsell: JsonValue = None
@@ -150,13 +150,13 @@ class GetAccountRateLimitsResponse(Value, frozen=True):
 
 
 class GetAccountTokenUsageParams(Params, frozen=True):
-    """Ask for the account's token totals, or for the estimate of one thread."""
+    """Read the account's token totals, or the estimate for one thread."""
 
     thread_id: str | None = None
 
 
 class GetAccountTokenUsageResponse(Value, frozen=True):
-    """The totals, the days they fell on, and the thread's estimate if asked for."""
+    """The totals, the totals by day, and the thread's estimate if requested."""
 
     summary: AccountTokenUsageSummary
     daily_usage_buckets: list[AccountTokenUsageDailyBucket] | None = None
@@ -164,12 +164,12 @@ class GetAccountTokenUsageResponse(Value, frozen=True):
 
 
 class SendAddCreditsNudgeEmailParams(Params, frozen=True):
-    """Ask the workspace's owner by mail for more credits or a higher limit."""
+    """Email the workspace's owner to request more credits or a higher limit."""
 
     credit_type: AddCreditsNudgeCreditType
 
 
 class SendAddCreditsNudgeEmailResponse(Value, frozen=True):
-    """Whether the mail went out, or was held because one went out lately."""
+    """Whether the email was sent, or suppressed because of a recent one."""
 
     status: AddCreditsNudgeEmailStatus

@@ -1,6 +1,6 @@
-"""Older and documented spellings that are accepted on input and rewritten to the wire's own.
+"""Older and documented spellings that are accepted on input and rewritten to the wire format.
 
-Used only when params do not decode as they are, so the usual spelling pays nothing for this.
+Applied only when params do not decode as they are, so the usual spelling has no extra cost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLICY: Final = {kebab: camel for camel, kebab in _SANDBOX.items()}
 
 
 def rewrite(params: JsonValue) -> JsonValue:
-    """Give a copy of the params with every known alias replaced."""
+    """Return a copy of the params with every known alias replaced."""
     if not isinstance(params, dict):
         return params
     return {
@@ -40,7 +40,7 @@ def _sandbox_mode(value: JsonValue) -> JsonValue:
 
 
 def _sandbox_policy(value: JsonValue) -> JsonValue:
-    """`mode` is the older name of `type`; kebab-case modes are read as the policy they name."""
+    """Accept `mode`, the older name of `type`, and kebab-case modes."""
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, dict):
@@ -54,9 +54,9 @@ def _sandbox_policy(value: JsonValue) -> JsonValue:
 
 
 def _dynamic_tools(value: JsonValue) -> JsonValue:
-    """A tool without a `type` is a function: the only kind there was when the field was new.
+    """Treat a tool without a `type` as a function, the only kind when the field was introduced.
 
-    A little later such a tool could name its namespace, and say that it was not to be shown.
+    A later release let such tools name a namespace and ask not to be listed.
     """
     if not isinstance(value, list):
         return value
@@ -75,8 +75,8 @@ def _dynamic_tools(value: JsonValue) -> JsonValue:
             continue
         if name not in spaces:
             spaces[name] = []
-            about = {"name": name, "description": f"Tools in the {name} namespace."}
-            tools.append({"type": "namespace", **about, "tools": spaces[name]})
+            header = {"name": name, "description": f"Tools in the {name} namespace."}
+            tools.append({"type": "namespace", **header, "tools": spaces[name]})
         spaces[name].append(function)
     return tools
 

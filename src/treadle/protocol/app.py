@@ -12,7 +12,7 @@ from treadle.protocol.policy import ApprovalsReviewer
 
 
 class AppBranding(Value, frozen=True):
-    """Who makes an app, and where its pages and terms are."""
+    """The publisher of an app, and the addresses of its pages and terms."""
 
     is_discoverable_app: bool
     category: str | None = None
@@ -48,13 +48,13 @@ class AppConfig(SnakeValue, frozen=True):
 
 
 class AppReview(Value, frozen=True):
-    """How far an app has come in the store's review."""
+    """The state of an app's review by the store."""
 
     status: str
 
 
 class AppScreenshot(Value, frozen=True):
-    """A picture for the store, with the prompt that it shows."""
+    """An image for the store, with the prompt that it illustrates."""
 
     user_prompt: str
     file_id: str | None = None
@@ -62,7 +62,7 @@ class AppScreenshot(Value, frozen=True):
 
 
 class AppMetadata(Value, frozen=True):
-    """What the store knows of an app besides its name."""
+    """Store metadata of an app."""
 
     categories: list[str] | None = None
     developer: str | None = None
@@ -99,20 +99,20 @@ class AppInfo(Value, frozen=True):
 
 
 class AppLinkConfig(SnakeValue, frozen=True):
-    """Approval settings that hold for one linked account."""
+    """Approval settings for one linked account."""
 
     approvals_reviewer: ApprovalsReviewer | None = None
     default_tools_approval_mode: AppToolApproval | None = None
 
 
 class AppListUpdatedNotification(Value, frozen=True):
-    """More apps were loaded; the whole merged list as it is now."""
+    """More apps were loaded; contains the whole merged list."""
 
     data: list[AppInfo]
 
 
 class AppSummary(Value, frozen=True):
-    """An app that a plugin relies on, and whether the user has yet to sign in to it."""
+    """An app that a plugin uses, and whether the user still has to sign in to it."""
 
     id: str
     name: str
@@ -140,7 +140,7 @@ class AppTemplateSummary(Value, frozen=True):
 
 
 class AppToolConfig(SnakeValue, frozen=True):
-    """Settings of a single tool of an app."""
+    """Settings of one tool of an app."""
 
     approval_mode: AppToolApproval | None = None
     enabled: bool | None = None
@@ -158,7 +158,7 @@ class AppToolSummary(Value, frozen=True):
 
 
 class AppsDefaultConfig(SnakeValue, frozen=True):
-    """The `[apps._default]` table: what holds for apps that have no table of their own."""
+    """The `[apps._default]` table: settings for apps without their own table."""
 
     approvals_reviewer: ApprovalsReviewer | None = None
     default_tools_approval_mode: AppToolApproval | None = None
@@ -168,20 +168,20 @@ class AppsDefaultConfig(SnakeValue, frozen=True):
 
 
 class AppsConfig(Value, frozen=True):
-    """The `[apps]` table; besides the default it has one entry for each app id."""
+    """The `[apps]` table: the default and one entry for each app id."""
 
     default: AppsDefaultConfig | None = field(name="_default", default=None)
 
 
 class AppsInstalledParams(Params, frozen=True):
-    """Ask which apps are installed and which of them the model can call."""
+    """List the installed apps and whether the model can call them."""
 
     force_refresh: bool = False
     thread_id: str | None = None
 
 
 class InstalledApp(Value, frozen=True):
-    """An installed app and whether policy leaves the model a tool of it to call."""
+    """An installed app, and whether policy allows the model to call any of its tools."""
 
     callable: bool
     enabled: bool
@@ -190,13 +190,13 @@ class InstalledApp(Value, frozen=True):
 
 
 class AppsInstalledResponse(Value, frozen=True):
-    """The installed apps, all seen at one moment."""
+    """The installed apps, as one consistent snapshot."""
 
     apps: list[InstalledApp]
 
 
 class AppsListParams(Params, frozen=True):
-    """Page through the apps that the user has or could have."""
+    """Page through the apps that the user has or could install."""
 
     cursor: str | None = None
     force_refetch: bool = False
@@ -205,7 +205,7 @@ class AppsListParams(Params, frozen=True):
 
 
 class AppsListResponse(Value, frozen=True):
-    """One page of apps, sent once every source has been read."""
+    """One page of apps, sent after every source has been read."""
 
     data: list[AppInfo]
     next_cursor: str | None = None
@@ -220,7 +220,7 @@ class AppsReadParams(Params, frozen=True):
 
 
 class ConnectorMetadata(Value, frozen=True):
-    """The details of one app, with its tools if they were asked for."""
+    """The details of one app, with its tools if requested."""
 
     id: str
     name: str
@@ -234,7 +234,7 @@ class ConnectorMetadata(Value, frozen=True):
 
 
 class AppsReadResponse(Value, frozen=True):
-    """The apps found, in the order asked, and the ids that led to none."""
+    """The apps found, in the requested order, and the ids without an app."""
 
     apps: list[ConnectorMetadata]
     missing_app_ids: list[str]

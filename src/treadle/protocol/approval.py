@@ -1,4 +1,4 @@
-"""Questions about commands and file changes, their possible answers, and automatic review."""
+"""Approvals of commands and file changes, their decisions, and automatic review."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from treadle.protocol.permission import AdditionalPermissionProfile, RequestPerm
 
 
 class AddFileChange(Value, tag="add", frozen=True):
-    """A new file and all that it is to hold."""
+    """A new file and its content."""
 
     content: str
 
 
 class DeleteFileChange(Value, tag="delete", frozen=True):
-    """A file to delete and what it holds now."""
+    """A file to delete and its current content."""
 
     content: str
 
@@ -53,7 +53,7 @@ FileChange = AddFileChange | DeleteFileChange | UpdateFileChange
 
 
 class ApplyPatchApprovalParams(Value, frozen=True):
-    """Older form of the question whether files may be changed."""
+    """Older form of the request to approve a file change."""
 
     call_id: str
     conversation_id: ThreadId
@@ -63,25 +63,25 @@ class ApplyPatchApprovalParams(Value, frozen=True):
 
 
 class ApprovedExecpolicyAmendment(SnakeValue, frozen=True):
-    """Yes, and let commands that begin the same way run unasked from now on."""
+    """Approve, and run commands with the same prefix without approval from now on."""
 
     proposed_execpolicy_amendment: list[str]
 
 
 class Denied(Value, frozen=True):
-    """No, with a reason for the model to read."""
+    """Deny, with a reason for the model."""
 
     rejection: str
 
 
 class ReviewDecisionNetworkPolicyAmendment(SnakeValue, frozen=True):
-    """Keep a rule that allows or denies the host from now on."""
+    """Store a rule that allows or denies the host from now on."""
 
     network_policy_amendment: NetworkPolicyAmendment
 
 
 class ReviewDecisionDetail(SnakeOneOf, frozen=True):
-    """An answer that carries more than a word."""
+    """A decision that carries data."""
 
     approved_execpolicy_amendment: ApprovedExecpolicyAmendment | None = None
     network_policy_amendment: ReviewDecisionNetworkPolicyAmendment | None = None
@@ -99,29 +99,29 @@ ReviewDecision = (
     ]
     | ReviewDecisionDetail
 )
-"""`denied` lets the turn go on, `abort` ends it."""
+"""`denied` lets the turn continue, `abort` ends it."""
 
 
 class ApplyPatchApprovalResponse(Value, frozen=True):
-    """The user's answer about the patch."""
+    """The user's decision about the patch."""
 
     decision: ReviewDecision
 
 
 class AcceptWithExecpolicyAmendment(SnakeValue, frozen=True):
-    """Yes, and let commands that begin the same way run unasked from now on."""
+    """Accept, and run commands with the same prefix without approval from now on."""
 
     execpolicy_amendment: list[str]
 
 
 class ApplyNetworkPolicyAmendment(SnakeValue, frozen=True):
-    """Keep a rule that allows or denies the host from now on."""
+    """Store a rule that allows or denies the host from now on."""
 
     network_policy_amendment: NetworkPolicyAmendment
 
 
 class CommandExecutionApprovalDecisionDetail(OneOf, frozen=True):
-    """An answer that also changes the rules for later commands."""
+    """A decision that also changes the rules for later commands."""
 
     accept_with_execpolicy_amendment: AcceptWithExecpolicyAmendment | None = None
     apply_network_policy_amendment: ApplyNetworkPolicyAmendment | None = None
@@ -131,29 +131,29 @@ CommandExecutionApprovalDecision = (
     Literal["accept", "acceptForSession", "decline", "cancel"]
     | CommandExecutionApprovalDecisionDetail
 )
-"""`decline` lets the turn go on without the command, `cancel` ends the turn."""
+"""`decline` lets the turn continue without the command, `cancel` ends the turn."""
 
 CommandExecutionApprovalKind = Literal["command", "writeStdin"]
 
 
 @experimental("additional_permissions", "available_decisions")
 class CommandExecutionRequestApprovalParams(Params, frozen=True):
-    """May a command run, reach a host, or get input? The turn waits for the answer."""
+    """Request approval to run a command, reach a host or write input; the turn waits."""
 
     item_id: str
     started_at_ms: Int64
     thread_id: str
     turn_id: str
     additional_permissions: AdditionalPermissionProfile | None = None
-    # Set when one item may ask more than once: subcommands and terminal input.
+    # Set when one item may need several approvals: subcommands and terminal input.
     approval_id: str | None = None
     available_decisions: list[CommandExecutionApprovalDecision] | None = None
-    # Absent when the question is only about the network.
+    # Absent when the approval is only about the network.
     command: str | None = None
     command_actions: list[CommandAction] | None = None
     cwd: LegacyAppPathString | None = None
     environment_id: str | None = None
-    # The default of a factory is sent like any other value: clients tell the kinds apart by it.
+    # A default from a factory is always encoded: clients distinguish the kinds by it.
     kind: CommandExecutionApprovalKind = field(default_factory=lambda: "command")
     network_approval_context: NetworkApprovalContext | None = None
     proposed_execpolicy_amendment: list[str] | None = None
@@ -162,7 +162,7 @@ class CommandExecutionRequestApprovalParams(Params, frozen=True):
 
 
 class CommandExecutionRequestApprovalResponse(Value, frozen=True):
-    """The user's answer about the command."""
+    """The user's decision about the command."""
 
     decision: CommandExecutionApprovalDecision
 
@@ -202,7 +202,7 @@ ParsedCommand = (
 
 
 class ExecCommandApprovalParams(Value, frozen=True):
-    """Older form of the question whether a command may run."""
+    """Older form of the request to approve a command."""
 
     call_id: str
     command: list[str]
@@ -214,17 +214,17 @@ class ExecCommandApprovalParams(Value, frozen=True):
 
 
 class ExecCommandApprovalResponse(Value, frozen=True):
-    """The user's answer about the command."""
+    """The user's decision about the command."""
 
     decision: ReviewDecision
 
 
 FileChangeApprovalDecision = Literal["accept", "acceptForSession", "decline", "cancel"]
-"""`decline` lets the turn go on without the edits, `cancel` ends the turn."""
+"""`decline` lets the turn continue without the edits, `cancel` ends the turn."""
 
 
 class FileChangeRequestApprovalParams(Value, frozen=True):
-    """May the edits of a `fileChange` item be made? The turn waits for the answer."""
+    """Request approval for the edits of a `fileChange` item; the turn waits."""
 
     item_id: str
     started_at_ms: Int64
@@ -235,7 +235,7 @@ class FileChangeRequestApprovalParams(Value, frozen=True):
 
 
 class FileChangeRequestApprovalResponse(Value, frozen=True):
-    """The user's answer about the edits."""
+    """The user's decision about the edits."""
 
     decision: FileChangeApprovalDecision
 
@@ -247,11 +247,11 @@ GuardianApprovalReviewStatus = Literal["inProgress", "approved", "denied", "time
 GuardianRiskLevel = Literal["low", "medium", "high", "critical"]
 
 GuardianUserAuthorization = Literal["unknown", "low", "medium", "high"]
-"""How clearly the user has asked for what is under review."""
+"""How clearly the user requested the action under review."""
 
 
 class GuardianApprovalReview(Value, frozen=True):
-    """What the automatic reviewer thinks of an action; the shape may still change."""
+    """The automatic reviewer's assessment of an action; the shape may still change."""
 
     status: GuardianApprovalReviewStatus
     rationale: str | None = None
@@ -272,7 +272,7 @@ class CommandGuardianApprovalReviewAction(Value, tag="command", frozen=True):
 
 
 class ExecveGuardianApprovalReviewAction(Value, tag="execve", frozen=True):
-    """A program under review that a running command wants to start."""
+    """A program under review that a running command starts."""
 
     argv: list[str]
     cwd: AbsolutePathBuf
@@ -281,7 +281,7 @@ class ExecveGuardianApprovalReviewAction(Value, tag="execve", frozen=True):
 
 
 class WriteStdinGuardianApprovalReviewAction(Value, tag="writeStdin", frozen=True):
-    """Input under review that is meant for a command already running."""
+    """Input under review for a command that is already running."""
 
     approval_id: str
     cwd: LegacyAppPathString
@@ -297,7 +297,7 @@ class ApplyPatchGuardianApprovalReviewAction(Value, tag="applyPatch", frozen=Tru
 
 
 class NetworkAccessGuardianApprovalReviewAction(Value, tag="networkAccess", frozen=True):
-    """A connection under review; it belongs to no item of its own."""
+    """A network connection under review; it does not belong to an item."""
 
     host: str
     port: UInt16
@@ -316,7 +316,7 @@ class McpToolCallGuardianApprovalReviewAction(Value, tag="mcpToolCall", frozen=T
 
 
 class RequestPermissionsGuardianApprovalReviewAction(Value, tag="requestPermissions", frozen=True):
-    """A request for wider permissions under review."""
+    """A request for additional permissions under review."""
 
     permissions: RequestPermissionProfile
     reason: str | None = None
@@ -334,7 +334,7 @@ GuardianApprovalReviewAction = (
 
 
 class ItemGuardianApprovalReviewCompletedNotification(Value, frozen=True):
-    """The automatic reviewer has decided on an action."""
+    """The automatic reviewer has decided about an action."""
 
     action: GuardianApprovalReviewAction
     completed_at_ms: Int64
@@ -344,12 +344,12 @@ class ItemGuardianApprovalReviewCompletedNotification(Value, frozen=True):
     started_at_ms: Int64
     thread_id: str
     turn_id: str
-    # Null for network access, which no item stands for.
+    # Null for network access, which has no item.
     target_item_id: str | None = None
 
 
 class ItemGuardianApprovalReviewStartedNotification(Value, frozen=True):
-    """The automatic reviewer looks at an action in the user's stead."""
+    """The automatic reviewer examines an action on the user's behalf."""
 
     action: GuardianApprovalReviewAction
     review: GuardianApprovalReview
@@ -361,7 +361,7 @@ class ItemGuardianApprovalReviewStartedNotification(Value, frozen=True):
 
 
 class StrictReviewRequiredNotification(Value, frozen=True):
-    """From now on each command of the turn is reviewed before it runs."""
+    """Each further command of the turn is reviewed before it runs."""
 
     started_at_ms: Int64
     thread_id: str
@@ -369,11 +369,11 @@ class StrictReviewRequiredNotification(Value, frozen=True):
 
 
 class ThreadApproveGuardianDeniedActionParams(Params, frozen=True):
-    """Overrule the automatic reviewer on an action that it denied."""
+    """Override the automatic reviewer for an action that it denied."""
 
     event: JsonValue
     thread_id: str
 
 
 class ThreadApproveGuardianDeniedActionResponse(Value, frozen=True):
-    """The user's approval has reached the thread."""
+    """The user's approval was delivered to the thread."""

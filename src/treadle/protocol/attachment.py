@@ -8,7 +8,7 @@ from treadle.protocol.base import Int64, JsonValue, Params, UInt32, Value
 
 
 class ThreadAttachment(Value, frozen=True):
-    """Something a client keeps with a thread; only the client knows what its payload means."""
+    """Data that a client attaches to a thread; the payload is opaque to the server."""
 
     attachment_type: str
     created_at: Int64
@@ -21,7 +21,7 @@ ThreadAttachmentAddOutcome = Literal["created", "existing"]
 
 
 class ThreadAttachmentAddParams(Params, frozen=True):
-    """Attach a payload to a thread unless its type and key are already there."""
+    """Attach a payload to a thread unless an attachment has the same type and key."""
 
     attachment_type: str
     identity_key: str
@@ -30,14 +30,14 @@ class ThreadAttachmentAddParams(Params, frozen=True):
 
 
 class ThreadAttachmentAddResponse(Value, frozen=True):
-    """The attachment in place; an existing one keeps its old payload."""
+    """The stored attachment; an existing one keeps its payload."""
 
     attachment: ThreadAttachment
     outcome: ThreadAttachmentAddOutcome
 
 
 class ThreadAttachmentListParams(Params, frozen=True):
-    """Page through what is attached to a thread."""
+    """Page through the attachments of a thread."""
 
     thread_id: str
     cursor: str | None = None
@@ -45,7 +45,7 @@ class ThreadAttachmentListParams(Params, frozen=True):
 
 
 class ThreadAttachmentListResponse(Value, frozen=True):
-    """A page of a thread's attachments; no cursor means that it is the last."""
+    """A page of a thread's attachments; the last page has no cursor."""
 
     data: list[ThreadAttachment]
     next_cursor: str | None = None
@@ -55,14 +55,14 @@ ThreadAttachmentOperation = Literal["created", "deleted"]
 
 
 class ThreadAttachmentOwner(Value, frozen=True):
-    """A thread that carries the attachment asked for, archived or not."""
+    """A thread that has the attachment, archived or not."""
 
     archived: bool
     thread_id: str
 
 
 class ThreadAttachmentOwnerListParams(Params, frozen=True):
-    """Find the threads that carry an attachment; `archived` narrows to one sort."""
+    """Find the threads that have an attachment; `archived` selects one kind of thread."""
 
     attachment_type: str
     identity_key: str
@@ -72,14 +72,14 @@ class ThreadAttachmentOwnerListParams(Params, frozen=True):
 
 
 class ThreadAttachmentOwnerListResponse(Value, frozen=True):
-    """A page of the threads found; no cursor means that it is the last."""
+    """A page of threads; the last page has no cursor."""
 
     data: list[ThreadAttachmentOwner]
     next_cursor: str | None = None
 
 
 class ThreadAttachmentRemoveParams(Params, frozen=True):
-    """Detach what has the given type and key from a thread."""
+    """Remove the attachment with the given type and key from a thread."""
 
     attachment_type: str
     identity_key: str
@@ -87,11 +87,11 @@ class ThreadAttachmentRemoveParams(Params, frozen=True):
 
 
 class ThreadAttachmentRemoveResponse(Value, frozen=True):
-    """The attachment is gone."""
+    """The attachment is removed."""
 
 
 class ThreadAttachmentUpdatedNotification(Value, frozen=True):
-    """Something was attached to a thread or detached from it."""
+    """An attachment was added to a thread or removed from it."""
 
     attachment_id: str
     attachment_type: str

@@ -1,7 +1,7 @@
-"""What every message is built from: the struct bases, integer widths, and shared small types.
+"""Building blocks of every message: the struct bases, integer widths, and shared small types.
 
 Knows no method and no resource. A field that is `None` was not given; `UNSET` appears only where
-the protocol tells an absent field from a null one.
+the protocol distinguishes an absent field from a null one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ UInt64 = Annotated[int, Meta(ge=0)]
 StructT = TypeVar("StructT", bound=type[Struct])
 
 EXPERIMENTAL: Final[dict[type, frozenset[str]]] = {}
-"""Attribute names of each struct that only clients with `experimentalApi` may use or see."""
+"""Attribute names of each struct that only clients with `experimentalApi` may use or receive."""
 
 
 def experimental(*attributes: str) -> Callable[[StructT], StructT]:
-    """Mark fields of a struct as experimental; without names, the struct as a whole."""
+    """Mark fields of a struct as experimental; without names, the whole struct."""
 
     def mark(struct: StructT) -> StructT:
         EXPERIMENTAL[struct] = frozenset(attributes)
@@ -38,7 +38,7 @@ def experimental(*attributes: str) -> Callable[[StructT], StructT]:
 
 
 class AnyOf:
-    """Names the structs that a free-form object may be, where the wire carries no tag to tell."""
+    """The possible structs of a free-form object that has no tag on the wire."""
 
     __slots__ = ("names",)
 
@@ -51,30 +51,30 @@ class Value(Struct, frozen=True, rename="camel"):
 
 
 class Sparse(Value, frozen=True, omit_defaults=True):
-    """An object on the wire whose unset fields are left out."""
+    """An object on the wire whose unset fields are omitted."""
 
 
 class Params(Sparse, frozen=True):
-    """The params of a request: what is not given is left out."""
+    """The params of a request; fields that are not given are omitted."""
 
 
 class NoParams(Params, frozen=True):
-    """The params of a method that takes none; `null`, `{}` and nothing at all mean the same."""
+    """The params of a method without any; `null`, `{}` and absent params are equivalent."""
 
 
 class SnakeValue(Struct, frozen=True):
-    """A `Value` that the wire spells in snake_case."""
+    """A `Value` with snake_case names on the wire."""
 
 
 class SnakeSparse(SnakeValue, frozen=True, omit_defaults=True):
-    """A `Sparse` that the wire spells in snake_case."""
+    """A `Sparse` with snake_case names on the wire."""
 
 
 def _check_one_set(value: Struct) -> None:
-    given = [name for name in value.__struct_fields__ if getattr(value, name) is not None]
-    if len(given) != 1:
+    present = [name for name in value.__struct_fields__ if getattr(value, name) is not None]
+    if len(present) != 1:
         names = ", ".join(f"`{name}`" for name in value.__struct_encode_fields__)
-        message = f"expected exactly one of {names}, got {len(given)}"
+        message = f"expected exactly one of {names}, got {len(present)}"
         raise ValueError(message)
 
 
@@ -86,7 +86,7 @@ class OneOf(Sparse, frozen=True):
 
 
 class SnakeOneOf(SnakeSparse, frozen=True):
-    """A `OneOf` that the wire spells in snake_case."""
+    """A `OneOf` with snake_case names on the wire."""
 
     def __post_init__(self) -> None:
         _check_one_set(self)
@@ -109,21 +109,21 @@ class ByteRange(Value, frozen=True):
 
 
 class TextPosition(Value, frozen=True):
-    """A place in a text file."""
+    """A position in a text file."""
 
     column: UInt64
     line: UInt64
 
 
 class TextRange(Value, frozen=True):
-    """A stretch of a text file."""
+    """A range of a text file."""
 
     end: TextPosition
     start: TextPosition
 
 
 class GitInfo(Value, frozen=True):
-    """The commit, branch and origin that a thread's folder had."""
+    """The commit, branch and origin of a thread's folder."""
 
     branch: str | None = None
     origin_url: str | None = None

@@ -1,4 +1,4 @@
-"""Every request a client may send: one line each, and the index by method name."""
+"""Every request that a client may send: one line each, and the index by method name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from treadle.protocol.method import (
 )
 
 # fmt: off
-# A table reads best with one method a line, however long.
+# The table is easiest to read with one method per line, however long.
 INITIALIZE = Request("initialize", initialize.InitializeParams, initialize.InitializeResponse)
 SERVER_DIAGNOSTICS = Request("server/diagnostics", diagnostics.ServerDiagnosticsParams, diagnostics.ServerDiagnosticsResponse, experimental=True)
 USER_VERIFICATION_STATUS = Request("userVerification/status", user_verification.UserVerificationStatusParams, user_verification.UserVerificationStatusResponse, experimental=True)

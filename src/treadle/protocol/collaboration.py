@@ -1,4 +1,4 @@
-"""Collaboration modes and how freely an agent may delegate."""
+"""Collaboration modes and delegation to other agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ModeKind = Literal["plan", "default"]
 
 
 class Settings(SnakeValue, frozen=True):
-    """The model, effort and instructions that go with a mode; spelled in snake_case."""
+    """The model, effort and instructions of a mode; spelled in snake_case."""
 
     model: str
     developer_instructions: str | None = None
@@ -19,18 +19,18 @@ class Settings(SnakeValue, frozen=True):
 
 
 class CollaborationMode(Value, frozen=True):
-    """How the agent works with the user: planning first or simply doing, and on which model."""
+    """How the agent works with the user, such as planning first, and with which model."""
 
     mode: ModeKind
     settings: Settings
 
 
 class CollaborationModeListParams(Params, frozen=True):
-    """Ask for the built-in modes; there are too few to page through."""
+    """List the built-in modes; there are too few for pages."""
 
 
 class CollaborationModeMask(SnakeValue, frozen=True):
-    """A built-in mode and the settings it would change; null leaves a setting alone."""
+    """A built-in mode and the settings it changes; null leaves a setting unchanged."""
 
     name: str
     mode: ModeKind | None = None
@@ -45,10 +45,10 @@ class CollaborationModeListResponse(Value, frozen=True):
 
 
 class CustomMultiAgentMode(SnakeOneOf, frozen=True):
-    """A delegation policy from the configuration in place of the built-in ones."""
+    """A delegation policy from the configuration that replaces the built-in ones."""
 
     custom: str | None = None
 
 
 MultiAgentMode = Literal["explicitRequestOnly", "proactive"] | CustomMultiAgentMode
-"""How readily an agent hands work to other agents."""
+"""How readily an agent delegates work to other agents."""

@@ -1,4 +1,4 @@
-"""Commands run for a client outside any turn, and the terminals a thread leaves running."""
+"""Commands that run for a client outside any turn, and a thread's background terminals."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CommandExecOutputStream = Literal["stdout", "stderr"]
 
 
 class CommandExecOutputDeltaNotification(Value, frozen=True):
-    """Bytes that a streaming command wrote; only the connection that began it gets them."""
+    """Output of a streaming command; sent only to the connection that started it."""
 
-    # True on the last chunk before the cap; what follows on this stream is dropped.
+    # True on the last chunk before the cap; later output on this stream is dropped.
     cap_reached: bool
     delta_base64: str
     process_id: str
@@ -39,20 +39,20 @@ class CommandExecTerminalSize(Value, frozen=True):
 
 @experimental("permission_profile")
 class CommandExecParams(Params, frozen=True):
-    """Run a program in the sandbox, outside any thread; the reply waits for its exit."""
+    """Run a program in the sandbox, outside any thread; the response waits for its exit."""
 
     command: list[str]
     cwd: str | None = None
-    # Excludes output_bytes_cap.
+    # Mutually exclusive with output_bytes_cap.
     disable_output_cap: bool = False
-    # Excludes timeout_ms.
+    # Mutually exclusive with timeout_ms.
     disable_timeout: bool = False
-    # Laid over the server's environment; null unsets a variable.
+    # Merged into the server's environment; null unsets a variable.
     env: dict[str, str | None] | None = None
-    # For each stream by itself; 1 MiB by default.
+    # Per stream; 1 MiB by default.
     output_bytes_cap: UInt64 | None = None
     permission_profile: str | None = None
-    # Chosen by the client; streaming, a terminal and later writes need it.
+    # Chosen by the client; required for streaming, a terminal and later writes.
     process_id: str | None = None
     sandbox_policy: SandboxPolicy | None = None
     size: CommandExecTerminalSize | None = None
@@ -60,12 +60,12 @@ class CommandExecParams(Params, frozen=True):
     stream_stdout_stderr: bool = False
     # 10 seconds by default.
     timeout_ms: Int64 | None = None
-    # Implies both kinds of streaming; all output then comes as stdout.
+    # Implies both kinds of streaming; all output is then sent as stdout.
     tty: bool = False
 
 
 class CommandExecResizeParams(Params, frozen=True):
-    """Tell a command with a terminal that its window changed."""
+    """Report the new window size to a command with a terminal."""
 
     process_id: str
     size: CommandExecTerminalSize
@@ -76,7 +76,7 @@ class CommandExecResizeResponse(Value, frozen=True):
 
 
 class CommandExecResponse(Value, frozen=True):
-    """How a command ended, with whatever output was not streamed already."""
+    """The exit of a command, with the output that was not streamed."""
 
     exit_code: Int32
     stderr: str
@@ -84,17 +84,17 @@ class CommandExecResponse(Value, frozen=True):
 
 
 class CommandExecTerminateParams(Params, frozen=True):
-    """Kill a running command; its own reply follows."""
+    """Kill a running command; its own response follows."""
 
     process_id: str
 
 
 class CommandExecTerminateResponse(Value, frozen=True):
-    """The command was told to end."""
+    """The command was terminated."""
 
 
 class CommandExecWriteParams(Params, frozen=True):
-    """Give a running command more input, end its input, or the one and then the other."""
+    """Write input to a running command, close its input, or both in that order."""
 
     process_id: str
     close_stdin: bool = False
@@ -102,11 +102,11 @@ class CommandExecWriteParams(Params, frozen=True):
 
 
 class CommandExecWriteResponse(Value, frozen=True):
-    """The bytes are on their way and stdin is closed if that was asked."""
+    """The bytes were accepted, and stdin is closed if requested."""
 
 
 class ThreadBackgroundTerminal(Value, frozen=True):
-    """A process that a turn left running, with its load where the platform tells."""
+    """A process that a turn left running, with its load where the platform reports it."""
 
     command: str
     cwd: LegacyAppPathString
@@ -124,7 +124,7 @@ class ThreadBackgroundTerminalsCleanParams(Params, frozen=True):
 
 
 class ThreadBackgroundTerminalsCleanResponse(Value, frozen=True):
-    """The processes were told to stop."""
+    """The processes were stopped."""
 
 
 class ThreadBackgroundTerminalsListParams(Params, frozen=True):
@@ -150,19 +150,19 @@ class ThreadBackgroundTerminalsTerminateParams(Params, frozen=True):
 
 
 class ThreadBackgroundTerminalsTerminateResponse(Value, frozen=True):
-    """Whether there was such a process to stop."""
+    """Whether a process with that id was running."""
 
     terminated: bool
 
 
 class ThreadShellCommandParams(Params, frozen=True):
-    """Run the user's own shell line in a thread: no sandbox, and the model sees its output."""
+    """Run the user's own shell command in a thread, unsandboxed; the model sees its output."""
 
     command: str
     thread_id: str
-    # One hour by default; 0 gives no time at all.
+    # One hour by default; 0 expires at once.
     timeout_ms: Int64 | None = None
 
 
 class ThreadShellCommandResponse(Value, frozen=True):
-    """The line was taken on; item notifications show how it goes."""
+    """The command was accepted; item notifications report its progress."""

@@ -1,4 +1,4 @@
-"""What browser and computer use may touch."""
+"""Permissions of browser and computer use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BrowserUseAccessApprovalLifetime = Literal["turn", "thread"]
 
 
 class BrowserUseOriginPolicyConfig(SnakeValue, frozen=True):
-    """What the agent's browser may do on a site, as the user configured it."""
+    """What the agent's browser may do on a site, as configured by the user."""
 
     access: AllowDenyRequirement | None = None
     downloads: AllowDenyRequirement | None = None
@@ -29,7 +29,7 @@ class BrowserUseConfig(SnakeValue, frozen=True):
 
 
 class RequestHeader(Value, frozen=True):
-    """An HTTP header to send along."""
+    """An HTTP header to send."""
 
     name: str
     value: str
@@ -42,7 +42,7 @@ class BrowserUseExtensionRequirements(Value, frozen=True):
 
 
 class BrowserUseOriginPolicy(Value, frozen=True):
-    """What the agent's browser may do on a site, as the administrator rules."""
+    """What the agent's browser may do on a site, as set by the administrator."""
 
     access: AllowDenyRequirement | None = None
     access_approval_lifetime: BrowserUseAccessApprovalLifetime | None = None
@@ -54,7 +54,7 @@ class BrowserUseOriginPolicy(Value, frozen=True):
 
 
 class BrowserUseRequirements(Value, frozen=True):
-    """The administrator's rules for the agent's browser; null leaves a point open."""
+    """The administrator's rules for the agent's browser; null imposes none."""
 
     allow_global_persistent_approval: bool | None = None
     allow_history_access: bool | None = None
@@ -66,13 +66,13 @@ class BrowserUseRequirements(Value, frozen=True):
 
 
 class ComputerUseMacosConfig(SnakeValue, frozen=True):
-    """Mac applications that the user opened to the agent or closed to it, by bundle id."""
+    """Mac applications that the user allows or denies, by bundle id."""
 
     bundle_ids: dict[str, AllowDenyRequirement] | None = None
 
 
 class ComputerUseWindowsExeConfig(SnakeValue, frozen=True):
-    """A Windows program that the user allows or denies, known by publisher and product."""
+    """A Windows program that the user allows or denies, by publisher and product."""
 
     access: AllowDenyRequirement
     product_name: str
@@ -102,7 +102,7 @@ class ComputerUseMacosRequirements(Value, frozen=True):
 
 
 class ComputerUseWindowsExeRequirement(Value, frozen=True):
-    """A Windows program that the administrator rules on, known by publisher and product."""
+    """A Windows program that the administrator allows or denies, by publisher and product."""
 
     access: AllowDenyRequirement
     product_name: str
@@ -118,7 +118,7 @@ class ComputerUseWindowsRequirements(Value, frozen=True):
 
 
 class ComputerUseRequirements(Value, frozen=True):
-    """The administrator's rules for operating applications; null leaves a point open."""
+    """The administrator's rules for operating applications; null imposes none."""
 
     allow_locked_computer_use: bool | None = None
     allow_persistent_approval: bool | None = None

@@ -20,7 +20,7 @@ from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMo
 
 
 class AnalyticsConfig(Value, frozen=True):
-    """The `[analytics]` table: whether use may be measured."""
+    """The `[analytics]` table: whether usage may be measured."""
 
     enabled: bool | None = None
 
@@ -31,13 +31,13 @@ AutoCompactTokenLimitScope = Literal["total", "body_after_prefix"]
 ForcedChatgptWorkspaceIds = str | list[str]
 
 ForcedLoginMethod = Literal["chatgpt", "api"]
-"""The only way in that the configuration permits."""
+"""The only sign-in method that the configuration permits."""
 
 WebSearchContextSize = Literal["low", "medium", "high"]
 
 
 class WebSearchLocation(Value, frozen=True):
-    """Where the user roughly is, so that a search can favour what is near."""
+    """The user's approximate location, so that a search can favour nearby results."""
 
     city: str | None = None
     country: str | None = None
@@ -46,7 +46,7 @@ class WebSearchLocation(Value, frozen=True):
 
 
 class WebSearchToolConfig(SnakeValue, frozen=True):
-    """Which sites a web search may use, how much it returns, and from where it looks."""
+    """Which sites a web search may use, how much it returns, and the assumed location."""
 
     allowed_domains: list[str] | None = None
     context_size: WebSearchContextSize | None = None
@@ -66,7 +66,7 @@ WebSearchMode = Literal["disabled", "cached", "indexed", "live"]
 
 
 class ProfileV2(SnakeValue, frozen=True):
-    """A named set of settings that may be laid over the rest of the file."""
+    """A named set of settings that may be merged over the rest of the file."""
 
     approval_policy: AskForApproval | None = None
     approvals_reviewer: ApprovalsReviewer | None = None
@@ -82,7 +82,7 @@ class ProfileV2(SnakeValue, frozen=True):
 
 
 class SandboxWorkspaceWrite(SnakeValue, frozen=True):
-    """What the `workspace-write` sandbox lets a command touch besides the workspace."""
+    """Access that the `workspace-write` sandbox allows besides the workspace."""
 
     exclude_slash_tmp: bool = False
     exclude_tmpdir_env_var: bool = False
@@ -92,7 +92,7 @@ class SandboxWorkspaceWrite(SnakeValue, frozen=True):
 
 @experimental("apps")
 class Config(SnakeValue, frozen=True):
-    """The settings in force once all layers are merged, spelled as in `config.toml`."""
+    """The settings in force after all layers are merged, spelled as in `config.toml`."""
 
     analytics: AnalyticsConfig | None = None
     approval_policy: AskForApproval | None = None
@@ -137,10 +137,10 @@ class ConfigEdit(Value, frozen=True):
 
 
 class ConfigBatchWriteParams(Params, frozen=True):
-    """Make several changes to a configuration file, all of them or none."""
+    """Make several changes to a configuration file atomically."""
 
     edits: list[ConfigEdit]
-    # The write is refused if the file has moved on from this version.
+    # The write is rejected if the file no longer has this version.
     expected_version: str | None = None
     # The user's config.toml by default.
     file_path: str | None = None
@@ -158,7 +158,7 @@ class EnterpriseManagedConfigLayerSource(Value, tag="enterpriseManaged", frozen=
 class LegacyManagedConfigTomlFromFileConfigLayerSource(
     Value, tag="legacyManagedConfigTomlFromFile", frozen=True
 ):
-    """An old `managed_config.toml`, laid over all else."""
+    """An old `managed_config.toml`, which overrides every other layer."""
 
     file: AbsolutePathBuf
 
@@ -177,19 +177,19 @@ class MdmConfigLayerSource(Value, tag="mdm", frozen=True):
 
 
 class PackagedDefaultsConfigLayerSource(Value, tag="packagedDefaults", frozen=True):
-    """Defaults that came with the installation."""
+    """Defaults shipped with the installation."""
 
     file: AbsolutePathBuf
 
 
 class ProjectConfigLayerSource(Value, tag="project", frozen=True):
-    """The `.codex` folder of a project; several may lie between its root and the cwd."""
+    """The `.codex` folder of a project; there may be several between its root and the cwd."""
 
     dot_codex_folder: AbsolutePathBuf
 
 
 class SessionFlagsConfigLayerSource(Value, tag="sessionFlags", frozen=True):
-    """Settings given on the command line for this run."""
+    """Settings from the command line of this run."""
 
 
 class SystemConfigLayerSource(Value, tag="system", frozen=True):
@@ -199,7 +199,7 @@ class SystemConfigLayerSource(Value, tag="system", frozen=True):
 
 
 class UserConfigLayerSource(Value, tag="user", frozen=True):
-    """The user's own `config.toml`, the one that writes go to; it need not exist."""
+    """The user's own `config.toml`, the target of writes; it need not exist."""
 
     file: AbsolutePathBuf
     profile: str | None = None
@@ -219,7 +219,7 @@ ConfigLayerSource = (
 
 
 class ConfigLayer(Value, frozen=True):
-    """One source of settings with all it says, and why it is ignored if it is."""
+    """One source of settings with its content, and why it is disabled if it is."""
 
     config: JsonValue
     name: ConfigLayerSource
@@ -228,21 +228,21 @@ class ConfigLayer(Value, frozen=True):
 
 
 class ConfigLayerMetadata(Value, frozen=True):
-    """Which source a setting came from, and in which version of it."""
+    """The source of a setting, and the version of that source."""
 
     name: ConfigLayerSource
     version: str
 
 
 class ConfigReadParams(Params, frozen=True):
-    """Fetch the settings in force, as seen from a folder."""
+    """Read the settings in force for a folder."""
 
     cwd: str | None = None
     include_layers: bool = False
 
 
 class ConfigReadResponse(Value, frozen=True):
-    """The settings in force, and for each dotted key the layer that decided it."""
+    """The settings in force, and the layer that each dotted key comes from."""
 
     config: Config
     origins: dict[str, ConfigLayerMetadata]
@@ -260,7 +260,7 @@ class ConfigValueWriteParams(Params, frozen=True):
 
 
 class OverriddenMetadata(Value, frozen=True):
-    """Why a written value has no effect: the layer above that outweighs it."""
+    """Why a written value has no effect: the higher layer that overrides it."""
 
     effective_value: JsonValue
     message: str
@@ -268,11 +268,11 @@ class OverriddenMetadata(Value, frozen=True):
 
 
 WriteStatus = Literal["ok", "okOverridden"]
-"""`okOverridden`: written, but a higher layer decides otherwise."""
+"""`okOverridden`: written, but a higher layer overrides the value."""
 
 
 class ConfigWriteResponse(Value, frozen=True):
-    """Where the change went, the file's new version, and whether it takes effect."""
+    """The file that was written, its new version, and whether the change takes effect."""
 
     file_path: AbsolutePathBuf
     status: WriteStatus

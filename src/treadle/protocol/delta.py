@@ -25,7 +25,7 @@ class CommandExecutionOutputDeltaNotification(Value, frozen=True):
 
 
 class FileChangeOutputDeltaNotification(Value, frozen=True):
-    """What the patch tool printed; only older servers send it."""
+    """Output of the patch tool; only older servers send it."""
 
     delta: str
     item_id: str
@@ -34,7 +34,7 @@ class FileChangeOutputDeltaNotification(Value, frozen=True):
 
 
 class FileChangePatchUpdatedNotification(Value, frozen=True):
-    """The edits of a file change as far as the model has written them; replaces earlier ones."""
+    """The edits of a file change that the model has written so far; replaces earlier ones."""
 
     changes: list[FileUpdateChange]
     item_id: str
@@ -43,7 +43,7 @@ class FileChangePatchUpdatedNotification(Value, frozen=True):
 
 
 class PlanDeltaNotification(Value, frozen=True):
-    """More text of a proposed plan; the completed item decides what the plan is."""
+    """More text of a proposed plan; the completed item is authoritative."""
 
     delta: str
     item_id: str
@@ -71,7 +71,7 @@ class ReasoningSummaryTextDeltaNotification(Value, frozen=True):
 
 
 class ReasoningTextDeltaNotification(Value, frozen=True):
-    """More raw reasoning, from models that show it; append it."""
+    """More raw reasoning, from models that expose it; append it."""
 
     content_index: Int64
     delta: str

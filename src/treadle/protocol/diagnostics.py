@@ -1,4 +1,4 @@
-"""What the server says about its own health."""
+"""The server's report about its own health."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from treadle.protocol.base import Params, UInt32, UInt64, Value
 
 
 class ServerDiagnosticsGauge(Value, frozen=True):
-    """One named number that the server measured just now, such as live threads."""
+    """One named measurement of the server, such as the number of live threads."""
 
     name: str
     value: UInt64
 
 
 class ServerDiagnosticsParams(Params, frozen=True):
-    """Ask the server how it is doing; there is nothing to choose."""
+    """Read the server's diagnostics; there are no options."""
 
 
 class ServerDiagnosticsProcess(Value, frozen=True):
-    """The server's own process and its memory; null where the platform cannot tell."""
+    """The server's process and its memory; null where the platform does not report it."""
 
     id: UInt32
     physical_footprint_bytes: UInt64 | None = None
@@ -25,7 +25,7 @@ class ServerDiagnosticsProcess(Value, frozen=True):
 
 
 class ServerDiagnosticsResponse(Value, frozen=True):
-    """The server's process and gauges at the moment of asking."""
+    """The server's process and gauges at the time of the request."""
 
     gauges: list[ServerDiagnosticsGauge]
     process: ServerDiagnosticsProcess

@@ -24,7 +24,7 @@ McpElicitationBooleanType = Literal["boolean"]
 
 
 class McpElicitationBooleanSchema(Sparse, frozen=True):
-    """A form field answered by yes or no."""
+    """A form field with a yes-or-no answer."""
 
     type: McpElicitationBooleanType
     default: bool | None = None
@@ -33,7 +33,7 @@ class McpElicitationBooleanSchema(Sparse, frozen=True):
 
 
 class McpElicitationConstOption(Value, frozen=True):
-    """A value to choose, and the words to show for it."""
+    """A selectable value and its label."""
 
     const: str
     title: str
@@ -43,7 +43,7 @@ McpElicitationStringType = Literal["string"]
 
 
 class McpElicitationUntitledSingleSelectEnumSchema(Sparse, frozen=True):
-    """A form field that takes one of some values, shown as they are."""
+    """A form field that takes one of several values, shown as they are."""
 
     enum: list[str]
     type: McpElicitationStringType
@@ -53,7 +53,7 @@ class McpElicitationUntitledSingleSelectEnumSchema(Sparse, frozen=True):
 
 
 class McpElicitationTitledSingleSelectEnumSchema(Sparse, frozen=True):
-    """A form field that takes one of some values, each shown by its own words."""
+    """A form field that takes one of several values, each with a label."""
 
     one_of: list[McpElicitationConstOption]
     type: McpElicitationStringType
@@ -71,14 +71,14 @@ McpElicitationSingleSelectEnumSchema = Annotated[
 
 
 class McpElicitationUntitledEnumItems(Value, frozen=True):
-    """The values that may be ticked, shown as they are."""
+    """The selectable values, shown as they are."""
 
     enum: list[str]
     type: McpElicitationStringType
 
 
 class McpElicitationUntitledMultiSelectEnumSchema(Sparse, frozen=True):
-    """A form field that takes several of some values, shown as they are."""
+    """A form field that takes any number of values, shown as they are."""
 
     items: McpElicitationUntitledEnumItems
     type: McpElicitationArrayType
@@ -90,13 +90,13 @@ class McpElicitationUntitledMultiSelectEnumSchema(Sparse, frozen=True):
 
 
 class McpElicitationTitledEnumItems(Value, frozen=True):
-    """The values that may be ticked, each with words to show."""
+    """The selectable values, each with a label."""
 
     any_of: list[McpElicitationConstOption]
 
 
 class McpElicitationTitledMultiSelectEnumSchema(Sparse, frozen=True):
-    """A form field that takes several of some values, each shown by its own words."""
+    """A form field that takes any number of values, each with a label."""
 
     items: McpElicitationTitledEnumItems
     type: McpElicitationArrayType
@@ -116,7 +116,7 @@ McpElicitationMultiSelectEnumSchema = Annotated[
 
 
 class McpElicitationLegacyTitledEnumSchema(Sparse, frozen=True):
-    """A choice whose words stand in a list beside the values, as MCP once had it."""
+    """A selection with labels in a list beside the values, as in older MCP versions."""
 
     enum: list[str]
     type: McpElicitationStringType
@@ -139,7 +139,7 @@ McpElicitationNumberType = Literal["number", "integer"]
 
 
 class McpElicitationNumberSchema(Sparse, frozen=True):
-    """A form field for a number, within bounds if given."""
+    """A form field for a number, with optional bounds."""
 
     type: McpElicitationNumberType
     default: float | None = None
@@ -155,7 +155,7 @@ McpElicitationStringFormat = Literal["email", "uri", "date", "date-time"]
 
 
 class McpElicitationStringSchema(Sparse, frozen=True):
-    """A form field for text, of a given length or format."""
+    """A form field for text, with optional length and format."""
 
     type: McpElicitationStringType
     default: str | None = None
@@ -178,7 +178,7 @@ McpElicitationPrimitiveSchema = Annotated[
 
 
 class McpElicitationSchema(Sparse, frozen=True):
-    """A flat form: fields by name, and which of them must be filled in."""
+    """A flat form: fields by name, and the names of the required ones."""
 
     properties: dict[str, McpElicitationPrimitiveSchema]
     type: McpElicitationObjectType
@@ -193,7 +193,7 @@ McpServerElicitationAction = Literal["accept", "decline", "cancel"]
 class OpenaiuserVerificationMcpServerElicitationRequestParams(
     Value, tag_field="mode", tag="openai/userVerification", frozen=True
 ):
-    """An MCP server wants the user to confirm on this device; `content` returns the proof."""
+    """An MCP server asks the user to confirm on this device; `content` returns the proof."""
 
     server_name: str
     thread_id: str
@@ -218,7 +218,7 @@ class FormMcpServerElicitationRequestParams(Value, tag_field="mode", tag="form",
 class OpenaiformMcpServerElicitationRequestParams(
     Value, tag_field="mode", tag="openai/form", frozen=True
 ):
-    """An MCP server asks with a richer form, whose schema is passed through unread."""
+    """An MCP server asks with a richer form, whose schema is forwarded without validation."""
 
     server_name: str
     thread_id: str
@@ -263,7 +263,7 @@ McpServerElicitationRequestParams = (
 
 
 class McpServerElicitationRequestResponse(Value, frozen=True):
-    """What the user decided, and the filled-in content if it was accepted."""
+    """The user's decision, and the completed content if it was accepted."""
 
     action: McpServerElicitationAction
     meta: JsonValue = field(name="_meta", default=None)
@@ -271,26 +271,26 @@ class McpServerElicitationRequestResponse(Value, frozen=True):
 
 
 class ThreadDecrementElicitationParams(Params, frozen=True):
-    """Say that a question outside the protocol has been answered."""
+    """Report that a question outside the protocol has been answered."""
 
     thread_id: str
 
 
 class ThreadDecrementElicitationResponse(Value, frozen=True):
-    """How many such questions are open, and whether time-outs still stand still."""
+    """How many questions are open, and whether timeouts are still paused."""
 
     count: Int64
     paused: bool
 
 
 class ThreadIncrementElicitationParams(Params, frozen=True):
-    """Say that the user faces a question outside the protocol, so time-outs must wait."""
+    """Report that the user faces a question outside the protocol, which pauses timeouts."""
 
     thread_id: str
 
 
 class ThreadIncrementElicitationResponse(Value, frozen=True):
-    """How many such questions are open; while there is one, time-outs stand still."""
+    """How many questions are open; timeouts are paused while there is at least one."""
 
     count: Int64
     paused: bool

@@ -1,4 +1,4 @@
-"""Places other than this machine where a thread may run."""
+"""Machines other than this one on which a thread may run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from treadle.protocol.base import LegacyAppPathString, Params, PathUri, Sparse, 
 
 
 class EnvironmentSkillsParams(Params, frozen=True):
-    """Skills that an environment must offer before the model is asked anything."""
+    """Skills that an environment must provide before the first model request."""
 
     required: list[str] | None = None
 
 
 class EnvironmentAddParams(Params, frozen=True):
-    """Make a remote machine known by the URL of its exec server, so that turns may run there."""
+    """Register a remote machine by the URL of its exec server, so that turns may run there."""
 
     environment_id: str
     exec_server_url: str
@@ -25,7 +25,7 @@ class EnvironmentAddParams(Params, frozen=True):
 
 
 class EnvironmentAddResponse(Value, frozen=True):
-    """The environment is known from now on."""
+    """The environment is registered."""
 
 
 class EnvironmentConnectionNotification(Value, frozen=True):
@@ -36,7 +36,7 @@ class EnvironmentConnectionNotification(Value, frozen=True):
 
 
 class EnvironmentInfoParams(Params, frozen=True):
-    """Ask an environment about itself."""
+    """Read information about an environment."""
 
     environment_id: str
 
@@ -49,7 +49,7 @@ class EnvironmentShellInfo(Value, frozen=True):
 
 
 class EnvironmentInfoResponse(Value, frozen=True):
-    """The environment's shell and the folder it works in by default."""
+    """The environment's shell and its default folder."""
 
     shell: EnvironmentShellInfo
     cwd: PathUri | None = None
@@ -60,20 +60,20 @@ EnvironmentStatusKind = Literal["ready", "pending", "disconnected", "unknown"]
 
 
 class EnvironmentStatusParams(Params, frozen=True):
-    """Ask whether an environment can be reached, without trying to connect it."""
+    """Read whether an environment is connected, without connecting to it."""
 
     environment_id: str
 
 
 class EnvironmentStatusResponse(Sparse, frozen=True):
-    """What is known of the connection; the error explains a missing one."""
+    """The state of the connection; the error explains a missing one."""
 
     status: EnvironmentStatusKind
     error: str | None = None
 
 
 class ThreadEnvironment(Value, frozen=True):
-    """An environment that a thread has chosen, connected or not, and its folders there."""
+    """An environment selected for a thread, connected or not, and its folders there."""
 
     cwd: LegacyAppPathString
     environment_id: str
@@ -81,7 +81,7 @@ class ThreadEnvironment(Value, frozen=True):
 
 
 class TurnEnvironmentParams(Params, frozen=True):
-    """An environment for a turn to run in, and where; the roots default to `cwd` alone."""
+    """An environment for a turn to run in, and its folder; the roots default to `cwd` alone."""
 
     cwd: LegacyAppPathString
     environment_id: str

@@ -1,4 +1,4 @@
-"""Why a turn failed, and warnings that belong to no turn."""
+"""Why a turn failed, and warnings outside turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.protocol.base import OneOf, TextRange, UInt16, UInt64, Value
 
 
 class HttpStatus(Value, frozen=True):
-    """The status that the provider answered with, if it got as far as an answer."""
+    """The status of the provider's response, if there was one."""
 
     http_status_code: UInt16 | None = None
 
@@ -19,13 +19,13 @@ NonSteerableTurnKind = Literal["review", "compact"]
 
 
 class ActiveTurnNotSteerable(Value, frozen=True):
-    """The running turn takes no further input because of what it does."""
+    """The active turn does not accept input, because of its kind."""
 
     turn_kind: NonSteerableTurnKind
 
 
 class CodexErrorInfoDetail(OneOf, frozen=True):
-    """A cause that carries data with it: exactly one field is set."""
+    """A cause that carries data: exactly one field is set."""
 
     http_connection_failed: HttpStatus | None = None
     response_stream_connection_failed: HttpStatus | None = None
@@ -54,11 +54,11 @@ CodexErrorInfo = (
     ]
     | CodexErrorInfoDetail
 )
-"""The cause of an error, for programs: a word, or an object where there is more to say."""
+"""The machine-readable cause of an error: a string, or an object if it carries data."""
 
 
 class ConfigWarningNotification(Value, frozen=True):
-    """Something is wrong in the configuration, and where; the server runs nevertheless."""
+    """A problem in the configuration and its location; the server runs nevertheless."""
 
     summary: str
     details: str | None = None
@@ -67,31 +67,31 @@ class ConfigWarningNotification(Value, frozen=True):
 
 
 class DeprecationNoticeNotification(Value, frozen=True):
-    """The client or the configuration uses something that will go away."""
+    """The client or the configuration uses a deprecated feature."""
 
     summary: str
     details: str | None = None
 
 
 class MisalignmentSteer(Value, frozen=True):
-    """Words for the next turn, should the user decide to go on after a block."""
+    """Input for the next turn, if the user decides to continue after a block."""
 
     message: str
 
 
 class MisalignmentErrorDetails(Value, frozen=True):
-    """Why the provider blocked the agent's course, and how the user may go on."""
+    """Why the provider blocked the agent's actions, and how the user may continue."""
 
-    # Offer to go on only if there is one.
+    # Offer to continue only if it is present.
     detailed_explanation: str | None = None
-    # An open set: new words appear without notice.
+    # An open set: new values appear without notice.
     error_type: str | None = None
     review_target: str | None = None
     steer: MisalignmentSteer | None = None
 
 
 class TurnError(Value, frozen=True):
-    """What went wrong in a turn: words for people, a cause for programs."""
+    """The error of a turn: a message for people, a cause for programs."""
 
     message: str
     additional_details: str | None = None
@@ -100,7 +100,7 @@ class TurnError(Value, frozen=True):
 
 
 class ErrorNotification(Value, frozen=True):
-    """A turn ran into an error; it goes on if `willRetry`, else it is about to fail."""
+    """An error occurred in a turn; the turn continues if `willRetry`, otherwise it fails."""
 
     error: TurnError
     thread_id: str
@@ -109,21 +109,21 @@ class ErrorNotification(Value, frozen=True):
 
 
 class GuardianWarningNotification(Value, frozen=True):
-    """The automatic reviewer has something to tell the user of a thread."""
+    """The automatic reviewer has a warning for the user of a thread."""
 
     message: str
     thread_id: str
 
 
 class WarningNotification(Value, frozen=True):
-    """Something the user should know, about one thread or about the server."""
+    """A warning for the user, about one thread or about the server."""
 
     message: str
     thread_id: str | None = None
 
 
 class WindowsWorldWritableWarningNotification(Value, frozen=True):
-    """Folders that anyone may write to, which weaken the sandbox on Windows; some by name."""
+    """World-writable folders, which weaken the sandbox on Windows; some by name."""
 
     extra_count: UInt64
     failed_scan: bool

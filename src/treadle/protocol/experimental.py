@@ -12,12 +12,12 @@ from treadle.protocol.base import EXPERIMENTAL
 from treadle.protocol.method import Request
 from treadle.protocol.policy import GranularAskForApproval
 
-# The reference names this field otherwise in its own gate, and clients may match the text.
+# The reference uses another name for this field in its own gate, and clients may match the text.
 _FIELD_DESCRIPTORS: Final = {"persistExtendedHistory": "persistFullHistory"}
 
 
 def gated(method: Request[object, object], params: object) -> Iterator[str]:
-    """Yield the descriptor of each experimental thing that these params make use of."""
+    """Yield the descriptor of each experimental feature that these params use."""
     if method.experimental:
         yield method.method
     if isinstance(params, ChatgptAuthTokensLoginAccountParams):
@@ -33,7 +33,7 @@ def gated(method: Request[object, object], params: object) -> Iterator[str]:
 
 
 def _is_used(params: msgspec.Struct, attribute: str) -> bool:
-    """A null, an omitted and a default value are all no use of a field."""
+    """Return whether the field is set: null, omitted and default values do not count."""
     value = getattr(params, attribute)
     return value not in (None, False, msgspec.UNSET) and value != _default(params, attribute)
 

@@ -1,4 +1,4 @@
-"""Says in words why a document does not fit a type: the path, what was expected, what came."""
+"""Explains why a document does not fit a type: the path, the expected and the actual value."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _VALUE: Final = re.compile(r"Invalid (?:enum )?value (?P<value>.*)")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a document, and where."""
+    """An error in a document, and its location."""
 
     message: str
     path: str
 
 
 def explain(error: Exception, expected: object) -> Fault:
-    """Turn a decoding error into a message that names the field and what it should have been."""
-    text, path = _parted(str(error))
+    """Turn a decoding error into a message that names the field and the expected value."""
+    text, path = _split_path(str(error))
     if missing := _MISSING.fullmatch(text):
         message = f"missing field `{missing['name']}`{_where(path)}"
         return Fault(message, f"{path}.{missing['name']}" if path else missing["name"])
@@ -38,14 +38,14 @@ def explain(error: Exception, expected: object) -> Fault:
         known = f", expected one of {names}" if choices else ""
         return Fault(f"unknown variant `{shown}`{_where(path)}{known}", path)
     if not isinstance(error, msgspec.ValidationError):
-        # The frame was whole, so a text that ends too soon ends in half a surrogate pair.
+        # The frame was complete, so a text that ends early ends in half a surrogate pair.
         reason = "a lone surrogate" if "truncated" in text else text
         return Fault(f"not readable as JSON: {reason}", path)
     return Fault(f"invalid type{_where(path)}: {text[:1].lower()}{text[1:]}", path)
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """Part an error from its path: the last one, as the value that it quotes may hold others."""
+def _split_path(text: str) -> tuple[str, str]:
+    """Split an error from its path: the last one, since the quoted value may contain others."""
     before, at, after = text.rpartition(_AT)
     place = after.removeprefix("key in ")
     if not at or not place.startswith("$") or not place.endswith("`"):
@@ -58,17 +58,17 @@ def _where(path: str) -> str:
 
 
 def choices_at(expected: object, path: str) -> list[str]:
-    """List the values that the type allows at a path, where they can be listed."""
+    """List the values that the type allows at a path, if they are enumerable."""
     candidates = [expected]
     for match in _STEP.finditer(path if path.startswith("[") else f".{path}" if path else ""):
         name = match[1]
         candidates = [step for kind in candidates for step in _descend(kind, name)]
-    found = [choice for kind in candidates for choice in _choices(kind)]
-    return list(dict.fromkeys(found))
+    choices = [choice for kind in candidates for choice in _choices(kind)]
+    return list(dict.fromkeys(choices))
 
 
 def _members(kind: object) -> list[object]:
-    """The alternatives of a type, with annotations and unions taken apart."""
+    """Return the alternatives of a type, with annotations and unions unwrapped."""
     origin = get_origin(kind)
     if origin is Annotated:
         return _members(get_args(kind)[0])
@@ -78,28 +78,28 @@ def _members(kind: object) -> list[object]:
 
 
 def _descend(kind: object, name: str | None) -> list[object]:
-    found: list[object] = []
+    types_: list[object] = []
     for member in _members(kind):
         if name is None or get_origin(member) in (list, dict):
-            found += get_args(member)[-1:]
+            types_ += get_args(member)[-1:]
         elif isinstance(member, type) and issubclass(member, msgspec.Struct):
             config = member.__struct_config__
             if config.tag_field == name:
-                found.append(Literal[config.tag])
+                types_.append(Literal[config.tag])
             elif name in member.__struct_encode_fields__:
                 attribute = member.__struct_fields__[member.__struct_encode_fields__.index(name)]
-                found.append(get_type_hints(member, include_extras=True)[attribute])
-    return found
+                types_.append(get_type_hints(member, include_extras=True)[attribute])
+    return types_
 
 
 def _choices(kind: object) -> list[str]:
-    found: list[str] = []
+    choices: list[str] = []
     for member in _members(kind):
         if get_origin(member) is Literal:
-            found += [str(value) for value in get_args(member)]
+            choices += [str(value) for value in get_args(member)]
         elif isinstance(member, type) and issubclass(member, msgspec.Struct):
-            found += _struct_choices(member)
-    return found
+            choices += _struct_choices(member)
+    return choices
 
 
 def _struct_choices(struct: type[msgspec.Struct]) -> list[str]:

@@ -8,7 +8,7 @@ from treadle.protocol.base import SnakeValue, Sparse, UInt64
 
 
 class Budget(Sparse, frozen=True):
-    """How much a turn or a thread may use; the turn that would use more ends as failed."""
+    """Limits for a turn or a thread; a turn that would exceed them fails."""
 
     # Input and output tokens together, as the provider counts them.
     max_tokens: UInt64 | None = None
@@ -17,9 +17,9 @@ class Budget(Sparse, frozen=True):
 
 
 class AskPolicy(SnakeValue, frozen=True):
-    """The table `asks` of the configuration: how long questions to clients stay open."""
+    """The `asks` table of the configuration: how long server requests stay open."""
 
-    # Null waits for ever.
+    # Null waits forever.
     deadline_ms: UInt64 | None = None
-    # What counts as the answer then; questions that it does not fit are refused.
+    # The answer used on expiry; requests that it does not fit are declined.
     decision: Literal["accept", "decline", "cancel"] = "decline"

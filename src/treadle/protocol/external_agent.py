@@ -1,4 +1,4 @@
-"""Moving configuration and history over from other agents."""
+"""Import of configuration and history from other agents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from treadle.protocol.base import Int64, Params, UInt32, Value
 
 
 class CommandMigration(Value, frozen=True):
-    """A custom command found in another agent's set-up."""
+    """A custom command found in another agent's setup."""
 
     name: str
 
 
 class ExternalAgentConfigDetectParams(Params, frozen=True):
-    """Look for another agent's files that could be taken over."""
+    """Look for files of other agents that could be imported."""
 
     cwds: list[str] | None = None
     include_home: bool = False
@@ -39,26 +39,26 @@ ExternalAgentConfigMigrationItemType = Literal[
 
 
 class HookMigration(Value, frozen=True):
-    """A hook found in another agent's set-up."""
+    """A hook found in another agent's setup."""
 
     name: str
 
 
 class McpServerMigration(Value, frozen=True):
-    """An MCP server found in another agent's set-up."""
+    """An MCP server found in another agent's setup."""
 
     name: str
 
 
 class PluginsMigration(Value, frozen=True):
-    """Plugins of one marketplace found in another agent's set-up."""
+    """Plugins of one marketplace found in another agent's setup."""
 
     marketplace_name: str
     plugin_names: list[str]
 
 
 class SessionMigration(Value, frozen=True):
-    """A conversation held with another agent, as a file."""
+    """A stored conversation with another agent."""
 
     cwd: str
     path: str
@@ -66,19 +66,19 @@ class SessionMigration(Value, frozen=True):
 
 
 class SkillMigration(Value, frozen=True):
-    """A skill found in another agent's set-up."""
+    """A skill found in another agent's setup."""
 
     name: str
 
 
 class SubagentMigration(Value, frozen=True):
-    """A subagent defined in another agent's set-up."""
+    """A sub-agent defined in another agent's setup."""
 
     name: str
 
 
 class MigrationDetails(Value, frozen=True):
-    """By name, what taking over an item would bring."""
+    """The names of everything that importing an item adds."""
 
     commands: list[CommandMigration] = []
     hooks: list[HookMigration] = []
@@ -91,7 +91,7 @@ class MigrationDetails(Value, frozen=True):
 
 
 class ExternalAgentConfigMigrationItem(Value, frozen=True):
-    """One kind of thing to take over, from the home folder or from a project."""
+    """One kind of item to import, from the home folder or from a project."""
 
     description: str
     item_type: ExternalAgentConfigMigrationItemType
@@ -100,7 +100,7 @@ class ExternalAgentConfigMigrationItem(Value, frozen=True):
 
 
 ExternalAgentDetectedConnectorSource = Literal["remoteMcpServersConfig", "sessionToolUse"]
-"""Named in the other agent's configuration, or seen at work in its sessions."""
+"""Named in the other agent's configuration, or used in its sessions."""
 
 
 class ExternalAgentDetectedConnectorCandidate(Value, frozen=True):
@@ -112,14 +112,14 @@ class ExternalAgentDetectedConnectorCandidate(Value, frozen=True):
 
 
 class ExternalAgentConfigDetectResponse(Value, frozen=True):
-    """All that could be taken over; pass what the user picks to the import."""
+    """Everything that could be imported; pass the user's selection to the import."""
 
     items: list[ExternalAgentConfigMigrationItem]
     connectors: list[ExternalAgentDetectedConnectorCandidate] = []
 
 
 class ExternalAgentConfigImportItemTypeFailure(Value, frozen=True):
-    """Something that could not be taken over, and at which stage it failed."""
+    """An item that could not be imported, and the stage that failed."""
 
     failure_stage: str
     item_type: ExternalAgentConfigMigrationItemType
@@ -131,7 +131,7 @@ class ExternalAgentConfigImportItemTypeFailure(Value, frozen=True):
 
 
 class ExternalAgentConfigImportItemTypeSuccess(Value, frozen=True):
-    """Something that was taken over, from where and to where."""
+    """An item that was imported, with its source and target."""
 
     item_type: ExternalAgentConfigMigrationItemType
     cwd: str | None = None
@@ -141,7 +141,7 @@ class ExternalAgentConfigImportItemTypeSuccess(Value, frozen=True):
 
 
 class ExternalAgentConfigImportTypeResult(Value, frozen=True):
-    """How the import went for one kind of thing."""
+    """The result of the import for one kind of item."""
 
     failures: list[ExternalAgentConfigImportItemTypeFailure]
     item_type: ExternalAgentConfigMigrationItemType
@@ -149,14 +149,14 @@ class ExternalAgentConfigImportTypeResult(Value, frozen=True):
 
 
 class ExternalAgentConfigImportCompletedNotification(Value, frozen=True):
-    """An import has ended; its results, kind by kind."""
+    """An import has ended; its results by kind."""
 
     import_id: str
     item_type_results: list[ExternalAgentConfigImportTypeResult]
 
 
 class ExternalAgentConfigImportHistory(Value, frozen=True):
-    """A past import and what came of it."""
+    """A past import and its results."""
 
     completed_at_ms: Int64
     failures: list[ExternalAgentConfigImportItemTypeFailure]
@@ -169,7 +169,7 @@ ExternalAgentImportedConnectorSource = Literal["remoteMcpServersConfig"]
 
 
 class ExternalAgentImportedConnectorCandidate(Value, frozen=True):
-    """A connector that past imports came across."""
+    """A connector found by past imports."""
 
     name: str
     session_count: UInt32
@@ -177,14 +177,14 @@ class ExternalAgentImportedConnectorCandidate(Value, frozen=True):
 
 
 class ExternalAgentConfigImportHistoriesReadResponse(Value, frozen=True):
-    """All past imports, and the connectors they came across."""
+    """All past imports, and the connectors they found."""
 
     connectors: list[ExternalAgentImportedConnectorCandidate]
     data: list[ExternalAgentConfigImportHistory]
 
 
 class ExternalAgentConfigImportHistoryRecordSuccessParams(Params, frozen=True):
-    """Something that the client itself took over."""
+    """An item that the client imported itself."""
 
     item_type: ExternalAgentConfigMigrationItemType
     cwd: str | None = None
@@ -194,7 +194,7 @@ class ExternalAgentConfigImportHistoryRecordSuccessParams(Params, frozen=True):
 
 
 class ExternalAgentConfigImportHistoryRecordTypeResultParams(Params, frozen=True):
-    """How the client's own import went for one kind of thing."""
+    """The result of the client's own import for one kind of item."""
 
     failures: list[ExternalAgentConfigImportItemTypeFailure]
     item_type: ExternalAgentConfigMigrationItemType
@@ -202,20 +202,20 @@ class ExternalAgentConfigImportHistoryRecordTypeResultParams(Params, frozen=True
 
 
 class ExternalAgentConfigImportHistoryRecordParams(Params, frozen=True):
-    """Enter in the history an import that the client did by itself."""
+    """Record an import that the client performed itself."""
 
     item_type_results: list[ExternalAgentConfigImportHistoryRecordTypeResultParams]
     provider_id: str
 
 
 class ExternalAgentConfigImportHistoryRecordResponse(Value, frozen=True):
-    """The id under which the import was entered."""
+    """The id of the recorded import."""
 
     import_id: str
 
 
 class ExternalAgentConfigImportParams(Params, frozen=True):
-    """Take over the items that the user picked among those detected."""
+    """Import the items that the user selected among those detected."""
 
     migration_items: list[ExternalAgentConfigMigrationItem]
     migration_source: str | None = None
@@ -224,13 +224,13 @@ class ExternalAgentConfigImportParams(Params, frozen=True):
 
 
 class ExternalAgentConfigImportProgressNotification(Value, frozen=True):
-    """Part of an import is done; what came of it."""
+    """Part of an import is done; contains its results."""
 
     import_id: str
     item_type_results: list[ExternalAgentConfigImportTypeResult]
 
 
 class ExternalAgentConfigImportResponse(Value, frozen=True):
-    """The import runs; its id ties the notifications to it."""
+    """The import is running; notifications refer to it by this id."""
 
     import_id: str

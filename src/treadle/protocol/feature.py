@@ -1,4 +1,4 @@
-"""Feature flags and the mock method that proves the experimental gate."""
+"""Feature flags and the mock method that tests the experimental gate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ExperimentalFeatureStage = Literal["beta", "underDevelopment", "stable", "deprec
 
 
 class ExperimentalFeature(Value, frozen=True):
-    """A feature flag, its state now and by default; texts for users exist in beta only."""
+    """A feature flag, its current and default state; only beta features have texts for users."""
 
     default_enabled: bool
     enabled: bool
@@ -22,19 +22,19 @@ class ExperimentalFeature(Value, frozen=True):
 
 
 class ExperimentalFeatureEnablementSetParams(Params, frozen=True):
-    """Switch features for the life of the server process; those not named stay as they are."""
+    """Enable or disable features until the server exits; features not named are unchanged."""
 
     enablement: dict[str, bool]
 
 
 class ExperimentalFeatureEnablementSetResponse(Value, frozen=True):
-    """The switches that the request set."""
+    """The flags that the request set."""
 
     enablement: dict[str, bool]
 
 
 class ExperimentalFeatureListParams(Params, frozen=True):
-    """Page through the feature flags, as one loaded thread sees them if it is named."""
+    """Page through the feature flags, as seen by one loaded thread if it is named."""
 
     cursor: str | None = None
     limit: UInt32 | None = None
@@ -42,14 +42,14 @@ class ExperimentalFeatureListParams(Params, frozen=True):
 
 
 class ExperimentalFeatureListResponse(Value, frozen=True):
-    """A page of feature flags; no cursor means that it is the last."""
+    """A page of feature flags; the last page has no cursor."""
 
     data: list[ExperimentalFeature]
     next_cursor: str | None = None
 
 
 class MockExperimentalMethodParams(Params, frozen=True):
-    """Call a method that does nothing, to test the gate on experimental ones."""
+    """Call a method that does nothing, to test the gate on experimental methods."""
 
     value: str | None = None
 

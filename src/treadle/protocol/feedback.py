@@ -6,13 +6,13 @@ from treadle.protocol.base import Params, Value
 
 
 class FeedbackRequirements(Value, frozen=True):
-    """Whether the administrator lets users send feedback."""
+    """Whether the administrator allows users to send feedback."""
 
     enabled: bool | None = None
 
 
 class FeedbackUploadParams(Params, frozen=True):
-    """Report a problem or praise, with the server's logs and files of the client if wanted."""
+    """Send feedback, optionally with the server's logs and files of the client."""
 
     classification: str
     extra_log_files: list[str] | None = None

@@ -13,11 +13,11 @@ class FsChangedNotification(Value, frozen=True):
 
 
 class FsCopyParams(Params, frozen=True):
-    """Copy a file, or with `recursive` a folder; devices and sockets are passed over."""
+    """Copy a file, or with `recursive` a folder; devices and sockets are skipped."""
 
     destination_path: AbsolutePathBuf
     source_path: AbsolutePathBuf
-    # Needed for a folder, ignored for a file.
+    # Required for a folder, ignored for a file.
     recursive: bool = False
 
 
@@ -26,27 +26,27 @@ class FsCopyResponse(Value, frozen=True):
 
 
 class FsCreateDirectoryParams(Params, frozen=True):
-    """Make a folder."""
+    """Create a folder."""
 
     path: AbsolutePathBuf
-    # True by default: parents are made as well.
+    # True by default: parents are created as well.
     recursive: bool | None = None
 
 
 class FsCreateDirectoryResponse(Value, frozen=True):
-    """The folder is there."""
+    """The folder exists."""
 
 
 class FsGetMetadataParams(Params, frozen=True):
-    """Ask what there is at a path."""
+    """Read the metadata of a path."""
 
     path: AbsolutePathBuf
 
 
 class FsGetMetadataResponse(Value, frozen=True):
-    """What a path leads to, and when it was made and changed."""
+    """The type of a path, and when it was created and modified."""
 
-    # 0 where the platform does not tell, as for modified_at_ms.
+    # 0 where the platform does not report it, as for modified_at_ms.
     created_at_ms: Int64
     # Symbolic links are followed for this and is_file, never for is_symlink.
     is_directory: bool
@@ -64,7 +64,7 @@ class FsReadDirectoryEntry(Value, frozen=True):
 
 
 class FsReadDirectoryParams(Params, frozen=True):
-    """List the children of a folder, not theirs in turn."""
+    """List the children of a folder, not recursively."""
 
     path: AbsolutePathBuf
 
@@ -76,7 +76,7 @@ class FsReadDirectoryResponse(Value, frozen=True):
 
 
 class FsReadFileParams(Params, frozen=True):
-    """Fetch a whole file."""
+    """Read a whole file."""
 
     path: AbsolutePathBuf
 
@@ -88,17 +88,17 @@ class FsReadFileResponse(Value, frozen=True):
 
 
 class FsRemoveParams(Params, frozen=True):
-    """Delete a file or a folder; by default with all it holds, and in silence if missing."""
+    """Remove a file or a folder; by default recursively, and without error if missing."""
 
     path: AbsolutePathBuf
-    # True by default: a missing path is no error.
+    # True by default: a missing path is not an error.
     force: bool | None = None
     # True by default.
     recursive: bool | None = None
 
 
 class FsRemoveResponse(Value, frozen=True):
-    """There is nothing at the path any more."""
+    """The path no longer exists."""
 
 
 class FsUnwatchParams(Params, frozen=True):
@@ -108,26 +108,26 @@ class FsUnwatchParams(Params, frozen=True):
 
 
 class FsUnwatchResponse(Value, frozen=True):
-    """No further `fs/changed` comes from the watch."""
+    """The watch sends no further `fs/changed`."""
 
 
 class FsWatchParams(Params, frozen=True):
-    """Have `fs/changed` sent to this connection whenever a file or folder changes."""
+    """Send `fs/changed` to this connection whenever a file or folder changes."""
 
     path: AbsolutePathBuf
-    # Unique to the connection; older clients leave it out and the reply names one.
+    # Unique per connection; older clients omit it, and the response contains one.
     watch_id: str | None = None
 
 
 class FsWatchResponse(Value, frozen=True):
-    """The watch is on, at the path that symbolic links resolve to."""
+    """The watch is active on the path with symbolic links resolved."""
 
     path: AbsolutePathBuf
     watch_id: str | None = None
 
 
 class FsWriteFileParams(Params, frozen=True):
-    """Create a file or replace all it holds."""
+    """Create a file or replace its content."""
 
     data_base64: str
     path: AbsolutePathBuf

@@ -1,4 +1,4 @@
-"""Finding files by fuzzy name, once or as a session that follows the query."""
+"""Fuzzy search for files by name, once or as a session that follows the query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FuzzyFileSearchMatchType = Literal["file", "directory"]
 
 
 class FuzzyFileSearchParams(Params, frozen=True):
-    """Search once; a later search with the same token cancels the one before."""
+    """Search once; a later search with the same token cancels the previous one."""
 
     query: str
     roots: list[str]
@@ -18,7 +18,7 @@ class FuzzyFileSearchParams(Params, frozen=True):
 
 
 class FuzzyFileSearchResult(SnakeValue, frozen=True):
-    """A path that matches, relative to its root; `indices` are the characters that matched."""
+    """A matching path, relative to its root; `indices` are the matched characters."""
 
     file_name: str
     match_type: FuzzyFileSearchMatchType
@@ -35,7 +35,7 @@ class FuzzyFileSearchResponse(Value, frozen=True):
 
 
 class FuzzyFileSearchSessionCompletedNotification(Value, frozen=True):
-    """No more matches will come for the session's current query."""
+    """The results for the session's current query are complete."""
 
     session_id: str
 
@@ -52,7 +52,7 @@ class FuzzyFileSearchSessionStartResponse(Value, frozen=True):
 
 
 class FuzzyFileSearchSessionStopParams(Params, frozen=True):
-    """Close a search and forget its index."""
+    """Close a search and discard its index."""
 
     session_id: str
 
@@ -62,18 +62,18 @@ class FuzzyFileSearchSessionStopResponse(Value, frozen=True):
 
 
 class FuzzyFileSearchSessionUpdateParams(Params, frozen=True):
-    """Search for something else in an open session."""
+    """Change the query of an open session."""
 
     query: str
     session_id: str
 
 
 class FuzzyFileSearchSessionUpdateResponse(Value, frozen=True):
-    """The query was taken; matches follow as notifications."""
+    """The query was accepted; matches follow as notifications."""
 
 
 class FuzzyFileSearchSessionUpdatedNotification(Value, frozen=True):
-    """All matches of a query found so far; replaces those sent before."""
+    """All matches of a query found so far; replaces earlier ones."""
 
     files: list[FuzzyFileSearchResult]
     query: str

@@ -1,4 +1,4 @@
-"""A thread's standing goal."""
+"""The goal of a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ThreadGoalStatus = Literal[
 
 
 class ThreadGoal(Value, frozen=True):
-    """What a thread keeps working towards, how it stands and what it has cost; times in seconds."""
+    """The objective of a thread, its state and its cost so far; times in seconds."""
 
     created_at: Int64
     objective: str
@@ -27,30 +27,30 @@ class ThreadGoal(Value, frozen=True):
 
 
 ThreadGoalMutationOrigin = Literal["user", "automatic"]
-"""Whether the user wished the change; when absent, do not assume so."""
+"""Whether the user requested the change; when absent, do not assume so."""
 
 
 class ThreadGoalClearParams(Params, frozen=True):
-    """Drop a thread's goal."""
+    """Clear a thread's goal."""
 
     thread_id: str
     origin: ThreadGoalMutationOrigin | None = None
 
 
 class ThreadGoalClearResponse(Value, frozen=True):
-    """Whether there was a goal to drop."""
+    """Whether there was a goal to clear."""
 
     cleared: bool
 
 
 class ThreadGoalClearedNotification(Value, frozen=True):
-    """A thread has no goal; also sent on resume so that clients drop a stale one."""
+    """A thread has no goal; also sent on resume so that clients discard a stale one."""
 
     thread_id: str
 
 
 class ThreadGoalGetParams(Params, frozen=True):
-    """Ask for a thread's goal."""
+    """Read a thread's goal."""
 
     thread_id: str
 
@@ -62,7 +62,7 @@ class ThreadGoalGetResponse(Value, frozen=True):
 
 
 class ThreadGoalSetParams(Params, frozen=True):
-    """Give a thread a goal or change the one it has; fields left out stay as they are."""
+    """Set or change a thread's goal; omitted fields are unchanged."""
 
     thread_id: str
     objective: str | None = None
@@ -72,7 +72,7 @@ class ThreadGoalSetParams(Params, frozen=True):
 
 
 class ThreadGoalSetResponse(Value, frozen=True):
-    """The goal as it stands after the change."""
+    """The goal after the change."""
 
     goal: ThreadGoal
 

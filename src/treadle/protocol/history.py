@@ -14,7 +14,7 @@ from treadle.protocol.turn import Turn, TurnItemsView, TurnStatus
 
 
 class RolloutCompressResponse(Value, frozen=True):
-    """Compression of stored threads was set off; it may yet find nothing to do."""
+    """Compression of stored threads was triggered; there may be nothing to compress."""
 
 
 class ThreadItemEntry(Value, frozen=True):
@@ -27,7 +27,7 @@ class ThreadItemEntry(Value, frozen=True):
 
 
 class ItemThreadItemsListAnchor(Value, tag="item", frozen=True):
-    """Start right after, or going backwards right before, a given item."""
+    """Start right after a given item, or right before it when paging backwards."""
 
     item_id: str
 
@@ -49,7 +49,7 @@ class ThreadItemsListParams(Params, frozen=True):
 
 
 class ThreadItemsListResponse(Value, frozen=True):
-    """One page of items, with cursors to go on and to turn back."""
+    """One page of items, with cursors in both directions."""
 
     data: list[ThreadItemEntry]
     backwards_cursor: str | None = None
@@ -57,7 +57,7 @@ class ThreadItemsListResponse(Value, frozen=True):
 
 
 class ThreadItemsReadParams(Params, frozen=True):
-    """Fetch up to 100 items of a turn by their ids."""
+    """Read up to 100 items of a turn by their ids."""
 
     item_ids: list[str]
     thread_id: str
@@ -65,37 +65,37 @@ class ThreadItemsReadParams(Params, frozen=True):
 
 
 class ThreadItemsReadResponse(Value, frozen=True):
-    """The items found, in the order they are stored."""
+    """The items found, in stored order."""
 
     data: list[ThreadItemEntry]
 
 
 class ThreadPredictionRequestParams(Params, frozen=True):
-    """Ask for a guess at what will follow a turn."""
+    """Request a prediction of what follows a turn."""
 
     source_turn_id: str
     thread_id: str
 
 
 class ThreadPredictionRequestResponse(Value, frozen=True):
-    """The guess is being made; a notification brings it."""
+    """The prediction is in progress; a notification delivers it."""
 
 
 class CompletedThreadPredictionResult(Value, tag="completed", frozen=True):
-    """A guess was made; no text means that nothing could be foreseen."""
+    """A prediction was made; without text, nothing could be predicted."""
 
     text: str | None = None
 
 
 class FailedThreadPredictionResult(Value, tag="failed", frozen=True):
-    """No guess could be made."""
+    """The prediction failed."""
 
 
 ThreadPredictionResult = CompletedThreadPredictionResult | FailedThreadPredictionResult
 
 
 class ThreadPredictionUpdatedNotification(Value, frozen=True):
-    """The guess that was asked for after a turn."""
+    """The requested prediction for a turn."""
 
     result: ThreadPredictionResult
     source_turn_id: str
@@ -103,14 +103,14 @@ class ThreadPredictionUpdatedNotification(Value, frozen=True):
 
 
 class ThreadSearchTextRange(Value, frozen=True):
-    """Where a match lies in its snippet, end excluded; counted in UTF-16 code units."""
+    """The position of a match in its snippet, end exclusive, in UTF-16 code units."""
 
     end: UInt32
     start: UInt32
 
 
 class ThreadSearchOccurrence(Value, frozen=True):
-    """One match in a message, with the text around it and a cursor to its turn."""
+    """One match in a message, with its context and a cursor to its turn."""
 
     item_id: str
     snippet: str
@@ -120,7 +120,7 @@ class ThreadSearchOccurrence(Value, frozen=True):
 
 
 class ThreadSearchOccurrencesParams(Params, frozen=True):
-    """Find a phrase, in any case, in the visible messages of one thread."""
+    """Search the visible messages of one thread for a phrase, ignoring case."""
 
     search_term: str
     thread_id: str
@@ -139,7 +139,7 @@ ThreadSearchSortKey = Literal["created_at", "updated_at", "recency_at"]
 
 
 class ThreadSearchParams(Params, frozen=True):
-    """Find threads whose conversation mentions something."""
+    """Search for threads by the text of their conversation."""
 
     search_term: str
     archived: bool | None = None
@@ -151,14 +151,14 @@ class ThreadSearchParams(Params, frozen=True):
 
 
 class ThreadSearchResult(Value, frozen=True):
-    """A thread that matched, and the text that made it match."""
+    """A matching thread, and the text that matched."""
 
     snippet: str
     thread: Thread
 
 
 class ThreadSearchResponse(Value, frozen=True):
-    """One page of matching threads, with cursors to go on and to turn back."""
+    """One page of matching threads, with cursors in both directions."""
 
     data: list[ThreadSearchResult]
     backwards_cursor: str | None = None
@@ -166,7 +166,7 @@ class ThreadSearchResponse(Value, frozen=True):
 
 
 class ItemThreadTimelineEntry(Value, tag="item", frozen=True):
-    """An item of a turn, in its place among all that happened."""
+    """An item of a turn, at its position in the timeline."""
 
     item: ThreadItem
     position: UInt64
@@ -174,14 +174,14 @@ class ItemThreadTimelineEntry(Value, tag="item", frozen=True):
 
 
 class RealtimeThreadTimelineEntry(Value, tag="realtime", frozen=True):
-    """Something from a realtime session, in its place among all that happened."""
+    """An item of a realtime session, at its position in the timeline."""
 
     item: ThreadRealtimeItem
     position: UInt64
 
 
 class TurnStartedThreadTimelineEntry(SnakeValue, tag="turnStarted", frozen=True):
-    """The point at which a turn began."""
+    """The start of a turn."""
 
     position: UInt64
     turn_id: str
@@ -189,7 +189,7 @@ class TurnStartedThreadTimelineEntry(SnakeValue, tag="turnStarted", frozen=True)
 
 
 class TurnCompletedThreadTimelineEntry(SnakeValue, tag="turnCompleted", frozen=True):
-    """The point at which a turn ended, and how."""
+    """The end of a turn, and its status."""
 
     position: UInt64
     status: TurnStatus
@@ -209,7 +209,7 @@ ThreadTimelineEntry = (
 
 
 class ThreadTimelineListParams(Params, frozen=True):
-    """Page through turns and realtime sessions of a thread as they were interleaved."""
+    """Page through the interleaved turns and realtime sessions of a thread."""
 
     thread_id: str
     cursor: str | None = None
@@ -217,7 +217,7 @@ class ThreadTimelineListParams(Params, frozen=True):
 
 
 class ThreadTimelineListResponse(Value, frozen=True):
-    """One page of the timeline, and the realtime session that was open as it begins."""
+    """One page of the timeline, and the realtime session that was open at its start."""
 
     data: list[ThreadTimelineEntry]
     active_realtime_session_at_page_start: str | None = None
@@ -225,7 +225,7 @@ class ThreadTimelineListResponse(Value, frozen=True):
 
 
 class ThreadTurnsListParams(Params, frozen=True):
-    """Page through the turns of a thread, newest first unless told otherwise."""
+    """Page through the turns of a thread, newest first by default."""
 
     thread_id: str
     cursor: str | None = None
@@ -235,7 +235,7 @@ class ThreadTurnsListParams(Params, frozen=True):
 
 
 class ThreadTurnsListResponse(Value, frozen=True):
-    """One page of turns, with cursors to go on and to turn back."""
+    """One page of turns, with cursors in both directions."""
 
     data: list[Turn]
     backwards_cursor: str | None = None

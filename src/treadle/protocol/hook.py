@@ -10,7 +10,7 @@ from treadle.protocol.base import AbsolutePathBuf, Int64, JsonValue, Params, UIn
 
 
 class CommandConfiguredHookHandler(Value, tag="command", frozen=True):
-    """A shell command that answers a hook event."""
+    """A shell command that handles a hook event."""
 
     async_: bool
     command: str
@@ -22,7 +22,7 @@ class CommandConfiguredHookHandler(Value, tag="command", frozen=True):
 
 
 class McpToolConfiguredHookHandler(Value, tag="mcp_tool", frozen=True):
-    """A tool of an MCP server that answers a hook event."""
+    """A tool of an MCP server that handles a hook event."""
 
     input: dict[str, JsonValue]
     server: str
@@ -77,7 +77,7 @@ HookOutputEntryKind = Literal["warning", "stop", "feedback", "context", "error"]
 
 
 class HookOutputEntry(Value, frozen=True):
-    """Something a hook had to say, and what kind of remark it is."""
+    """One message of a hook, and its kind."""
 
     kind: HookOutputEntryKind
     text: str
@@ -103,7 +103,7 @@ HookSource = Literal[
 
 
 class HookRunSummary(Value, frozen=True):
-    """One run of one hook: why it ran, where it comes from, and how it ended."""
+    """One run of one hook: its trigger, its source and its outcome."""
 
     display_order: Int64
     entries: list[HookOutputEntry]
@@ -141,7 +141,7 @@ HookTrustStatus = Literal["managed", "untrusted", "trusted", "modified"]
 
 
 class CommandHookMetadata(Value, tag_field="handlerType", tag="command", frozen=True):
-    """A discovered hook that runs a shell command, and whether it is trusted to."""
+    """A discovered hook that runs a shell command, and whether it is trusted."""
 
     current_hash: str
     display_order: Int64
@@ -202,7 +202,7 @@ class PromptHookMetadata(Value, tag_field="handlerType", tag="prompt", frozen=Tr
 
 
 class AgentHookMetadata(Value, tag_field="handlerType", tag="agent", frozen=True):
-    """A discovered hook that is handed to an agent."""
+    """A discovered hook that runs an agent."""
 
     current_hash: str
     display_order: Int64
@@ -224,7 +224,7 @@ HookMetadata = CommandHookMetadata | McpToolHookMetadata | PromptHookMetadata | 
 
 
 class HookPromptFragment(Value, frozen=True):
-    """Text that one run of a hook put into the conversation."""
+    """Text that one run of a hook added to the conversation."""
 
     hook_run_id: str
     text: str
@@ -239,7 +239,7 @@ class HookStartedNotification(Value, frozen=True):
 
 
 class HooksListEntry(Value, frozen=True):
-    """The hooks that apply in one folder, with what went wrong while reading them."""
+    """The hooks that apply in one folder, and the errors while reading them."""
 
     cwd: str
     errors: list[HookErrorInfo]
@@ -248,7 +248,7 @@ class HooksListEntry(Value, frozen=True):
 
 
 class HooksListParams(Params, frozen=True):
-    """Ask which hooks apply in some folders, or in the server's own when none is named."""
+    """List the hooks that apply in some folders, by default the server's own."""
 
     cwds: list[str] = []
 
@@ -260,7 +260,7 @@ class HooksListResponse(Value, frozen=True):
 
 
 class ManagedHooksRequirements(Value, frozen=True):
-    """Hooks that an administrator imposes, by event, and the folders their scripts are in."""
+    """Hooks that an administrator imposes, by event, and the folders of their scripts."""
 
     permission_request: list[ConfiguredHookMatcherGroup] = field(name="PermissionRequest")
     post_compact: list[ConfiguredHookMatcherGroup] = field(name="PostCompact")

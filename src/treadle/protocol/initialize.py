@@ -8,7 +8,7 @@ from treadle.protocol.base import AbsolutePathBuf, JsonValue, Params, Value
 
 
 class ClientInfo(Value, frozen=True):
-    """Who is calling; the name goes into the user agent that model providers see."""
+    """The identity of the client; its name goes into the user agent that model providers see."""
 
     name: str
     version: str
@@ -16,7 +16,7 @@ class ClientInfo(Value, frozen=True):
 
 
 class InitializeCapabilities(Value, frozen=True):
-    """What the client understands and wants on its connection, fixed by the handshake."""
+    """What the client supports and requests for its connection, fixed by the handshake."""
 
     experimental_api: bool = False
     explicit_gateway_oauth: bool = False
@@ -28,14 +28,14 @@ class InitializeCapabilities(Value, frozen=True):
 
 
 class InitializeParams(Params, frozen=True):
-    """Open the connection; must be the first request on it and may be sent once only."""
+    """Open the connection; must be its first request and may be sent only once."""
 
     client_info: ClientInfo
     capabilities: InitializeCapabilities | None = None
 
 
 class InitializeResponse(Value, frozen=True):
-    """Where and as what the server runs; from here on other methods may be called."""
+    """The identity and platform of the server; other methods may be called from now on."""
 
     codex_home: AbsolutePathBuf
     platform_family: str

@@ -1,4 +1,4 @@
-"""What a user can put into a turn."""
+"""The parts of a user's input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from treadle.protocol.base import ByteRange, SnakeValue, Value
 
 AdditionalContextKind = Literal["untrusted", "application"]
-"""`application` comes from the client itself, `untrusted` from anywhere else."""
+"""`application` comes from the client itself, `untrusted` from any other source."""
 
 
 class AdditionalContextEntry(Value, frozen=True):
@@ -23,7 +23,7 @@ ImageDetail = Literal["auto", "low", "high", "original"]
 
 
 class TextElement(Value, frozen=True):
-    """A stretch of the text that a client shows in its own way, such as a chip for a file."""
+    """A range of the text that a client renders specially, such as a chip for a file."""
 
     # Counted in UTF-8 bytes of the text, not in characters.
     byte_range: ByteRange
@@ -31,14 +31,14 @@ class TextElement(Value, frozen=True):
 
 
 class TextUserInput(SnakeValue, tag="text", frozen=True):
-    """Words from the user; note that `text_elements` is spelled in snake_case."""
+    """Text from the user; note that `text_elements` is spelled in snake_case."""
 
     text: str
     text_elements: list[TextElement] = []
 
 
 class ImageUserInput(Value, tag="image", frozen=True):
-    """A picture, as a data URL or as the id of an uploaded file."""
+    """An image, as a data URL or as the id of an uploaded file."""
 
     detail: ImageDetail | UnsetType | None = UNSET
     url: str | UnsetType | None = UNSET
@@ -46,26 +46,26 @@ class ImageUserInput(Value, tag="image", frozen=True):
 
 
 class LocalImageUserInput(Value, tag="localImage", frozen=True):
-    """A picture in a file that the server can read."""
+    """An image in a file that the server can read."""
 
     path: str
     detail: ImageDetail | UnsetType | None = UNSET
 
 
 class AudioUserInput(Value, tag="audio", frozen=True):
-    """Sound, given by its URL."""
+    """Audio, as a URL."""
 
     url: str
 
 
 class LocalAudioUserInput(Value, tag="localAudio", frozen=True):
-    """Sound in a file that the server can read."""
+    """Audio in a file that the server can read."""
 
     path: str
 
 
 class SkillUserInput(Value, tag="skill", frozen=True):
-    """A skill to follow; its instructions are put in front of the model at once."""
+    """A skill to follow; its instructions are given to the model at once."""
 
     name: str
     path: str

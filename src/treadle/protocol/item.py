@@ -1,4 +1,4 @@
-"""Items: what turns are made of."""
+"""Items: the parts of a turn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CollabAgentStatus = Literal[
 
 
 class CollabAgentState(Value, frozen=True):
-    """How another agent is doing, and its last word."""
+    """The state of another agent, and its last message."""
 
     status: CollabAgentStatus
     message: str | None = None
@@ -109,7 +109,7 @@ class AddPatchChangeKind(Value, tag="add", frozen=True):
 
 
 class DeletePatchChangeKind(Value, tag="delete", frozen=True):
-    """The file goes away."""
+    """The file is deleted."""
 
 
 class UpdatePatchChangeKind(SnakeValue, tag="update", frozen=True):
@@ -122,7 +122,7 @@ PatchChangeKind = AddPatchChangeKind | DeletePatchChangeKind | UpdatePatchChange
 
 
 class FileUpdateChange(Value, frozen=True):
-    """What happens to one file, as a diff."""
+    """The change to one file, as a diff."""
 
     diff: str
     kind: PatchChangeKind
@@ -130,7 +130,7 @@ class FileUpdateChange(Value, frozen=True):
 
 
 class UsageLimitExceededImageGenerationFailure(Value, tag="usageLimitExceeded", frozen=True):
-    """No picture, as the user's allowance is used up."""
+    """No image was generated because the user's limit is exhausted."""
 
     limit_id: str
     resets_at: Int64 | None = None
@@ -140,19 +140,19 @@ ImageGenerationFailure = UsageLimitExceededImageGenerationFailure
 
 
 class AgentMessageThreadItem(Value, tag="agentMessage", frozen=True):
-    """What the agent said."""
+    """A message of the agent."""
 
     id: str
     text: str
     delivery: AgentMessageDelivery | None = None
     memory_citation: MemoryCitation | None = None
-    # Not every provider tells it.
+    # Not every provider reports it.
     phase: MessagePhase | None = None
     questions: list[AsyncUserInputQuestion] | None = None
 
 
 class CollabAgentToolCallThreadItem(Value, tag="collabAgentToolCall", frozen=True):
-    """The agent deals with other agents: starts them, writes to them, waits for them."""
+    """The agent works with other agents: starts them, messages them, waits for them."""
 
     agents_states: dict[str, CollabAgentState]
     id: str
@@ -166,7 +166,7 @@ class CollabAgentToolCallThreadItem(Value, tag="collabAgentToolCall", frozen=Tru
 
 
 class CommandExecutionThreadItem(Value, tag="commandExecution", frozen=True):
-    """A command that the agent, or the user by hand, runs."""
+    """A command run by the agent or directly by the user."""
 
     command: str
     command_actions: list[CommandAction]
@@ -183,13 +183,13 @@ class CommandExecutionThreadItem(Value, tag="commandExecution", frozen=True):
 
 
 class ContextCompactionThreadItem(Value, tag="contextCompaction", frozen=True):
-    """The point at which the history was shortened."""
+    """The point at which the history was compacted."""
 
     id: str
 
 
 class DynamicToolCallThreadItem(Value, tag="dynamicToolCall", frozen=True):
-    """A call of a tool that the client brought."""
+    """A call of a client tool."""
 
     arguments: JsonValue
     id: str
@@ -202,14 +202,14 @@ class DynamicToolCallThreadItem(Value, tag="dynamicToolCall", frozen=True):
 
 
 class EnteredReviewModeThreadItem(Value, tag="enteredReviewMode", frozen=True):
-    """A code review began; `review` says in short of what."""
+    """A code review began; `review` summarizes its target."""
 
     id: str
     review: str
 
 
 class ExitedReviewModeThreadItem(Value, tag="exitedReviewMode", frozen=True):
-    """A code review ended; `review` is the whole text."""
+    """A code review ended; `review` is the complete text."""
 
     id: str
     review: str
@@ -219,7 +219,7 @@ PatchApplyStatus = Literal["inProgress", "completed", "failed", "declined"]
 
 
 class FileChangeThreadItem(Value, tag="fileChange", frozen=True):
-    """Edits to files, proposed and then made, failed or declined."""
+    """Edits to files: proposed, then applied, failed or declined."""
 
     changes: list[FileUpdateChange]
     id: str
@@ -227,7 +227,7 @@ class FileChangeThreadItem(Value, tag="fileChange", frozen=True):
 
 
 class FunctionCallOutputThreadItem(Value, tag="functionCallOutput", frozen=True):
-    """A tool result that the client handed in with a turn."""
+    """A tool result that the client supplied with a turn."""
 
     id: str
     name: str
@@ -236,17 +236,17 @@ class FunctionCallOutputThreadItem(Value, tag="functionCallOutput", frozen=True)
 
 
 class HookPromptThreadItem(Value, tag="hookPrompt", frozen=True):
-    """Text that hooks put into the conversation."""
+    """Text that hooks added to the conversation."""
 
     fragments: list[HookPromptFragment]
     id: str
 
 
 class ImageGenerationThreadItem(Value, tag="imageGeneration", frozen=True):
-    """A picture the model draws, and where it was saved."""
+    """An image that the model generates, and where it was saved."""
 
     id: str
-    # The picture in base64.
+    # The image in base64.
     result: str
     status: str
     failure: ImageGenerationFailure | None = None
@@ -256,7 +256,7 @@ class ImageGenerationThreadItem(Value, tag="imageGeneration", frozen=True):
 
 
 class ImageViewThreadItem(Value, tag="imageView", frozen=True):
-    """The agent looked at a picture on disk."""
+    """The agent viewed an image on disk."""
 
     id: str
     path: LegacyAppPathString
@@ -282,14 +282,14 @@ class McpToolCallThreadItem(Value, tag="mcpToolCall", frozen=True):
 
 
 class PlanThreadItem(Value, tag="plan", frozen=True):
-    """A plan that the agent proposes; its final text wins over the deltas."""
+    """A plan that the agent proposes; its final text overrides the deltas."""
 
     id: str
     text: str
 
 
 class ReasoningThreadItem(Value, tag="reasoning", frozen=True):
-    """What the model thought: summaries, and the raw text where a model gives it away."""
+    """The model's reasoning: summaries, and the raw text if the model exposes it."""
 
     id: str
     content: list[str] = []
@@ -297,7 +297,7 @@ class ReasoningThreadItem(Value, tag="reasoning", frozen=True):
 
 
 class SleepThreadItem(Value, tag="sleep", frozen=True):
-    """The agent waits a while, which input may cut short."""
+    """The agent waits for a while; input may end the wait early."""
 
     duration_ms: UInt64
     id: str
@@ -307,7 +307,7 @@ SubAgentActivityKind = Literal["started", "interacted", "interrupted", "complete
 
 
 class SubAgentActivityThreadItem(Value, tag="subAgentActivity", frozen=True):
-    """Something that happened to an agent working for this one."""
+    """An event of a sub-agent of this agent."""
 
     agent_path: str
     agent_thread_id: str
@@ -318,7 +318,7 @@ class SubAgentActivityThreadItem(Value, tag="subAgentActivity", frozen=True):
 
 
 class UserMessageThreadItem(Value, tag="userMessage", frozen=True):
-    """What the user said, with pictures and mentions."""
+    """A message of the user, with images and mentions."""
 
     content: list[UserInput]
     id: str
@@ -326,7 +326,7 @@ class UserMessageThreadItem(Value, tag="userMessage", frozen=True):
 
 
 class WebSearchThreadItem(Value, tag="webSearch", frozen=True):
-    """A use of the web search tool; what it did may be known only at the end."""
+    """A use of the web search tool; its action may be known only at the end."""
 
     id: str
     query: str
@@ -358,7 +358,7 @@ ThreadItem = (
 
 
 class ItemCompletedNotification(Value, frozen=True):
-    """An item is in its final state, which outweighs all deltas before."""
+    """An item is in its final state, which overrides all earlier deltas."""
 
     completed_at_ms: Int64
     item: ThreadItem
@@ -367,7 +367,7 @@ class ItemCompletedNotification(Value, frozen=True):
 
 
 class ItemStartedNotification(Value, frozen=True):
-    """Work on an item has begun; its id is the one that deltas refer to."""
+    """Work on an item has begun; deltas refer to its id."""
 
     item: ThreadItem
     started_at_ms: Int64

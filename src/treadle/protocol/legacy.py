@@ -1,4 +1,4 @@
-"""Requests older than the protocol's second version, which clients in the field still send.
+"""Requests older than version 2 of the protocol, which clients in the field still send.
 
 The reference keeps them out of its JSON Schemas and in its TypeScript.
 """
@@ -14,7 +14,7 @@ from treadle.protocol.source import SubAgentSource
 
 
 class GetAuthStatusParams(Params, frozen=True):
-    """Ask how the server is signed in, with the token itself on request."""
+    """Read how the server is signed in, with the token itself on request."""
 
     include_token: bool | None = None
     refresh_token: bool | None = None
@@ -29,7 +29,7 @@ class GetAuthStatusResponse(Value, frozen=True):
 
 
 class GetConversationSummaryParams(OneOf, frozen=True):
-    """Name a stored thread by its rollout file or by its id."""
+    """Identify a stored thread by its rollout file or by its id."""
 
     rollout_path: str | None = None
     conversation_id: ThreadId | None = None
@@ -39,7 +39,7 @@ InternalSessionSource = Literal["memory_consolidation", "guardian"]
 
 
 class LegacySessionSourceDetail(SnakeOneOf, frozen=True):
-    """An origin that needs more than a word."""
+    """An origin that carries data."""
 
     custom: str | None = None
     internal: InternalSessionSource | None = None
@@ -47,11 +47,11 @@ class LegacySessionSourceDetail(SnakeOneOf, frozen=True):
 
 
 LegacySessionSource = Literal["cli", "vscode", "exec", "mcp", "unknown"] | LegacySessionSourceDetail
-"""Where a stored thread came from, in the words that rollout files use."""
+"""The origin of a stored thread, as spelled in rollout files."""
 
 
 class ConversationGitInfo(SnakeValue, frozen=True):
-    """The commit, branch and origin that a stored thread began with."""
+    """The commit, branch and origin at the start of a stored thread."""
 
     sha: str | None = None
     branch: str | None = None
@@ -59,7 +59,7 @@ class ConversationGitInfo(SnakeValue, frozen=True):
 
 
 class ConversationSummary(Value, frozen=True):
-    """A stored thread as a list shows it; the times are RFC 3339 text."""
+    """A stored thread as shown in a list; the times are RFC 3339 text."""
 
     conversation_id: ThreadId
     path: str
@@ -74,7 +74,7 @@ class ConversationSummary(Value, frozen=True):
 
 
 class GetConversationSummaryResponse(Value, frozen=True):
-    """The summary of the one thread that was named."""
+    """The summary of the requested thread."""
 
     summary: ConversationSummary
 
@@ -89,7 +89,7 @@ class GitDiffToRemoteParams(Params, frozen=True):
 
 
 class GitDiffToRemoteResponse(Value, frozen=True):
-    """The remote commit and the difference to it, untracked files included."""
+    """The remote commit and the difference from it, including untracked files."""
 
     sha: GitSha
     diff: str

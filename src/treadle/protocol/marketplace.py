@@ -6,7 +6,7 @@ from treadle.protocol.base import AbsolutePathBuf, Params, Value
 
 
 class MarketplaceAddParams(Params, frozen=True):
-    """Fetch a marketplace from its source, at a branch or tag and in part if wanted."""
+    """Fetch a marketplace from its source, optionally a branch or tag and a part of it."""
 
     source: str
     ref_name: str | None = None
@@ -14,7 +14,7 @@ class MarketplaceAddParams(Params, frozen=True):
 
 
 class MarketplaceAddResponse(Value, frozen=True):
-    """Where the marketplace now lies, and whether it already did."""
+    """The location of the marketplace, and whether it was already there."""
 
     already_added: bool
     installed_root: AbsolutePathBuf
@@ -22,7 +22,7 @@ class MarketplaceAddResponse(Value, frozen=True):
 
 
 class MarketplaceInterface(Value, frozen=True):
-    """How a marketplace wants to be shown."""
+    """How a marketplace is displayed."""
 
     display_name: str | None = None
 
@@ -35,27 +35,27 @@ class MarketplaceLoadErrorInfo(Value, frozen=True):
 
 
 class MarketplaceRemoveParams(Params, frozen=True):
-    """Forget a marketplace and its files."""
+    """Remove a marketplace and its files."""
 
     marketplace_name: str
 
 
 class MarketplaceRemoveResponse(Value, frozen=True):
-    """The marketplace that is gone, and the folder that went with it, if any."""
+    """The removed marketplace, and its removed folder, if any."""
 
     marketplace_name: str
     installed_root: AbsolutePathBuf | None = None
 
 
 class MarketplaceUpgradeErrorInfo(Value, frozen=True):
-    """A marketplace that could not be brought up to date, and why."""
+    """A marketplace that could not be updated, and why."""
 
     marketplace_name: str
     message: str
 
 
 class MarketplaceUpgradeParams(Params, frozen=True):
-    """Bring one marketplace up to date, or all of them if none is named."""
+    """Update one marketplace, or all of them if none is named."""
 
     marketplace_name: str | None = None
 

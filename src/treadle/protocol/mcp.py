@@ -12,7 +12,7 @@ McpServerStatusDetail = Literal["full", "toolsAndAuthOnly"]
 
 
 class ListMcpServerStatusParams(Params, frozen=True):
-    """Page through the configured MCP servers and what they offer."""
+    """Page through the configured MCP servers and their tools and resources."""
 
     cursor: str | None = None
     detail: McpServerStatusDetail | None = None
@@ -35,7 +35,7 @@ McpServerConnectionStatus = Literal[
 
 
 class McpServerInfo(Value, frozen=True):
-    """How an MCP server introduces itself."""
+    """An MCP server's description of itself."""
 
     name: str
     version: str
@@ -46,7 +46,7 @@ class McpServerInfo(Value, frozen=True):
 
 
 class Resource(Sparse, frozen=True):
-    """A document that an MCP server can hand out."""
+    """A document that an MCP server provides."""
 
     name: str
     uri: str
@@ -60,7 +60,7 @@ class Resource(Sparse, frozen=True):
 
 
 class ResourceTemplate(Sparse, frozen=True):
-    """A pattern of addresses under which an MCP server has documents."""
+    """A URI pattern for documents that an MCP server provides."""
 
     name: str
     uri_template: str
@@ -71,7 +71,7 @@ class ResourceTemplate(Sparse, frozen=True):
 
 
 class Tool(Sparse, frozen=True):
-    """A tool of an MCP server, described as the server does."""
+    """A tool of an MCP server, as the server describes it."""
 
     input_schema: JsonValue
     name: str
@@ -84,14 +84,14 @@ class Tool(Sparse, frozen=True):
 
 
 class McpServerStatus(Value, frozen=True):
-    """A configured MCP server: its sign-in, its connection and all that it offers."""
+    """A configured MCP server: its sign-in, its connection, its tools and resources."""
 
     auth_status: McpAuthStatus
     name: str
     resource_templates: list[ResourceTemplate]
     resources: list[Resource]
     tools: dict[str, Tool]
-    # Scheme, host and port alone; null for servers that are not reached over HTTP.
+    # Only scheme, host and port; null for servers that are not reached over HTTP.
     http_origin: str | None = None
     plugin_id: str | None = None
     runtime_status: McpServerConnectionStatus | None = None
@@ -111,7 +111,7 @@ McpAppDisplayMode = Literal["inline", "fullscreen"]
 
 
 class McpAppUi(Value, frozen=True):
-    """The view that a tool brings for its result, and how large it would like to be."""
+    """The view that a tool provides for its result, and its preferred size."""
 
     preferred_model_display_mode: McpAppDisplayMode
     resource_uri: str
@@ -136,7 +136,7 @@ class McpResourceReadParams(Params, frozen=True):
 
 
 class TextResourceContent(Sparse, frozen=True):
-    """A document, or a part of one, that is text."""
+    """A document, or a part of one, as text."""
 
     text: str
     uri: str
@@ -145,7 +145,7 @@ class TextResourceContent(Sparse, frozen=True):
 
 
 class BlobResourceContent(Sparse, frozen=True):
-    """A document, or a part of one, that is bytes in base64."""
+    """A document, or a part of one, as bytes in base64."""
 
     blob: str
     uri: str
@@ -159,14 +159,14 @@ ResourceContent = Annotated[
 
 
 class McpResourceReadResponse(Value, frozen=True):
-    """The document, in one part or several."""
+    """The document, in one or more parts."""
 
     contents: list[ResourceContent]
     origin_call_id: str | None = None
 
 
 class McpServerEventNotification(Value, frozen=True):
-    """What an MCP server sent, as it came."""
+    """A message of an MCP server, unchanged."""
 
     method: str
     params: JsonValue
@@ -180,7 +180,7 @@ class McpServerEventStreamNotification(Value, frozen=True):
 
 
 class McpServerEventStreamStartParams(Params, frozen=True):
-    """Open a stream of events from an MCP server, under an id the client chooses."""
+    """Open a stream of events from an MCP server, under an id that the client chooses."""
 
     arguments: JsonValue
     name: str
@@ -205,11 +205,11 @@ class McpServerEventStreamStopResponse(Value, frozen=True):
 
 
 McpServerOauthClientRegistration = Literal["auto", "cimd", "dcr"]
-"""`cimd` points to a client metadata document, `dcr` registers; `auto` picks one."""
+"""`cimd` uses a client metadata document, `dcr` registers dynamically; `auto` picks one."""
 
 
 class McpServerOauthLoginCompletedNotification(Value, frozen=True):
-    """A sign-in to an MCP server has ended, well or not."""
+    """A sign-in to an MCP server has ended, successfully or not."""
 
     name: str
     success: bool
@@ -219,7 +219,7 @@ class McpServerOauthLoginCompletedNotification(Value, frozen=True):
 
 
 class McpServerOauthLoginParams(Params, frozen=True):
-    """Begin to sign in to an MCP server through the browser."""
+    """Start a sign-in to an MCP server through the browser."""
 
     name: str
     client_registration: McpServerOauthClientRegistration | None = None
@@ -229,14 +229,14 @@ class McpServerOauthLoginParams(Params, frozen=True):
 
 
 class McpServerOauthLoginResponse(Sparse, frozen=True):
-    """The page to open; a notification tells how the sign-in ended."""
+    """The page to open; a notification reports the result of the sign-in."""
 
     authorization_url: str
     login_id: str | None = None
 
 
 class McpServerRefreshResponse(Value, frozen=True):
-    """The configuration was read anew; loaded threads follow at their next turn."""
+    """The configuration was reloaded; loaded threads apply it at their next turn."""
 
 
 McpServerStartupFailureReason = Literal["reauthenticationRequired"]
@@ -245,7 +245,7 @@ McpServerStartupState = Literal["starting", "ready", "failed", "cancelled"]
 
 
 class McpServerStatusUpdatedNotification(Value, frozen=True):
-    """An MCP server is starting, is ready, or could not be started."""
+    """An MCP server is starting, is ready, or failed to start."""
 
     name: str
     status: McpServerStartupState
@@ -265,7 +265,7 @@ class McpServerToolCallParams(Params, frozen=True):
 
 
 class McpServerToolCallResponse(Sparse, frozen=True):
-    """What the tool gave back; its own failures come here too, with `isError`."""
+    """The result of the tool, including its own failures, which set `isError`."""
 
     content: list[JsonValue]
     meta: JsonValue = field(name="_meta", default=None)
@@ -284,13 +284,13 @@ class McpToolCallAppContext(Value, frozen=True):
 
 
 class McpToolCallError(Value, frozen=True):
-    """Why a tool call could not be made."""
+    """Why a tool call failed."""
 
     message: str
 
 
 class McpToolCallProgressNotification(Value, frozen=True):
-    """A word from a tool that is still at work."""
+    """A progress message of a running tool call."""
 
     item_id: str
     message: str
@@ -299,7 +299,7 @@ class McpToolCallProgressNotification(Value, frozen=True):
 
 
 class McpToolCallResult(Value, frozen=True):
-    """What a tool gave back to the model."""
+    """The result of a tool call, as returned to the model."""
 
     content: list[JsonValue]
     meta: JsonValue = field(name="_meta", default=None)
@@ -309,4 +309,4 @@ class McpToolCallResult(Value, frozen=True):
 McpToolCallStatus = Literal["inProgress", "completed", "failed"]
 
 ToolExposureSurface = Literal["code_mode", "deferred", "direct"]
-"""Where the model can meet a tool: in scripts, by searching, or in its list."""
+"""Where a tool is available to the model: in scripts, by search, or in its list."""

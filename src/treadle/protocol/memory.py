@@ -1,4 +1,4 @@
-"""What the agent remembers between threads."""
+"""The agent's memory across threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.protocol.base import Params, UInt32, Value
 
 
 class MemoryCitationEntry(Value, frozen=True):
-    """Lines of a memory file that an answer drew on, and what they were used for."""
+    """Lines of a memory file that an answer used, and what for."""
 
     line_end: UInt32
     line_start: UInt32
@@ -17,24 +17,24 @@ class MemoryCitationEntry(Value, frozen=True):
 
 
 class MemoryCitation(Value, frozen=True):
-    """What an agent's message took from memory, and the threads it was learnt in."""
+    """The memories that an agent's message used, and the threads they come from."""
 
     entries: list[MemoryCitationEntry]
     thread_ids: list[str]
 
 
 class MemoryResetResponse(Value, frozen=True):
-    """Everything remembered was forgotten."""
+    """All memories were deleted."""
 
 
 class MemoryStatusParams(Params, frozen=True):
-    """Ask whether memory has digested enough threads; 20 unless said, 4096 at most."""
+    """Read whether memory has processed enough threads (default 20, maximum 4096)."""
 
     min_consolidated_threads: UInt32 | None = None
 
 
 class MemoryStatusResponse(Value, frozen=True):
-    """How many threads memory has digested, and whether that is enough."""
+    """How many threads memory has processed, and whether that is enough."""
 
     v2_consolidated_threads: UInt32
     v2_ready: bool
@@ -44,7 +44,7 @@ ThreadMemoryMode = Literal["enabled", "disabled"]
 
 
 class ThreadMemoryModeSetParams(Params, frozen=True):
-    """Say whether a thread may take part in memory."""
+    """Set whether a thread takes part in memory."""
 
     mode: ThreadMemoryMode
     thread_id: str

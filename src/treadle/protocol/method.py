@@ -1,4 +1,4 @@
-"""What a method is: its name, types, gate and ordering scope. Refuses to know who handles it."""
+"""What a method is: its name, types, gate and ordering scope. Does not know its handlers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 Scope = Callable[[object], str | None]
-"""Gives the key under which a request waits its turn; `None` runs it at once."""
+"""Returns the key of the queue that a request waits in; `None` runs it at once."""
 
 
 class Request(Generic[P, R]):
-    """A call that gets exactly one answer."""
+    """A method that gets exactly one response."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class Request(Generic[P, R]):
 
     @cached_property
     def params_decoder(self) -> msgspec.json.Decoder[P]:
-        """Built on first use: building all of them costs more than starting the server."""
+        """Build on first use: building all of them costs more than starting the server."""
         return msgspec.json.Decoder(self.params)
 
     @cached_property
     def result_decoder(self) -> msgspec.json.Decoder[R]:
-        """Built on first use, as `params_decoder`."""
+        """Build on first use, as `params_decoder`."""
         return msgspec.json.Decoder(self.result)
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Request(Generic[P, R]):
 
 
 class Notification(Generic[P]):
-    """A message that gets no answer."""
+    """A method that gets no response."""
 
     def __init__(
         self, method: str, params: type[P] | UnionType, *, experimental: bool = False
@@ -60,7 +60,7 @@ class Notification(Generic[P]):
 
     @cached_property
     def params_decoder(self) -> msgspec.json.Decoder[P]:
-        """Built on first use."""
+        """Build on first use."""
         return msgspec.json.Decoder(self.params)
 
     def __repr__(self) -> str:
@@ -71,9 +71,9 @@ M = TypeVar("M", Request[Any, Any], Notification[Any])
 
 
 def index(namespace: Mapping[str, object], kind: type[M]) -> Mapping[str, M]:
-    """Collect the methods that a module defines, by name, in the order they were written."""
-    found = {value.method: value for value in namespace.values() if isinstance(value, kind)}
-    return MappingProxyType(found)
+    """Collect the methods that a module defines, by name, in the order of definition."""
+    methods = {value.method: value for value in namespace.values() if isinstance(value, kind)}
+    return MappingProxyType(methods)
 
 
 def _by(kind: str, attribute: str) -> Scope:

@@ -1,4 +1,4 @@
-"""Models: what can be chosen, and what happens to the choice during a turn."""
+"""Models: the available ones, and changes of model during a turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.protocol.base import Int64, Params, UInt32, Value
 
 
 class AuthRecoveryNotification(Value, frozen=True):
-    """Access to the provider is being renewed in mid-turn, or has been; the method says which."""
+    """Provider credentials are being refreshed during a turn, or have been (see the method)."""
 
     message: str
     provider: str
@@ -19,25 +19,25 @@ class AuthRecoveryNotification(Value, frozen=True):
 
 
 CyberAccessProgram = Literal["standard", "daybreakBlue", "daybreakRed"]
-"""Special treatment of security work that a turn may ask for; asking does not grant it."""
+"""An access program for security work that a turn may request; requesting grants nothing."""
 
 InputModality = Literal["text", "image", "audio"]
 
 
 class ModelAccessPrograms(Value, frozen=True):
-    """Special access that the account may ask for when it uses the model."""
+    """Access programs that the account may request for the model."""
 
     cyber: list[CyberAccessProgram]
 
 
 class ModelAvailabilityNux(Value, frozen=True):
-    """A line to show to users who can newly choose the model."""
+    """A message for users for whom the model has become available."""
 
     message: str
 
 
 class ModelServiceTier(Value, frozen=True):
-    """A speed or price class in which the model can be had."""
+    """A speed or price class of the model."""
 
     description: str
     id: str
@@ -45,7 +45,7 @@ class ModelServiceTier(Value, frozen=True):
 
 
 class ModelUpgradeInfo(Value, frozen=True):
-    """The model to move to from an older one, with words that explain the move."""
+    """The successor of an older model, with a text that explains the change."""
 
     model: str
     migration_markdown: str | None = None
@@ -58,18 +58,18 @@ class ModelUpgradeInfo(Value, frozen=True):
 MultiAgentVersion = Literal["disabled", "v1", "v2"]
 
 ReasoningEffort = Annotated[str, Meta(min_length=1)]
-"""Any word that the model lists among its efforts."""
+"""Any value that the model lists among its efforts."""
 
 
 class ReasoningEffortOption(Value, frozen=True):
-    """An effort that a model offers, and what it is good for."""
+    """An effort that a model supports, and its description."""
 
     description: str
     reasoning_effort: ReasoningEffort
 
 
 class Model(Value, frozen=True):
-    """A model that can be chosen, and all that a picker needs to offer it."""
+    """A selectable model, with everything that a picker displays."""
 
     default_reasoning_effort: ReasoningEffort
     description: str
@@ -82,21 +82,21 @@ class Model(Value, frozen=True):
     # Superseded by `service_tiers`.
     additional_speed_tiers: list[str] = []
     availability_nux: ModelAvailabilityNux | None = None
-    # Null when the catalogue says nothing about programs.
+    # Null when the catalogue does not mention programs.
     available_access_programs: ModelAccessPrograms | None = None
     default_service_tier: str | None = None
     input_modalities: list[InputModality] = []
     model_specialty: str | None = None
     multi_agent_version: MultiAgentVersion | None = None
     service_tiers: list[ModelServiceTier] = []
-    # False for every model nowadays.
+    # False for all current models.
     supports_personality: bool = False
     upgrade: str | None = None
     upgrade_info: ModelUpgradeInfo | None = None
 
 
 class ModelListParams(Params, frozen=True):
-    """Page through the models; those that pickers hide come only on request."""
+    """Page through the models; hidden ones are included only on request."""
 
     cursor: str | None = None
     include_hidden: bool | None = None
@@ -104,18 +104,18 @@ class ModelListParams(Params, frozen=True):
 
 
 class ModelListResponse(Value, frozen=True):
-    """A page of models; no cursor means that it is the last."""
+    """A page of models; the last page has no cursor."""
 
     data: list[Model]
     next_cursor: str | None = None
 
 
 class ModelProviderCapabilitiesReadParams(Params, frozen=True):
-    """Ask what the configured provider can do beyond text."""
+    """Read what the configured provider supports beyond text."""
 
 
 class ModelProviderCapabilitiesReadResponse(Value, frozen=True):
-    """Whether the provider can make images and search the web."""
+    """Whether the provider can generate images and search the web."""
 
     image_generation: bool
     web_search: bool
@@ -125,7 +125,7 @@ ModelRerouteReason = Literal["highRiskCyberActivity"]
 
 
 class ModelReroutedNotification(Value, frozen=True):
-    """The provider answered a turn with another model than the one asked for."""
+    """The provider used a different model for a turn than requested."""
 
     from_model: str
     reason: ModelRerouteReason
@@ -135,7 +135,7 @@ class ModelReroutedNotification(Value, frozen=True):
 
 
 class ModelSafetyBufferingUpdatedNotification(Value, frozen=True):
-    """Output is held back for a safety check; a faster model is named if there is one."""
+    """Output is delayed by a safety check; a faster model is named if there is one."""
 
     model: str
     reasons: list[str]
@@ -150,7 +150,7 @@ ModelVerification = Literal["trustedAccessForCyber"]
 
 
 class ModelVerificationNotification(Value, frozen=True):
-    """The provider wants the account verified before it goes on as asked."""
+    """The provider requires the account to be verified before it continues as requested."""
 
     thread_id: str
     turn_id: str
@@ -158,6 +158,6 @@ class ModelVerificationNotification(Value, frozen=True):
 
 
 Personality = Literal["none", "friendly", "pragmatic"]
-"""Kept for older clients: models no longer change their tone by it."""
+"""Kept for older clients: models no longer change their tone accordingly."""
 
 ReasoningSummary = Literal["auto", "concise", "detailed", "none"]

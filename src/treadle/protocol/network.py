@@ -20,7 +20,7 @@ NetworkPolicyRuleAction = Literal["allow", "deny"]
 
 
 class NetworkPolicyAmendment(Value, frozen=True):
-    """A lasting rule for one host, offered with an approval and sent back if chosen."""
+    """A persistent rule for one host, offered with an approval and returned if chosen."""
 
     action: NetworkPolicyRuleAction
     host: str
@@ -30,7 +30,7 @@ NetworkDomainPermission = Literal["allow", "deny"]
 
 
 class ApplicationNetworkRequirements(Value, frozen=True):
-    """The domains that the client application itself may contact, if limited at all."""
+    """The domains that the client application itself may contact, if restricted."""
 
     domains: dict[str, NetworkDomainPermission]
     enabled: bool
@@ -42,7 +42,7 @@ NetworkUnixSocketPermission = Literal["allow", "deny", "none"]
 
 
 class NetworkRequirements(Value, frozen=True):
-    """What an administrator fixed about sandboxed network access; null is left open."""
+    """The administrator's limits on sandboxed network access; null imposes none."""
 
     allow_local_binding: bool | None = None
     allow_unix_sockets: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Every notification the server may send: one line each, and the index by method name."""
+"""Every notification that the server may send: one line each, and the index by method name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from treadle.protocol import (
 from treadle.protocol.method import Notification, index
 
 # fmt: off
-# A table reads best with one method a line, however long.
+# The table is easiest to read with one method per line, however long.
 ERROR = Notification("error", error.ErrorNotification)
 THREAD_STARTED = Notification("thread/started", thread.ThreadStartedNotification)
 THREAD_STATUS_CHANGED = Notification("thread/status/changed", status.ThreadStatusChangedNotification)

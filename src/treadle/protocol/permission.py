@@ -12,7 +12,7 @@ FileSystemAccessMode = Literal["read", "write", "deny"]
 
 
 class GlobPatternFileSystemPath(Value, tag="glob_pattern", frozen=True):
-    """All files whose path fits a pattern."""
+    """All files whose path matches a pattern."""
 
     pattern: str
 
@@ -24,13 +24,13 @@ class PathFileSystemPath(Value, tag="path", frozen=True):
 
 
 class KindFileSystemSpecialPath(Value, tag_field="kind", tag="project_roots", frozen=True):
-    """The folders that the thread works in, or one place below each of them."""
+    """The folders of the thread, or one path below each of them."""
 
     subpath: LegacyAppPathString | None = None
 
 
 class MinimalFileSystemSpecialPath(Value, tag_field="kind", tag="minimal", frozen=True):
-    """What programs need of the system in order to run at all."""
+    """The system files that programs need in order to run."""
 
 
 class RootFileSystemSpecialPath(Value, tag_field="kind", tag="root", frozen=True):
@@ -42,11 +42,11 @@ class SlashTmpFileSystemSpecialPath(Value, tag_field="kind", tag="slash_tmp", fr
 
 
 class TmpdirFileSystemSpecialPath(Value, tag_field="kind", tag="tmpdir", frozen=True):
-    """The folder that the variable TMPDIR names."""
+    """The folder that the TMPDIR variable names."""
 
 
 class UnknownFileSystemSpecialPath(Value, tag_field="kind", tag="unknown", frozen=True):
-    """A special place that only a newer peer knows, kept as it was spelled."""
+    """A special path that only a newer peer knows, kept as spelled."""
 
     path: str
     subpath: LegacyAppPathString | None = None
@@ -63,7 +63,7 @@ FileSystemSpecialPath = (
 
 
 class SpecialFileSystemPath(Value, tag="special", frozen=True):
-    """A place named by its role instead of its path."""
+    """A path named by its role."""
 
     value: FileSystemSpecialPath
 
@@ -72,14 +72,14 @@ FileSystemPath = PathFileSystemPath | GlobPatternFileSystemPath | SpecialFileSys
 
 
 class FileSystemSandboxEntry(Value, frozen=True):
-    """One rule of a sandbox: a place, and what may be done there."""
+    """One rule of a sandbox: a path, and the access to it."""
 
     access: FileSystemAccessMode
     path: FileSystemPath
 
 
 class AdditionalFileSystemPermissions(Value, frozen=True):
-    """Files to be opened up beyond what the sandbox allows."""
+    """Files to make accessible beyond what the sandbox allows."""
 
     entries: list[FileSystemSandboxEntry] | None = None
     glob_scan_max_depth: UInt64 | UnsetType | None = UNSET
@@ -89,20 +89,20 @@ class AdditionalFileSystemPermissions(Value, frozen=True):
 
 
 class AdditionalNetworkPermissions(Value, frozen=True):
-    """Whether the network is to be opened up beyond what the sandbox allows."""
+    """Whether to allow the network beyond what the sandbox allows."""
 
     enabled: bool | None = None
 
 
 class AdditionalPermissionProfile(Value, frozen=True):
-    """What one command needs beyond its sandbox; a missing part asks for nothing."""
+    """What one command needs beyond its sandbox; an absent part requests nothing."""
 
     file_system: AdditionalFileSystemPermissions | None = None
     network: AdditionalNetworkPermissions | None = None
 
 
 class GrantedPermissionProfile(Sparse, frozen=True):
-    """The part of a request that the user allows; whatever is left out is refused."""
+    """The part of a request that the user allows; omitted parts are denied."""
 
     file_system: AdditionalFileSystemPermissions | None = None
     network: AdditionalNetworkPermissions | None = None
@@ -113,14 +113,14 @@ PermissionGrantScope = Literal["turn", "session"]
 
 
 class RequestPermissionProfile(Value, frozen=True):
-    """What the model asks to be allowed."""
+    """The permissions that the model requests."""
 
     file_system: AdditionalFileSystemPermissions | None = None
     network: AdditionalNetworkPermissions | None = None
 
 
 class PermissionsRequestApprovalParams(Value, frozen=True):
-    """The model asks for wider permissions; the turn waits for the user."""
+    """The model requests additional permissions; the turn waits for the user."""
 
     cwd: LegacyAppPathString
     item_id: str
@@ -142,14 +142,14 @@ class PermissionsRequestApprovalResponse(Value, frozen=True):
 
 
 class ActivePermissionProfile(Value, frozen=True):
-    """The profile that a thread's permissions come from, and the one it builds on."""
+    """The profile that a thread's permissions come from, and the profile it extends."""
 
     id: str
     extends: str | None = None
 
 
 class PermissionProfileListParams(Params, frozen=True):
-    """Page through the profiles that may be chosen, as seen from a folder."""
+    """Page through the available profiles for a folder."""
 
     cursor: str | None = None
     cwd: str | None = None
@@ -157,7 +157,7 @@ class PermissionProfileListParams(Params, frozen=True):
 
 
 class PermissionProfileSummary(Value, frozen=True):
-    """A profile one may choose, unless an administrator forbids it."""
+    """A selectable profile, unless an administrator forbids it."""
 
     allowed: bool
     id: str
@@ -165,7 +165,7 @@ class PermissionProfileSummary(Value, frozen=True):
 
 
 class PermissionProfileListResponse(Value, frozen=True):
-    """One page of profiles, built-in ones included."""
+    """One page of profiles, including built-in ones."""
 
     data: list[PermissionProfileSummary]
     next_cursor: str | None = None

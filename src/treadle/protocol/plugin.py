@@ -17,7 +17,7 @@ PluginAvailability = Literal["DISABLED_BY_ADMIN", "AVAILABLE"]
 
 
 class PluginHookSummary(Value, frozen=True):
-    """A hook that a plugin brings, and the event it runs at."""
+    """A hook that a plugin provides, and its event."""
 
     event_name: HookEventName
     key: str
@@ -33,7 +33,7 @@ PluginInstallPolicySource = Literal["WORKSPACE_SETTING", "IMPLICIT_CANONICAL_APP
 
 
 class PluginInterface(Value, frozen=True):
-    """How a plugin presents itself; paths are of the installed copy, URLs of the catalogue."""
+    """How a plugin is displayed; paths refer to the installed copy, URLs to the catalogue."""
 
     capabilities: list[str]
     screenshot_urls: list[str]
@@ -64,7 +64,7 @@ PluginSharePrincipalType = Literal["user", "group", "workspace"]
 
 
 class PluginSharePrincipal(Value, frozen=True):
-    """Someone a plugin is shared with, and what they may do."""
+    """A person, group or workspace that a plugin is shared with, and their role."""
 
     name: str
     principal_id: str
@@ -73,7 +73,7 @@ class PluginSharePrincipal(Value, frozen=True):
 
 
 class PluginShareContext(Value, frozen=True):
-    """How far a plugin is shared: by whom, with whom, in which version."""
+    """How a plugin is shared: its owner, recipients and version."""
 
     remote_plugin_id: str
     can_publish_to_workspace: bool | None = None
@@ -86,7 +86,7 @@ class PluginShareContext(Value, frozen=True):
 
 
 class GitPluginSource(Value, tag="git", frozen=True):
-    """A plugin that lies in a Git repository."""
+    """A plugin in a Git repository."""
 
     url: str
     path: str | None = None
@@ -95,7 +95,7 @@ class GitPluginSource(Value, tag="git", frozen=True):
 
 
 class LocalPluginSource(Value, tag="local", frozen=True):
-    """A plugin that lies in a folder of this machine."""
+    """A plugin in a folder of this machine."""
 
     path: AbsolutePathBuf
 
@@ -116,7 +116,7 @@ PluginSource = LocalPluginSource | GitPluginSource | NpmPluginSource | RemotePlu
 
 
 class PluginSummary(Value, frozen=True):
-    """A plugin as a list shows it: what it is, and whether it is installed and usable."""
+    """A plugin as shown in a list: its description, and whether it is installed and usable."""
 
     auth_policy: PluginAuthPolicy
     enabled: bool
@@ -149,7 +149,7 @@ ScheduledTaskWeekday = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
 class HourlyScheduledTaskSchedule(Value, tag="hourly", frozen=True):
-    """Every so many hours, on the given days or on all."""
+    """Every given number of hours, on the given days or on all."""
 
     interval_hours: UInt32
     days: list[ScheduledTaskWeekday] | None = None
@@ -177,7 +177,7 @@ ScheduledTaskSchedule = (
 
 
 class ScheduledTaskSummary(Value, frozen=True):
-    """A prompt that a plugin proposes to run by itself, and when."""
+    """A prompt that a plugin proposes to run on a schedule."""
 
     key: str
     name: str
@@ -186,7 +186,7 @@ class ScheduledTaskSummary(Value, frozen=True):
 
 
 class PluginDetail(Value, frozen=True):
-    """A plugin with all it brings: skills, hooks, apps, MCP servers, tasks."""
+    """A plugin with all its parts: skills, hooks, apps, MCP servers, tasks."""
 
     app_templates: list[AppTemplateSummary]
     apps: list[AppSummary]
@@ -213,14 +213,14 @@ class PluginInstallParams(Params, frozen=True):
 
 
 class PluginInstallResponse(Value, frozen=True):
-    """The plugin is in place; the apps that still need the user to sign in."""
+    """The plugin is installed; lists the apps that still require a sign-in."""
 
     apps_needing_auth: list[AppSummary]
     auth_policy: PluginAuthPolicy
 
 
 class PluginInstalledParams(Params, frozen=True):
-    """Ask which plugins are installed, plus some that could be suggested."""
+    """List the installed plugins, plus some that could be suggested."""
 
     cwds: list[AbsolutePathBuf] | None = None
     install_suggestion_plugin_names: list[str] | None = None
@@ -248,7 +248,7 @@ PluginListMarketplaceKind = Literal[
 
 
 class PluginListParams(Params, frozen=True):
-    """List the plugins of every marketplace in reach."""
+    """List the plugins of every available marketplace."""
 
     cwds: list[AbsolutePathBuf] | None = None
     force_refetch: bool = False
@@ -266,7 +266,7 @@ class PluginListResponse(Value, frozen=True):
 
 
 class PluginReadParams(Params, frozen=True):
-    """Fetch all there is to know of one plugin of a marketplace."""
+    """Read the details of one plugin of a marketplace."""
 
     plugin_name: str
     marketplace_path: AbsolutePathBuf | None = None
@@ -274,13 +274,13 @@ class PluginReadParams(Params, frozen=True):
 
 
 class PluginReadResponse(Value, frozen=True):
-    """The plugin that was asked for."""
+    """The requested plugin."""
 
     plugin: PluginDetail
 
 
 class PluginReconcileChangedPlugin(Value, frozen=True):
-    """A plugin that changed, and which of its parts that may concern."""
+    """A plugin that changed, and which of its parts may be affected."""
 
     has_apps: bool
     has_hooks: bool
@@ -290,13 +290,13 @@ class PluginReconcileChangedPlugin(Value, frozen=True):
 
 
 class PluginReconcileParams(Params, frozen=True):
-    """Bring the installed plugins in line with the remote catalogue."""
+    """Synchronize the installed plugins with the remote catalogue."""
 
     reason: str | None = None
 
 
 class PluginReconcileResponse(Value, frozen=True):
-    """What this one pass changed, and what it could not fetch."""
+    """What this pass changed, and what it could not fetch."""
 
     changed_plugins: list[PluginReconcileChangedPlugin]
     failed_materialization_remote_plugin_ids: list[str]
@@ -307,7 +307,7 @@ PluginSearchScope = Literal["global", "workspace", "personal"]
 
 
 class PluginSearchParams(Params, frozen=True):
-    """Find plugins by a word."""
+    """Search for plugins by a word."""
 
     search_term: str
     cursor: str | None = None
@@ -317,7 +317,7 @@ class PluginSearchParams(Params, frozen=True):
 
 
 class PluginSearchResult(Value, frozen=True):
-    """A plugin that matched, and the marketplace it is in."""
+    """A matching plugin, and its marketplace."""
 
     marketplace_name: str
     plugin: PluginSummary
@@ -332,7 +332,7 @@ class PluginSearchResponse(Value, frozen=True):
 
 
 class PluginSkillReadParams(Params, frozen=True):
-    """Fetch the text of a skill from a plugin of the remote catalogue."""
+    """Read the text of a skill from a plugin of the remote catalogue."""
 
     remote_marketplace_name: str
     remote_plugin_id: str

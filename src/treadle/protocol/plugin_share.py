@@ -14,13 +14,13 @@ from treadle.protocol.plugin import (
 
 
 class PluginShareCheckoutParams(Params, frozen=True):
-    """Fetch a shared plugin to this machine in order to work on it."""
+    """Fetch a shared plugin to this machine in order to edit it."""
 
     remote_plugin_id: str
 
 
 class PluginShareCheckoutResponse(Value, frozen=True):
-    """Where the fetched plugin and its marketplace lie, and the version they have."""
+    """The folders of the fetched plugin and its marketplace, and their version."""
 
     marketplace_name: str
     marketplace_path: AbsolutePathBuf
@@ -42,14 +42,14 @@ class PluginShareDeleteResponse(Value, frozen=True):
 
 
 class PluginShareListItem(Value, frozen=True):
-    """A shared plugin, and its folder if a copy is on this machine."""
+    """A shared plugin, and the folder of its local copy if there is one."""
 
     plugin: PluginSummary
     local_plugin_path: AbsolutePathBuf | None = None
 
 
 class PluginShareListParams(Params, frozen=True):
-    """Ask for the plugins that the user shares; there is nothing to choose."""
+    """List the plugins that the user shares; there are no options."""
 
 
 class PluginShareListResponse(Value, frozen=True):
@@ -62,7 +62,7 @@ PluginShareTargetRole = Literal["reader", "editor"]
 
 
 class PluginShareTarget(Value, frozen=True):
-    """A person, group or workspace that may use a plugin, or edit it too."""
+    """A person, group or workspace that may use or edit a plugin."""
 
     principal_id: str
     principal_type: PluginSharePrincipalType
@@ -70,7 +70,7 @@ class PluginShareTarget(Value, frozen=True):
 
 
 class PluginShareSaveParams(Params, frozen=True):
-    """Upload a plugin for others; with a remote id, replace what was uploaded before."""
+    """Upload a plugin to share; with a remote id, replace the earlier upload."""
 
     plugin_path: AbsolutePathBuf
     discoverability: PluginShareDiscoverability | None = None
@@ -79,7 +79,7 @@ class PluginShareSaveParams(Params, frozen=True):
 
 
 class PluginShareSaveResponse(Value, frozen=True):
-    """The plugin's remote id and the link to pass on."""
+    """The plugin's remote id and its link."""
 
     remote_plugin_id: str
     share_url: str

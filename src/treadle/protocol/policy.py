@@ -10,11 +10,11 @@ from treadle.protocol.base import AbsolutePathBuf, SnakeOneOf, SnakeValue, Value
 from treadle.protocol.network import NetworkAccess
 
 ApprovalsReviewer = Literal["user", "auto_review", "guardian_subagent"]
-"""Who answers approval requests; `guardian_subagent` is the old name of `auto_review`."""
+"""Who decides approvals; `guardian_subagent` is the old name of `auto_review`."""
 
 
 class Granular(SnakeValue, frozen=True):
-    """Which kinds of question may reach the user; a kind set to false is refused unasked."""
+    """Which kinds of approval may reach the user; a kind set to false is denied at once."""
 
     mcp_elicitations: bool
     rules: bool
@@ -24,20 +24,20 @@ class Granular(SnakeValue, frozen=True):
 
 
 class GranularAskForApproval(SnakeOneOf, frozen=True):
-    """An approval policy that decides for each kind of question; experimental."""
+    """An approval policy that decides for each kind of approval; experimental."""
 
     granular: Granular | None = None
 
 
 AskForApproval = Literal["untrusted", "on-failure", "on-request", "never"] | GranularAskForApproval
-"""When the agent must ask before it acts."""
+"""When the agent must ask for approval before it acts."""
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
-"""The short form of a sandbox policy, as `thread/start` and the configuration take it."""
+"""The short form of a sandbox policy, as used by `thread/start` and the configuration."""
 
 
 class DangerFullAccessSandboxPolicy(Value, tag="dangerFullAccess", frozen=True):
-    """No sandbox at all: commands may do whatever the user may."""
+    """No sandbox: commands may do everything that the user may."""
 
 
 class FullAccessReadOnlyAccess(Value, tag="fullAccess", frozen=True):
@@ -47,7 +47,7 @@ class FullAccessReadOnlyAccess(Value, tag="fullAccess", frozen=True):
 class RestrictedReadOnlyAccess(Value, tag="restricted", frozen=True):
     """Only the given roots may be read; older clients only."""
 
-    # Also the system folders without which few programs start.
+    # Also the system folders that most programs need to start.
     include_platform_defaults: bool = True
     readable_roots: list[AbsolutePathBuf] = []
 
@@ -56,14 +56,14 @@ ReadOnlyAccess = RestrictedReadOnlyAccess | FullAccessReadOnlyAccess
 
 
 class ReadOnlySandboxPolicy(Value, tag="readOnly", frozen=True):
-    """Commands may read files but write nowhere."""
+    """Commands may read files but not write any."""
 
     network_access: bool = False
     access: ReadOnlyAccess | UnsetType | None = UNSET
 
 
 class ExternalSandboxSandboxPolicy(Value, tag="externalSandbox", frozen=True):
-    """Somebody else's sandbox is around the server, which therefore adds none."""
+    """The server already runs inside an external sandbox and adds none."""
 
     network_access: NetworkAccess = "restricted"
 

@@ -10,7 +10,7 @@ from treadle.protocol.base import AbsolutePathBuf, Int32, Int64, Params, UInt16,
 
 
 class ProcessExitedNotification(Value, frozen=True):
-    """A process ended; output is here only if it was not streamed."""
+    """A process ended; contains the output only if it was not streamed."""
 
     exit_code: Int32
     process_handle: str
@@ -21,20 +21,20 @@ class ProcessExitedNotification(Value, frozen=True):
 
 
 class ProcessKillParams(Params, frozen=True):
-    """End a process."""
+    """Kill a process."""
 
     process_handle: str
 
 
 class ProcessKillResponse(Value, frozen=True):
-    """The kill was sent; `process/exited` tells when the process is gone."""
+    """The kill was sent; `process/exited` reports the exit of the process."""
 
 
 ProcessOutputStream = Literal["stdout", "stderr"]
 
 
 class ProcessOutputDeltaNotification(Value, frozen=True):
-    """Bytes that a process wrote, in base64; a terminal has `stdout` only."""
+    """Output of a process, in base64; with a terminal, all of it is `stdout`."""
 
     cap_reached: bool
     delta_base64: str
@@ -43,14 +43,14 @@ class ProcessOutputDeltaNotification(Value, frozen=True):
 
 
 class ProcessTerminalSize(Value, frozen=True):
-    """The size of a terminal, counted in characters."""
+    """The size of a terminal, in character cells."""
 
     cols: UInt16
     rows: UInt16
 
 
 class ProcessResizePtyParams(Params, frozen=True):
-    """Tell a process that its terminal changed size."""
+    """Report the new size of its terminal to a process."""
 
     process_handle: str
     size: ProcessTerminalSize
@@ -61,14 +61,14 @@ class ProcessResizePtyResponse(Value, frozen=True):
 
 
 class ProcessSpawnParams(Params, frozen=True):
-    """Run a program outside the sandbox, under a handle unique on the connection."""
+    """Run a program outside the sandbox, under a handle unique per connection."""
 
     command: list[str]
     cwd: AbsolutePathBuf
     process_handle: str
     # Added to the server's own environment; null unsets a variable.
     env: dict[str, str | None] | None = None
-    # For each stream by itself.
+    # Per stream.
     output_bytes_cap: UInt64 | UnsetType | None = UNSET
     # Only with `tty`.
     size: ProcessTerminalSize | None = None
@@ -80,7 +80,7 @@ class ProcessSpawnParams(Params, frozen=True):
 
 
 class ProcessSpawnResponse(Value, frozen=True):
-    """The process runs; its output and its end come as notifications."""
+    """The process is running; its output and exit are sent as notifications."""
 
 
 class ProcessWriteStdinParams(Params, frozen=True):
@@ -92,4 +92,4 @@ class ProcessWriteStdinParams(Params, frozen=True):
 
 
 class ProcessWriteStdinResponse(Value, frozen=True):
-    """The input was passed on."""
+    """The input was delivered."""

@@ -14,7 +14,7 @@ class ProjectRoot(Value, frozen=True):
 
 
 class Project(Value, frozen=True):
-    """A named set of folders under which threads are gathered; times are Unix seconds."""
+    """A named set of folders that groups threads; times are Unix seconds."""
 
     created_at: Int64
     id: str
@@ -23,7 +23,7 @@ class Project(Value, frozen=True):
     position: Int64
     roots: list[ProjectRoot]
     updated_at: Int64
-    # Recency of the newest member thread that is not archived; null without one.
+    # The latest use of a member thread that is not archived; null without one.
     recency_at: Int64 | None = None
 
 
@@ -31,14 +31,14 @@ ProjectChangeType = Literal["created", "updated", "deleted"]
 
 
 class ProjectChangedNotification(Value, frozen=True):
-    """A project came, changed (moving counts) or went; read it again to see how."""
+    """A project was created, changed (or moved) or deleted; read it again for details."""
 
     change_type: ProjectChangeType
     project_id: str
 
 
 class ProjectCreateParams(Params, frozen=True):
-    """Make a project, placed last; a retry with the same key makes no second one."""
+    """Create a project at the end of the list; a retry with the same key creates no second one."""
 
     idempotency_key: str
     name: str
@@ -47,23 +47,23 @@ class ProjectCreateParams(Params, frozen=True):
 
 
 class ProjectCreateResponse(Value, frozen=True):
-    """The project that was made, or the earlier one with the same key."""
+    """The new project, or the existing one with the same key."""
 
     project: Project
 
 
 class ProjectDeleteParams(Params, frozen=True):
-    """Remove a project for good."""
+    """Delete a project permanently."""
 
     project_id: str
 
 
 class ProjectDeleteResponse(Value, frozen=True):
-    """The project is gone."""
+    """The project is deleted."""
 
 
 class ProjectImportParams(Params, frozen=True):
-    """Make a project and take threads that exist already into it."""
+    """Create a project and add existing threads to it."""
 
     idempotency_key: str
     name: str
@@ -73,7 +73,7 @@ class ProjectImportParams(Params, frozen=True):
 
 
 class ProjectImportResponse(Value, frozen=True):
-    """The project that now holds the imported threads."""
+    """The project with the imported threads."""
 
     project: Project
 
@@ -82,47 +82,47 @@ ProjectSortKey = Literal["position", "recencyAt"]
 
 
 class ProjectListParams(Params, frozen=True):
-    """Page through the projects, by their position unless asked for recency."""
+    """Page through the projects, by position unless recency is requested."""
 
     cursor: str | None = None
     limit: UInt32 | None = None
-    # Only together with sort_key; ascending for positions, descending for recency.
+    # Only with sort_key; ascending for positions, descending for recency.
     sort_direction: SortDirection | None = None
     sort_key: ProjectSortKey | None = None
 
 
 class ProjectListResponse(Value, frozen=True):
-    """One page of projects; no cursor means that it is the last."""
+    """One page of projects; the last page has no cursor."""
 
     data: list[Project]
     next_cursor: str | None = None
 
 
 class ProjectMoveParams(Params, frozen=True):
-    """Put a project before another one, or last when none is named."""
+    """Move a project before another one, or to the end if none is named."""
 
     project_id: str
     before_project_id: str | None = None
 
 
 class ProjectMoveResponse(Value, frozen=True):
-    """The project stands where it was asked to."""
+    """The project has its new position."""
 
 
 class ProjectReadParams(Params, frozen=True):
-    """Fetch one project."""
+    """Read one project."""
 
     project_id: str
 
 
 class ProjectReadResponse(Value, frozen=True):
-    """The project that was asked for."""
+    """The requested project."""
 
     project: Project
 
 
 class ProjectUpdateParams(Params, frozen=True):
-    """Change what is given of a project; roots and metadata are replaced as a whole."""
+    """Change the given fields of a project; roots and metadata are replaced as a whole."""
 
     project_id: str
     metadata: dict[str, str] | None = None
@@ -131,13 +131,13 @@ class ProjectUpdateParams(Params, frozen=True):
 
 
 class ProjectUpdateResponse(Value, frozen=True):
-    """The project as it is after the change."""
+    """The project after the change."""
 
     project: Project
 
 
 class ThreadProjectUpdatedNotification(Value, frozen=True):
-    """A thread moved to another project, or out of any when the id is null."""
+    """A thread moved to another project, or out of any if the id is null."""
 
     project_id: str | None
     thread_id: str

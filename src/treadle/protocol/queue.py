@@ -8,7 +8,7 @@ from treadle.protocol.turn import Turn
 
 
 class QueuedSubmission(Value, frozen=True):
-    """Input that waits for a turn of its own."""
+    """Queued input for a separate turn."""
 
     client_user_message_id: str
     id: str
@@ -16,7 +16,7 @@ class QueuedSubmission(Value, frozen=True):
 
 
 class ThreadQueueAddParams(Params, frozen=True):
-    """Put input at the end of a thread's queue."""
+    """Append input to a thread's queue."""
 
     client_user_message_id: str
     input: list[UserInput]
@@ -24,26 +24,26 @@ class ThreadQueueAddParams(Params, frozen=True):
 
 
 class ThreadQueueAddResponse(Value, frozen=True):
-    """The waiting input, with the id that the server gave it."""
+    """The queued input, with its id."""
 
     queued_submission: QueuedSubmission
 
 
 class ThreadQueueChangedNotification(Value, frozen=True):
-    """A thread's queue changed in some way; list it again."""
+    """A thread's queue changed; list it again."""
 
     thread_id: str
 
 
 class ThreadQueueDeleteParams(Params, frozen=True):
-    """Take waiting input out of the queue."""
+    """Remove input from the queue."""
 
     queued_submission_id: str
     thread_id: str
 
 
 class ThreadQueueDeleteResponse(Value, frozen=True):
-    """Whether the input was still waiting."""
+    """Whether the input was still in the queue."""
 
     deleted: bool
 
@@ -57,14 +57,14 @@ class ThreadQueueListParams(Params, frozen=True):
 
 
 class ThreadQueueListResponse(Value, frozen=True):
-    """A page of waiting input, first to run first; no cursor means that it is the last."""
+    """A page of queued input in order of execution; the last page has no cursor."""
 
     data: list[QueuedSubmission]
     next_cursor: str | None = None
 
 
 class ThreadQueueReorderParams(Params, frozen=True):
-    """Set the order of the queue; every waiting id must be named once."""
+    """Set the order of the queue; every queued id must be named once."""
 
     queued_submission_ids: list[str]
     thread_id: str
@@ -75,20 +75,20 @@ class ThreadQueueReorderResponse(Value, frozen=True):
 
 
 class ThreadQueueStartParams(Params, frozen=True):
-    """Run waiting input now, the first if none is named; refused while a turn runs."""
+    """Run queued input now, the first if none is named; rejected while a turn is active."""
 
     thread_id: str
     queued_submission_id: str | None = None
 
 
 class ThreadQueueStartResponse(Value, frozen=True):
-    """The turn that begins; its input has left the queue."""
+    """The turn that starts; its input has left the queue."""
 
     turn: Turn
 
 
 class ThreadQueueUpdateParams(Params, frozen=True):
-    """Replace input that still waits."""
+    """Replace input that is still in the queue."""
 
     input: list[UserInput]
     queued_submission_id: str
@@ -96,6 +96,6 @@ class ThreadQueueUpdateParams(Params, frozen=True):
 
 
 class ThreadQueueUpdateResponse(Value, frozen=True):
-    """The waiting input after the change; its id and place are the same."""
+    """The queued input after the change; its id and position are unchanged."""
 
     queued_submission: QueuedSubmission

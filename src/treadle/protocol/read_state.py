@@ -19,14 +19,14 @@ ThreadUnreadPosition = ThreadStartThreadUnreadPosition | TurnThreadUnreadPositio
 
 
 class ThreadReadState(Value, frozen=True):
-    """Where the unread part of a thread begins, null if nowhere, and a revision of that fact."""
+    """Where the unread part of a thread begins, null if nowhere, and the revision of the state."""
 
     revision: str
     first_unread: ThreadUnreadPosition | None = None
 
 
 class ThreadReadStateChangedNotification(Value, frozen=True):
-    """A thread was marked, or a turn ended in it that nobody has read."""
+    """A thread was marked as read or unread, or an unread turn ended in it."""
 
     read_state: ThreadReadState
     thread_id: str
@@ -44,7 +44,7 @@ ThreadReadStateOperation = ReadThreadReadStateOperation | UnreadThreadReadStateO
 
 
 class ThreadReadStateUpdateParams(Params, frozen=True):
-    """Mark a thread as read or unread; refused if the revision is no longer the current one."""
+    """Mark a thread as read or unread; rejected if the revision is no longer current."""
 
     expected_revision: str
     operation: ThreadReadStateOperation
@@ -52,6 +52,6 @@ class ThreadReadStateUpdateParams(Params, frozen=True):
 
 
 class ThreadReadStateUpdateResponse(Value, frozen=True):
-    """The read state after the mark, with its new revision."""
+    """The read state after the change, with its new revision."""
 
     read_state: ThreadReadState

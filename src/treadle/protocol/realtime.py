@@ -56,7 +56,7 @@ RealtimeVoice = Literal[
 
 
 class RealtimeVoicesList(Sparse, frozen=True):
-    """The voices that each version of the realtime protocol knows."""
+    """The voices that each version of the realtime protocol supports."""
 
     default_v1: RealtimeVoice
     default_v2: RealtimeVoice
@@ -66,7 +66,7 @@ class RealtimeVoicesList(Sparse, frozen=True):
 
 
 class ThreadRealtimeAudioChunk(Value, frozen=True):
-    """A stretch of sound: samples in base64, and how to play them."""
+    """A chunk of audio: samples in base64, and their format."""
 
     data: str
     num_channels: UInt16
@@ -76,29 +76,29 @@ class ThreadRealtimeAudioChunk(Value, frozen=True):
 
 
 class ThreadRealtimeAppendAudioParams(Params, frozen=True):
-    """Let the realtime session hear a stretch of sound."""
+    """Send a chunk of audio to the realtime session."""
 
     audio: ThreadRealtimeAudioChunk
     thread_id: str
 
 
 class ThreadRealtimeAppendAudioResponse(Value, frozen=True):
-    """The sound was passed on."""
+    """The audio was forwarded."""
 
 
 class ThreadRealtimeAppendSpeechParams(Params, frozen=True):
-    """Have the realtime session say a text aloud."""
+    """Make the realtime session speak a text."""
 
     text: str
     thread_id: str
 
 
 class ThreadRealtimeAppendSpeechResponse(Value, frozen=True):
-    """The text to say was passed on."""
+    """The text to speak was forwarded."""
 
 
 class ThreadRealtimeAppendTextParams(Params, frozen=True):
-    """Let the realtime session read a text."""
+    """Send a text to the realtime session."""
 
     text: str
     thread_id: str
@@ -106,21 +106,21 @@ class ThreadRealtimeAppendTextParams(Params, frozen=True):
 
 
 class ThreadRealtimeAppendTextResponse(Value, frozen=True):
-    """The text was passed on."""
+    """The text was forwarded."""
 
 
 class WholeItemThreadRealtimeBemItemPresentation(Value, tag="wholeItem", frozen=True):
-    """The item is shown entire."""
+    """The whole item is shown."""
 
 
 class InlineMarkdownThreadRealtimeBemItemPresentation(Value, tag="inlineMarkdown", frozen=True):
-    """The item's Markdown is shown within the conversation."""
+    """The item's Markdown is shown in the conversation."""
 
 
 class InlineVisualizationThreadRealtimeBemItemPresentation(
     Value, tag="inlineVisualization", frozen=True
 ):
-    """One of the item's visualisations is shown within the conversation."""
+    """One of the item's visualizations is shown in the conversation."""
 
     index: UInt32
 
@@ -133,28 +133,28 @@ ThreadRealtimeBemItemPresentation = (
 
 
 class ThreadRealtimeClosedNotification(Value, frozen=True):
-    """The realtime session's line is closed."""
+    """The connection of the realtime session is closed."""
 
     thread_id: str
     reason: str | None = None
 
 
 class ThreadRealtimeErrorNotification(Value, frozen=True):
-    """The realtime session met an error on the line or behind it."""
+    """An error of the realtime session or its connection."""
 
     message: str
     thread_id: str
 
 
 class ThreadRealtimeInitialItem(Value, frozen=True):
-    """A text that stands in the session's history from its start."""
+    """A text in the initial history of the session."""
 
     role: ConversationTextRole
     text: str
 
 
 class RealtimeSessionStartedThreadRealtimeItem(Value, tag="realtimeSessionStarted", frozen=True):
-    """The point at which a realtime session began."""
+    """The start of a realtime session."""
 
     id: str
     realtime_session_id: str
@@ -164,7 +164,7 @@ ThreadRealtimeTranscriptRole = Literal["user", "assistant"]
 
 
 class TranscriptSegmentThreadRealtimeItem(Value, tag="transcriptSegment", frozen=True):
-    """Something the user or the assistant said aloud."""
+    """A spoken message of the user or the assistant."""
 
     id: str
     realtime_session_id: str
@@ -186,7 +186,7 @@ ThreadRealtimeSessionOutcome = Literal["ended", "failed"]
 
 
 class RealtimeSessionClosedThreadRealtimeItem(Value, tag="realtimeSessionClosed", frozen=True):
-    """The point at which a realtime session ended, and how."""
+    """The end of a realtime session, and its reason."""
 
     id: str
     realtime_session_id: str
@@ -202,7 +202,7 @@ ThreadRealtimeItem = (
 
 
 class ThreadRealtimeItemAddedNotification(Value, frozen=True):
-    """An item of the realtime service that has no type here, as it came."""
+    """An item of the realtime service that has no type here, unchanged."""
 
     item: JsonValue
     thread_id: str
@@ -223,7 +223,7 @@ class ThreadRealtimeItemStartedNotification(Value, frozen=True):
 
 
 class ThreadRealtimeItemTranscriptDeltaNotification(Value, frozen=True):
-    """More text for an item of the realtime conversation."""
+    """More text of an item of the realtime conversation."""
 
     delta: str
     item_id: str
@@ -231,17 +231,17 @@ class ThreadRealtimeItemTranscriptDeltaNotification(Value, frozen=True):
 
 
 class ThreadRealtimeListVoicesParams(Params, frozen=True):
-    """Ask which voices there are."""
+    """List the available voices."""
 
 
 class ThreadRealtimeListVoicesResponse(Value, frozen=True):
-    """The voices there are."""
+    """The available voices."""
 
     voices: RealtimeVoicesList
 
 
 class ThreadRealtimeOutputAudioDeltaNotification(Value, frozen=True):
-    """A stretch of sound to play."""
+    """A chunk of audio to play."""
 
     audio: ThreadRealtimeAudioChunk
     thread_id: str
@@ -255,19 +255,19 @@ class ThreadRealtimeSdpNotification(Value, frozen=True):
 
 
 class ExistingCallThreadRealtimeStartTransport(Value, tag="existingCall", frozen=True):
-    """Join a call that the client has set up already."""
+    """Join a call that the client has already set up."""
 
     call_id: str
 
 
 class WebrtcThreadRealtimeStartTransport(Value, tag="webrtc", frozen=True):
-    """Speak over WebRTC, for which the client brings an offer."""
+    """Use WebRTC with the client's offer."""
 
     sdp: str
 
 
 class WebsocketThreadRealtimeStartTransport(Value, tag="websocket", frozen=True):
-    """Speak over a WebSocket that the server opens."""
+    """Use a WebSocket that the server opens."""
 
 
 ThreadRealtimeStartTransport = (
@@ -294,7 +294,7 @@ class ThreadRealtimeStartParams(Params, frozen=True):
     initial_items: list[ThreadRealtimeInitialItem] | None = None
     model: str | None = None
     output_modality: RealtimeOutputModality | None = None
-    # Absent takes the default prompt, null or empty starts without one.
+    # Absent uses the default prompt; null or empty starts without one.
     prompt: str | UnsetType | None = UNSET
     realtime_end_instructions: str | None = None
     realtime_session_id: str | None = None
@@ -306,7 +306,7 @@ class ThreadRealtimeStartParams(Params, frozen=True):
 
 
 class ThreadRealtimeStartResponse(Value, frozen=True):
-    """The session is being opened; notifications tell the rest."""
+    """The session is being opened; notifications report its progress."""
 
 
 class ThreadRealtimeStartedNotification(Value, frozen=True):
@@ -325,11 +325,11 @@ class ThreadRealtimeStopParams(Params, frozen=True):
 
 
 class ThreadRealtimeStopResponse(Value, frozen=True):
-    """The session was told to end."""
+    """The session is being closed."""
 
 
 class ThreadRealtimeTranscriptDeltaNotification(Value, frozen=True):
-    """More words that one side said, not tied to an item."""
+    """More transcribed text of one speaker, not tied to an item."""
 
     delta: str
     role: str
@@ -337,7 +337,7 @@ class ThreadRealtimeTranscriptDeltaNotification(Value, frozen=True):
 
 
 class ThreadRealtimeTranscriptDoneNotification(Value, frozen=True):
-    """All the words of a stretch of speech that is over."""
+    """The complete transcript of a finished utterance."""
 
     role: str
     text: str
@@ -345,7 +345,7 @@ class ThreadRealtimeTranscriptDoneNotification(Value, frozen=True):
 
 
 class ThreadRealtimeTranscriptUpdatedNotification(Value, frozen=True):
-    """More words that one side said, as older peers are told."""
+    """More transcribed text of one speaker, as sent to older peers."""
 
     role: str
     text: str

@@ -1,4 +1,4 @@
-"""Letting other devices drive this server."""
+"""Control of this server from other devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.protocol.base import Int64, Params, UInt32, Value
 
 
 class RemoteControlClient(Value, frozen=True):
-    """A device that was paired, as it describes itself."""
+    """A paired device, as it describes itself."""
 
     client_id: str
     app_version: str | None = None
@@ -33,14 +33,14 @@ class RemoteControlClientsListParams(Params, frozen=True):
 
 
 class RemoteControlClientsListResponse(Value, frozen=True):
-    """A page of paired devices; no cursor means that it is the last."""
+    """A page of paired devices; the last page has no cursor."""
 
     data: list[RemoteControlClient]
     next_cursor: str | None = None
 
 
 class RemoteControlClientsRevokeParams(Params, frozen=True):
-    """Take away a device's right to drive the server."""
+    """Revoke a device's permission to control the server."""
 
     client_id: str
     environment_id: str
@@ -54,13 +54,13 @@ RemoteControlConnectionStatus = Literal["disabled", "connecting", "connected", "
 
 
 class RemoteControlDisableParams(Params, frozen=True):
-    """Stop being driven from elsewhere, for good or, when ephemeral, only for now."""
+    """Disable remote control, permanently or, if ephemeral, for this process."""
 
     ephemeral: bool = False
 
 
 class RemoteControlDisableResponse(Value, frozen=True):
-    """The state of remote control after it was switched off."""
+    """The state of remote control after it was disabled."""
 
     installation_id: str
     server_name: str
@@ -69,13 +69,13 @@ class RemoteControlDisableResponse(Value, frozen=True):
 
 
 class RemoteControlEnableParams(Params, frozen=True):
-    """Let paired devices drive the server, for good or, when ephemeral, only for now."""
+    """Allow paired devices to control the server, permanently or, if ephemeral, for now."""
 
     ephemeral: bool = False
 
 
 class RemoteControlEnableResponse(Value, frozen=True):
-    """The state of remote control after it was switched on; the link may yet have to form."""
+    """The state of remote control after it was enabled; the connection may still be pending."""
 
     installation_id: str
     server_name: str
@@ -84,13 +84,13 @@ class RemoteControlEnableResponse(Value, frozen=True):
 
 
 class RemoteControlPairingStartParams(Params, frozen=True):
-    """Ask for a code that pairs a device, and for one that can be typed if wanted."""
+    """Request a code that pairs a device, optionally also one to type."""
 
     manual_code: bool = False
 
 
 class RemoteControlPairingStartResponse(Value, frozen=True):
-    """The code to show, and when it stops working."""
+    """The code to show, and its expiry."""
 
     environment_id: str
     expires_at: Int64
@@ -99,7 +99,7 @@ class RemoteControlPairingStartResponse(Value, frozen=True):
 
 
 class RemoteControlPairingStatusParams(Params, frozen=True):
-    """Ask whether a code was used; name it in either of its forms."""
+    """Read whether a code was used; give it in either of its forms."""
 
     manual_pairing_code: str | None = None
     pairing_code: str | None = None
@@ -121,7 +121,7 @@ class RemoteControlStatusChangedNotification(Value, frozen=True):
 
 
 class RemoteControlStatusReadResponse(Value, frozen=True):
-    """The state of remote control and the names under which the server is known."""
+    """The state of remote control and the names of the server."""
 
     installation_id: str
     server_name: str

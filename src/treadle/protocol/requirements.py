@@ -1,4 +1,4 @@
-"""What an administrator requires or forbids."""
+"""An administrator's requirements."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from treadle.protocol.windows_sandbox import WindowsSandboxImplementation
 
 
 class ApplicationRequirements(Value, frozen=True):
-    """What an administrator asks of the client application rather than of the agent."""
+    """An administrator's requirements for the client application rather than the agent."""
 
     network: ApplicationNetworkRequirements | None = None
 
 
 class AutoReviewRequirements(Value, frozen=True):
-    """What an administrator fixed about automatic review of approval requests."""
+    """An administrator's requirements for automatic review of approvals."""
 
     ignore_rules: list[str] | None = None
     required_on_models: list[str] | None = None
 
 
 class BedrockCheckGovCloudRequirementsParams(Params, frozen=True):
-    """Ask whether the current Bedrock setup deserves a GovCloud warning."""
+    """Read whether the current Bedrock setup needs a GovCloud warning."""
 
 
 class BedrockCheckGovCloudRequirementsResponse(Value, frozen=True):
-    """Whether Bedrock points at GovCloud, and whether the managed rules fall short of it."""
+    """Whether Bedrock uses GovCloud, and whether the managed rules are insufficient for it."""
 
     is_gov_cloud: bool
     should_warn: bool
@@ -43,7 +43,7 @@ CliAuthCredentialsStoreMode = Literal["file", "keyring", "auto", "ephemeral"]
 
 
 class InAppBrowserRequirements(Value, frozen=True):
-    """What an administrator fixed about the client's own browser."""
+    """An administrator's requirements for the client's own browser."""
 
     allow_external_browser_settings_import: bool | None = None
 
@@ -57,7 +57,7 @@ class NewThreadModelDefaults(Value, frozen=True):
 
 
 class ModelsRequirements(Value, frozen=True):
-    """What an administrator fixed about models."""
+    """An administrator's requirements for models."""
 
     new_thread: NewThreadModelDefaults | None = None
 
@@ -67,7 +67,7 @@ ResidencyRequirement = Literal["us"]
 
 @experimental("allowed_approvals_reviewers", "application", "hooks", "network")
 class ConfigRequirements(Value, frozen=True):
-    """All that an administrator demands or forbids; null means that the user is free."""
+    """All requirements of an administrator; null imposes none."""
 
     additional_developer_instructions: str | None = None
     allow_appshots: bool | None = None
@@ -77,7 +77,7 @@ class ConfigRequirements(Value, frozen=True):
     allow_remote_control: bool | None = None
     allowed_approval_policies: list[AskForApproval] | None = None
     allowed_approvals_reviewers: list[ApprovalsReviewer] | None = None
-    # An empty list allows no login at all.
+    # An empty list allows no sign-in at all.
     allowed_login_methods: list[ForcedLoginMethod] | None = None
     allowed_permission_profiles: dict[str, bool] | None = None
     allowed_sandbox_modes: list[SandboxMode] | None = None
@@ -107,7 +107,7 @@ class ConfigRequirements(Value, frozen=True):
 
 
 class ConfigRequirementsReadResponse(Value, frozen=True):
-    """The administrator's requirements, or null if nobody made any."""
+    """The administrator's requirements, or null if there are none."""
 
     requirements: ConfigRequirements | None = None
     supports_independent_speed_modes: bool | None = None

@@ -1,4 +1,4 @@
-"""The model's own items, as the Responses API spells them."""
+"""The model's items, as the Responses API spells them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from treadle.protocol.web_search import ResponsesApiWebSearchAction
 
 
 class InputTextAgentMessageInputContent(Sparse, tag="input_text", frozen=True):
-    """Text that one agent sends another."""
+    """Text that one agent sends to another."""
 
     text: str
 
 
 class EncryptedContentAgentMessageInputContent(SnakeSparse, tag="encrypted_content", frozen=True):
-    """A message between agents that only the model service can read."""
+    """A message between agents that only the model service can decrypt."""
 
     encrypted_content: str
 
@@ -29,19 +29,19 @@ AgentMessageInputContent = (
 
 
 class ConfigurationReasoning(Value, frozen=True):
-    """How hard the model is to think from here on."""
+    """The reasoning effort of the model from here on."""
 
     effort: ReasoningEffort
 
 
 class InputTextContentItem(Sparse, tag="input_text", frozen=True):
-    """Text given to the model."""
+    """Text input of the model."""
 
     text: str
 
 
 class InputImageContentItem(SnakeSparse, tag="input_image", frozen=True):
-    """A picture given to the model, by URL or by the id of an uploaded file."""
+    """Image input of the model, by URL or by the id of an uploaded file."""
 
     detail: ImageDetail | None = None
     image_url: str | None = None
@@ -49,7 +49,7 @@ class InputImageContentItem(SnakeSparse, tag="input_image", frozen=True):
 
 
 class InputAudioContentItem(SnakeSparse, tag="input_audio", frozen=True):
-    """Sound given to the model."""
+    """Audio input of the model."""
 
     audio_url: str
 
@@ -70,19 +70,19 @@ ContentItem = (
 class EncryptedContentFunctionCallOutputContentItem(
     SnakeSparse, tag="encrypted_content", frozen=True
 ):
-    """A tool's answer that only the model service can read."""
+    """A tool result that only the model service can decrypt."""
 
     encrypted_content: str
 
 
 class InputAudioFunctionCallOutputContentItem(SnakeSparse, tag="input_audio", frozen=True):
-    """Sound in a tool's answer."""
+    """Audio in a tool result."""
 
     audio_url: str
 
 
 class InputImageFunctionCallOutputContentItem(SnakeSparse, tag="input_image", frozen=True):
-    """A picture in a tool's answer, by URL or by the id of an uploaded file."""
+    """An image in a tool result, by URL or by the id of an uploaded file."""
 
     detail: ImageDetail | None = None
     image_url: str | None = None
@@ -90,7 +90,7 @@ class InputImageFunctionCallOutputContentItem(SnakeSparse, tag="input_image", fr
 
 
 class InputTextFunctionCallOutputContentItem(Sparse, tag="input_text", frozen=True):
-    """Text in a tool's answer."""
+    """Text in a tool result."""
 
     text: str
 
@@ -107,7 +107,7 @@ FunctionCallOutputBody = str | list[FunctionCallOutputContentItem]
 
 
 class InternalChatMessageMetadataPassthrough(SnakeSparse, frozen=True):
-    """Notes that the model service copies onto the message."""
+    """Metadata that the model service copies to the message."""
 
     turn_id: str | None = None
 
@@ -127,18 +127,18 @@ LocalShellAction = ExecLocalShellAction
 LocalShellStatus = Literal["completed", "in_progress", "incomplete"]
 
 MessagePhase = Literal["commentary", "partial_answer", "final_answer"]
-"""Remarks under way, an answer that more may follow, or the last word of a turn."""
+"""Commentary during the turn, an answer that is not final, or the final message of a turn."""
 
 
 class ResponseUsageMetadata(Value, frozen=True):
-    """What the service added about the price of a response."""
+    """Price information that the service added to a response."""
 
     amount: str | None = None
     metadata: JsonValue = None
 
 
 class RawResponseCompletedNotification(Value, frozen=True):
-    """The model service finished one response; its exact usage, for internal clients."""
+    """The model service completed a response; its exact usage, for internal clients."""
 
     response_id: str
     thread_id: str
@@ -166,7 +166,7 @@ class AgentMessageResponseItem(SnakeSparse, tag="agent_message", frozen=True):
 
 
 class CompactionResponseItem(SnakeSparse, tag="compaction", frozen=True):
-    """A shortened history that only the model service can read."""
+    """A compacted history that only the model service can decrypt."""
 
     encrypted_content: str
     id: str | None = None
@@ -174,17 +174,17 @@ class CompactionResponseItem(SnakeSparse, tag="compaction", frozen=True):
 
 
 class CompactionTriggerResponseItem(Sparse, tag="compaction_trigger", frozen=True):
-    """Asks the model service to shorten the history at this point."""
+    """Makes the model service compact the history at this point."""
 
 
 class ConfigurationUpdateResponseItem(Sparse, tag="configuration_update", frozen=True):
-    """Changes the model's settings from its place in the history on."""
+    """Changes the model's settings from this point of the history on."""
 
     reasoning: ConfigurationReasoning
 
 
 class ContextCompactionResponseItem(SnakeSparse, tag="context_compaction", frozen=True):
-    """The point at which the service shortened the history, with what it kept."""
+    """The point at which the service compacted the history, with the retained content."""
 
     encrypted_content: str | None = None
     id: str | None = None
@@ -192,7 +192,7 @@ class ContextCompactionResponseItem(SnakeSparse, tag="context_compaction", froze
 
 
 class CustomToolCallOutputResponseItem(SnakeSparse, tag="custom_tool_call_output", frozen=True):
-    """The answer to a call of a free-form tool."""
+    """The result of a call of a free-form tool."""
 
     call_id: str
     output: FunctionCallOutputBody
@@ -215,7 +215,7 @@ class CustomToolCallResponseItem(SnakeSparse, tag="custom_tool_call", frozen=Tru
 
 
 class FunctionCallOutputResponseItem(SnakeSparse, tag="function_call_output", frozen=True):
-    """The answer to a call of a function."""
+    """The result of a function call."""
 
     output: FunctionCallOutputBody
     call_id: str | None = None
@@ -240,7 +240,7 @@ class FunctionCallResponseItem(SnakeSparse, tag="function_call", frozen=True):
 
 
 class GhostCommit(SnakeValue, frozen=True):
-    """A hidden commit that keeps the work tree, and what was untracked before."""
+    """A hidden commit that stores the work tree, and the files untracked before it."""
 
     id: str
     preexisting_untracked_dirs: list[str]
@@ -249,13 +249,13 @@ class GhostCommit(SnakeValue, frozen=True):
 
 
 class GhostSnapshotResponseItem(SnakeSparse, tag="ghost_snapshot", frozen=True):
-    """Marks where the work tree was saved; only older histories have it."""
+    """The point at which the work tree was saved; only in older histories."""
 
     ghost_commit: GhostCommit
 
 
 class ImageGenerationCallResponseItem(SnakeSparse, tag="image_generation_call", frozen=True):
-    """A picture that the model drew, in base64."""
+    """An image that the model generated, in base64."""
 
     result: str
     status: str
@@ -289,17 +289,17 @@ class MessageResponseItem(SnakeSparse, tag="message", frozen=True):
 
 
 class OtherResponseItem(Sparse, tag="other", frozen=True):
-    """Stands for an item of a type that is not known here."""
+    """An item of an unknown type."""
 
 
 class ReasoningTextReasoningItemContent(Sparse, tag="reasoning_text", frozen=True):
-    """A stretch of the model's raw thoughts."""
+    """A part of the model's raw reasoning."""
 
     text: str
 
 
 class TextReasoningItemContent(Sparse, tag="text", frozen=True):
-    """A stretch of the model's raw thoughts, under its other tag."""
+    """A part of the model's raw reasoning, under its other tag."""
 
     text: str
 
@@ -308,7 +308,7 @@ ReasoningItemContent = ReasoningTextReasoningItemContent | TextReasoningItemCont
 
 
 class SummaryTextReasoningItemReasoningSummary(Sparse, tag="summary_text", frozen=True):
-    """A paragraph of the summary of the model's thoughts."""
+    """A paragraph of the model's reasoning summary."""
 
     text: str
 
@@ -317,7 +317,7 @@ ReasoningItemReasoningSummary = SummaryTextReasoningItemReasoningSummary
 
 
 class ReasoningResponseItem(SnakeSparse, tag="reasoning", frozen=True):
-    """What the model thought, in summary, in the raw, or sealed."""
+    """The model's reasoning: summarized, raw or encrypted."""
 
     summary: list[ReasoningItemReasoningSummary]
     content: list[ReasoningItemContent] | None = None
@@ -327,7 +327,7 @@ class ReasoningResponseItem(SnakeSparse, tag="reasoning", frozen=True):
 
 
 class ToolSearchCallResponseItem(SnakeSparse, tag="tool_search_call", frozen=True):
-    """The model looks for tools that were not put before it."""
+    """The model searches for tools that are not in its list."""
 
     arguments: JsonValue
     execution: str
@@ -339,7 +339,7 @@ class ToolSearchCallResponseItem(SnakeSparse, tag="tool_search_call", frozen=Tru
 
 
 class ToolSearchOutputResponseItem(SnakeSparse, tag="tool_search_output", frozen=True):
-    """The tools that a search turned up."""
+    """The tools that a search found."""
 
     execution: str
     status: str
@@ -350,7 +350,7 @@ class ToolSearchOutputResponseItem(SnakeSparse, tag="tool_search_output", frozen
 
 
 class WebSearchCallResponseItem(SnakeSparse, tag="web_search_call", frozen=True):
-    """The model service searched the web by itself."""
+    """The model service searched the web itself."""
 
     action: ResponsesApiWebSearchAction | None = None
     encrypted_content: str | None = None
@@ -383,7 +383,7 @@ ResponseItem = (
 
 
 class RawResponseItemCompletedNotification(Value, frozen=True):
-    """An item exactly as the model gave it, for clients that opted in to raw events."""
+    """An item exactly as the model returned it, for clients that opted in to raw events."""
 
     item: ResponseItem
     thread_id: str

@@ -8,30 +8,30 @@ from treadle.protocol.base import Params, Value
 from treadle.protocol.turn import Turn
 
 ReviewDelivery = Literal["inline", "detached"]
-"""In the thread itself, or in a new one forked from it; the latter is deprecated."""
+"""In the thread itself, or in a new one forked from it; `detached` is deprecated."""
 
 
 class BaseBranchReviewTarget(Value, tag="baseBranch", frozen=True):
-    """What the current branch changed since it left another one."""
+    """The changes of the current branch since it diverged from another one."""
 
     branch: str
 
 
 class CommitReviewTarget(Value, tag="commit", frozen=True):
-    """What a single commit changed; the title only serves for display."""
+    """The changes of one commit; the title is for display only."""
 
     sha: str
     title: str | None = None
 
 
 class CustomReviewTarget(Value, tag="custom", frozen=True):
-    """Whatever the instructions, written in free text, say."""
+    """A target described by free-form instructions."""
 
     instructions: str
 
 
 class UncommittedChangesReviewTarget(Value, tag="uncommittedChanges", frozen=True):
-    """All that differs from the last commit, files not yet tracked included."""
+    """All changes since the last commit, including untracked files."""
 
 
 ReviewTarget = (
@@ -43,7 +43,7 @@ ReviewTarget = (
 
 
 class ReviewStartParams(Params, frozen=True):
-    """Let the reviewer read code, as a turn of the thread or in a thread of its own."""
+    """Start a code review, as a turn of the thread or in a separate thread."""
 
     target: ReviewTarget
     thread_id: str
@@ -51,7 +51,7 @@ class ReviewStartParams(Params, frozen=True):
 
 
 class ReviewStartResponse(Value, frozen=True):
-    """The review's turn, and the thread it runs in: the given one unless detached."""
+    """The review's turn and its thread: the given one unless detached."""
 
     review_thread_id: str
     turn: Turn

@@ -1,4 +1,4 @@
-"""Sections that order a user's thread list."""
+"""Sections of a user's thread list."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from treadle.protocol.base import Params, UInt32, Value
 
 
 class ThreadSectionAppearance(Value, frozen=True):
-    """The colour and icon of a section, in whatever words the clients agree on."""
+    """The colour and icon of a section, in values that the clients agree on."""
 
     color: str | None = None
     icon: str | None = None
 
 
 class ThreadSection(Value, frozen=True):
-    """A named group in the thread list; its id survives a change of name."""
+    """A named group in the thread list; its id survives renaming."""
 
     id: str
     name: str
@@ -30,19 +30,19 @@ class ThreadSectionCreateParams(Params, frozen=True):
 
 
 class ThreadSectionCreateResponse(Value, frozen=True):
-    """The new section, with the id that the server gave it."""
+    """The new section, with its id."""
 
     section: ThreadSection
 
 
 class ThreadSectionDeleteParams(Params, frozen=True):
-    """Remove a section; its threads remain."""
+    """Delete a section; its threads remain."""
 
     section_id: str
 
 
 class ThreadSectionDeleteResponse(Value, frozen=True):
-    """The section is gone."""
+    """The section is deleted."""
 
 
 class ThreadSectionListParams(Params, frozen=True):
@@ -53,14 +53,14 @@ class ThreadSectionListParams(Params, frozen=True):
 
 
 class ThreadSectionListResponse(Value, frozen=True):
-    """A page of sections; no cursor means that it is the last."""
+    """A page of sections; the last page has no cursor."""
 
     data: list[ThreadSection]
     next_cursor: str | None = None
 
 
 class ThreadSectionMoveParams(Params, frozen=True):
-    """Put a thread into a section, at its end or before another, or take it out with null."""
+    """Move a thread into a section, to its end or before another thread, or out with null."""
 
     section_id: str | None
     thread_id: str
@@ -68,11 +68,11 @@ class ThreadSectionMoveParams(Params, frozen=True):
 
 
 class ThreadSectionMoveResponse(Value, frozen=True):
-    """The thread has its new place."""
+    """The thread has its new position."""
 
 
 class ThreadSectionUpdateParams(Params, frozen=True):
-    """Rename a section, and give it another look if one is named."""
+    """Rename a section, and change its appearance if given."""
 
     name: str
     section_id: str

@@ -1,4 +1,4 @@
-"""Every request the server may send to a client: one line each, and the index by method name."""
+"""Every request that the server may send to a client: one line each, and the index by method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.protocol import account, approval, elicitation, permission, tool
 from treadle.protocol.method import Request, index
 
 # fmt: off
-# A table reads best with one method a line, however long.
+# The table is easiest to read with one method per line, however long.
 ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL = Request("item/commandExecution/requestApproval", approval.CommandExecutionRequestApprovalParams, approval.CommandExecutionRequestApprovalResponse)
 ITEM_FILE_CHANGE_REQUEST_APPROVAL = Request("item/fileChange/requestApproval", approval.FileChangeRequestApprovalParams, approval.FileChangeRequestApprovalResponse)
 ITEM_TOOL_REQUEST_USER_INPUT = Request("item/tool/requestUserInput", tool.ToolRequestUserInputParams, tool.ToolRequestUserInputResponse)

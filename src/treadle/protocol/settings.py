@@ -1,4 +1,4 @@
-"""Settings of a thread or of one running turn."""
+"""Settings of a thread or of one active turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPo
 
 @experimental("multi_agent_mode")
 class ThreadSettings(Value, frozen=True):
-    """Everything that the next turn of a thread will run with unless it says otherwise."""
+    """The settings of the next turn of a thread, unless the turn overrides them."""
 
     approval_policy: AskForApproval
     approvals_reviewer: ApprovalsReviewer
@@ -25,7 +25,7 @@ class ThreadSettings(Value, frozen=True):
     active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: list[str] = []
     effort: ReasoningEffort | None = None
-    # Always this value: the effort decides now.
+    # Always this value: the effort replaced it.
     multi_agent_mode: MultiAgentMode = "explicitRequestOnly"
     personality: Personality | None = None
     service_tier: str | None = None
@@ -33,20 +33,20 @@ class ThreadSettings(Value, frozen=True):
 
 
 class ThreadSettingsUpdateParams(Params, frozen=True):
-    """Change what later turns of a thread run with, without starting one."""
+    """Change the settings of later turns of a thread, without starting one."""
 
     thread_id: str
     approval_policy: AskForApproval | None = None
     approvals_reviewer: ApprovalsReviewer | None = None
     collaboration_mode: CollaborationMode | None = None
     cwd: str | None = None
-    # An empty list clears; null leaves the list alone.
+    # An empty list clears; null keeps the list.
     disabled_plugin_ids: list[str] | None = None
     effort: ReasoningEffort | None = None
     model: str | None = None
     # Ignored.
     multi_agent_mode: MultiAgentMode | None = None
-    # The id of a permission profile; excludes `sandbox_policy`.
+    # The id of a permission profile; mutually exclusive with `sandbox_policy`.
     permissions: str | None = None
     personality: Personality | None = None
     sandbox_policy: SandboxPolicy | None = None
@@ -60,7 +60,7 @@ class ThreadSettingsUpdateResponse(Value, frozen=True):
 
 
 class ThreadSettingsUpdatedNotification(Value, frozen=True):
-    """A thread's settings changed, by request or by a turn that overrode some of them."""
+    """A thread's settings changed, by request or by the overrides of a turn."""
 
     thread_id: str
     thread_settings: ThreadSettings

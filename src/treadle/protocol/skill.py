@@ -10,7 +10,7 @@ from treadle.protocol.base import AbsolutePathBuf, LegacyAppPathString, Params, 
 
 
 class SkillToolDependency(Sparse, frozen=True):
-    """A tool that a skill needs, such as an MCP server, and how to get at it."""
+    """A tool that a skill needs, such as an MCP server, and how to install it."""
 
     type: str
     value: str
@@ -21,7 +21,7 @@ class SkillToolDependency(Sparse, frozen=True):
 
 
 class SkillDependencies(Value, frozen=True):
-    """What a skill needs in order to work."""
+    """The dependencies of a skill."""
 
     tools: list[SkillToolDependency]
 
@@ -34,7 +34,7 @@ class SkillErrorInfo(Value, frozen=True):
 
 
 class SkillInterface(Value, frozen=True):
-    """How a skill wants to be shown: names, colours, icons, a first prompt."""
+    """How a skill is displayed: names, colours, icons, a first prompt."""
 
     brand_color: str | UnsetType | None = UNSET
     default_prompt: str | UnsetType | None = UNSET
@@ -50,7 +50,7 @@ SkillScope = Literal["user", "repo", "system", "admin"]
 
 
 class SkillMetadata(Value, frozen=True):
-    """A skill that was found: what it does, where it lies, and whether it is on."""
+    """A discovered skill: its description, its path, and whether it is enabled."""
 
     description: str
     enabled: bool
@@ -64,7 +64,7 @@ class SkillMetadata(Value, frozen=True):
 
 
 class SkillSummary(Value, frozen=True):
-    """A skill that a plugin brings; without a path if it is not on this machine."""
+    """A skill that a plugin provides; without a path if it is not on this machine."""
 
     description: str
     enabled: bool
@@ -75,11 +75,11 @@ class SkillSummary(Value, frozen=True):
 
 
 class SkillsChangedNotification(Value, frozen=True):
-    """Skills on disk changed; list them again to see how."""
+    """Skills on disk changed; list them again."""
 
 
 class SkillsConfigWriteParams(Params, frozen=True):
-    """Switch a skill on or off for good, chosen by its path or by its name, not both."""
+    """Enable or disable a skill permanently, by its path or by its name, not both."""
 
     enabled: bool
     name: str | None = None
@@ -87,7 +87,7 @@ class SkillsConfigWriteParams(Params, frozen=True):
 
 
 class SkillsConfigWriteResponse(Value, frozen=True):
-    """Whether the skill is on after all rules have been applied."""
+    """Whether the skill is enabled after all rules have been applied."""
 
     effective_enabled: bool
 
@@ -103,7 +103,7 @@ class SkillsExtraRootsSetResponse(Value, frozen=True):
 
 
 class SkillsListEntry(Value, frozen=True):
-    """The skills that one working directory sees, and those that failed to load."""
+    """The skills of one working directory, and those that failed to load."""
 
     cwd: str
     errors: list[SkillErrorInfo]
@@ -118,7 +118,7 @@ class SkillsListExtraRootsForCwd(Value, frozen=True):
 
 
 class SkillsListParams(Params, frozen=True):
-    """Ask for the skills of some working directories, by default the server's own."""
+    """List the skills of some working directories, by default the server's own."""
 
     cwds: list[str] = []
     force_reload: bool = False
@@ -126,6 +126,6 @@ class SkillsListParams(Params, frozen=True):
 
 
 class SkillsListResponse(Value, frozen=True):
-    """One entry for each working directory asked about."""
+    """One entry for each requested working directory."""
 
     data: list[SkillsListEntry]

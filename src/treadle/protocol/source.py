@@ -1,4 +1,4 @@
-"""Where a thread came from: a client, or another agent."""
+"""The origin of a thread: a client, or another agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.protocol.base import AgentPath, Int32, OneOf, SnakeOneOf, SnakeValu
 
 
 class ThreadSpawn(SnakeValue, frozen=True):
-    """The thread was spawned by another thread's agent; `depth` counts the generations."""
+    """The thread was spawned by another thread's agent; `depth` counts the levels."""
 
     depth: Int32
     parent_thread_id: ThreadId
@@ -18,7 +18,7 @@ class ThreadSpawn(SnakeValue, frozen=True):
 
 
 class SubAgentSourceDetail(SnakeOneOf, frozen=True):
-    """A sub-agent that needs more than a word: spawned by a thread, or of an unlisted kind."""
+    """A sub-agent with data: spawned by a thread, or of an unlisted kind."""
 
     thread_spawn: ThreadSpawn | None = None
     other: str | None = None
@@ -28,7 +28,7 @@ SubAgentSource = Literal["review", "compact", "memory_consolidation"] | SubAgent
 
 
 class SessionSourceDetail(OneOf, frozen=True):
-    """An origin that needs more than a word: a named program, or a sub-agent."""
+    """An origin with data: a named program, or a sub-agent."""
 
     custom: str | None = None
     sub_agent: SubAgentSource | None = None
@@ -38,7 +38,7 @@ SessionSource = Literal["cli", "vscode", "exec", "appServer", "unknown"] | Sessi
 """The kind of client, or of agent, that started a thread."""
 
 ThreadSource = str
-"""A free word that classifies where a thread came from, for statistics."""
+"""A free-form label for the origin of a thread, for statistics."""
 
 ThreadSourceKind = Literal[
     "cli",

@@ -7,7 +7,7 @@ from typing import Literal
 from treadle.protocol.base import Value
 
 ThreadActiveFlag = Literal["waitingOnApproval", "waitingOnUserInput"]
-"""What a running turn waits for; none of them means that it works."""
+"""What an active turn waits for; without a flag, it is working."""
 
 
 class NotLoadedThreadStatus(Value, tag="notLoaded", frozen=True):
@@ -19,11 +19,11 @@ class IdleThreadStatus(Value, tag="idle", frozen=True):
 
 
 class SystemErrorThreadStatus(Value, tag="systemError", frozen=True):
-    """The last turn failed; the thread is in memory and another turn may be tried."""
+    """The last turn failed; the thread is in memory and accepts another turn."""
 
 
 class ActiveThreadStatus(Value, tag="active", frozen=True):
-    """A turn is running; the flags tell whether it waits for somebody."""
+    """A turn is active; the flags show whether it waits for the user."""
 
     active_flags: list[ThreadActiveFlag]
 
@@ -34,7 +34,7 @@ ThreadStatus = (
 
 
 class ThreadStatusChangedNotification(Value, frozen=True):
-    """A thread that the client knows of went from one status to another."""
+    """The status of a thread changed."""
 
     status: ThreadStatus
     thread_id: str

@@ -1,4 +1,4 @@
-"""Threads: what one is, and how to start, resume and fork it."""
+"""Threads: their type, and how to start, resume and fork them."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ CapabilityRootLocation = EnvironmentCapabilityRootLocation
 
 
 class ContextCompactedNotification(Value, frozen=True):
-    """A turn shortened the history; the `contextCompaction` item has replaced it."""
+    """A turn compacted the history; superseded by the `contextCompaction` item."""
 
     thread_id: str
     turn_id: str
 
 
 class SelectedCapabilityRoot(Value, frozen=True):
-    """A folder the host picked for a thread to draw tools and skills from."""
+    """A folder that the host selected as a source of tools and skills for a thread."""
 
     id: str
     location: CapabilityRootLocation
 
 
 class ServerRequestResolvedNotification(Value, frozen=True):
-    """A question to the client is settled: answered, or void since its turn moved on."""
+    """A server request is closed: answered, or obsolete because its turn moved on."""
 
     request_id: RequestId
     thread_id: str
 
 
 class ThreadExtra(Value, frozen=True):
-    """Room for data that one server adds to its threads; no field is agreed on."""
+    """Data that a particular server adds to its threads; no field is standard."""
 
 
 ThreadHistoryMode = Literal["legacy", "paginated"]
@@ -84,27 +84,27 @@ class Thread(Value, frozen=True):
     ephemeral: bool
     id: str
     model_provider: str
-    # As a rule the first message of the user.
+    # Usually the user's first message.
     preview: str
     project_id: str | None
-    # Shared by a thread and the agents it started.
+    # Shared by a thread and its sub-agents.
     session_id: str
     source: SessionSource
     status: ThreadStatus
-    # Filled by resume, fork and a read that asks for turns; empty everywhere else.
+    # Filled by resume, fork and a read that requests turns; otherwise empty.
     turns: list[Turn]
     updated_at: Int64
     agent_nickname: str | None = None
     agent_role: str | None = None
     can_accept_direct_input: bool | None = None
     daybreak_enabled: bool | None = None
-    # Null while not loaded; an empty list means that none was chosen.
+    # Null while not loaded; an empty list means that none was selected.
     environments: list[ThreadEnvironment] | None = None
     extra: ThreadExtra | None = None
     forked_from_id: str | None = None
     git_info: GitInfo | None = None
     history_mode: ThreadHistoryMode = "legacy"
-    # What is configured now or was stored last, not what each turn ran on.
+    # The current configuration or the last stored one, not what each turn ran on.
     model: str | None = None
     name: str | None = None
     originator: str | None = None
@@ -116,7 +116,7 @@ class Thread(Value, frozen=True):
     section: ThreadSection | None = None
     section_entered_at: Int64 | None = None
     thread_source: ThreadSource | None = None
-    # Ours: what the client gave at the start; lists leave it out.
+    # Ours: what the client passed at the start; omitted from lists.
     metadata: dict[str, JsonValue] | UnsetType = UNSET
 
 
@@ -136,7 +136,7 @@ class ThreadForkParams(Params, frozen=True):
     approval_policy: AskForApproval | None = None
     approvals_reviewer: ApprovalsReviewer | None = None
     base_instructions: str | None = None
-    # Leaves out the turn it names, while last_turn_id keeps it; give one of the two.
+    # Excludes the turn it names, while last_turn_id includes it; give one of the two.
     before_turn_id: str | None = None
     config: dict[str, JsonValue] | None = None
     cwd: str | None = None
@@ -148,13 +148,13 @@ class ThreadForkParams(Params, frozen=True):
     last_turn_id: str | None = None
     model: str | None = None
     model_provider: str | None = None
-    # If not empty it outweighs thread_id.
+    # If not empty, it takes precedence over thread_id.
     path: str | None = None
-    # Id of a profile; excludes sandbox.
+    # Id of a profile; mutually exclusive with sandbox.
     permissions: str | None = None
     runtime_workspace_roots: list[AbsolutePathBuf] | None = None
     sandbox: SandboxMode | None = None
-    # Absent keeps the configured tier, null asks for the default one.
+    # Absent keeps the configured tier, null requests the default one.
     service_tier: str | UnsetType | None = UNSET
     thread_source: ThreadSource | None = None
     persist_extended_history: bool = False
@@ -162,7 +162,7 @@ class ThreadForkParams(Params, frozen=True):
 
 @experimental("active_permission_profile", "multi_agent_mode", "runtime_workspace_roots")
 class ThreadForkResponse(Value, frozen=True):
-    """The new thread and the settings that its turns will run under."""
+    """The new thread and the settings of its turns."""
 
     approval_policy: AskForApproval
     approvals_reviewer: ApprovalsReviewer
@@ -181,7 +181,7 @@ class ThreadForkResponse(Value, frozen=True):
 
 
 class ThreadResumeInitialTurnsPageParams(Params, frozen=True):
-    """Which page of turns to send along, sparing the client a `thread/turns/list`."""
+    """Which page of turns to include, which saves the client a `thread/turns/list`."""
 
     items_view: TurnItemsView | None = None
     limit: UInt32 | None = None
@@ -198,7 +198,7 @@ class ThreadResumeInitialTurnsPageParams(Params, frozen=True):
     "persist_extended_history",
 )
 class ThreadResumeParams(Params, frozen=True):
-    """Load a stored thread, or join a running one, and subscribe to its events."""
+    """Load a stored thread, or join a loaded one, and subscribe to its events."""
 
     thread_id: str
     approval_policy: AskForApproval | None = None
@@ -208,10 +208,10 @@ class ThreadResumeParams(Params, frozen=True):
     cwd: str | None = None
     developer_instructions: str | None = None
     exclude_turns: bool = False
-    # Outweighs path, which outweighs thread_id, unless the thread is running.
+    # Takes precedence over path, which takes precedence over thread_id, unless it is running.
     history: list[ResponseItem] | None = None
     initial_turns_page: ThreadResumeInitialTurnsPageParams | None = None
-    # Giving a model or provider gives up the ones stored with the thread.
+    # A given model or provider replaces the ones stored with the thread.
     model: str | None = None
     model_provider: str | None = None
     path: str | None = None
@@ -221,9 +221,9 @@ class ThreadResumeParams(Params, frozen=True):
     sandbox: SandboxMode | None = None
     service_tier: str | UnsetType | None = UNSET
     persist_extended_history: bool = False
-    # Ours: the last event the client has seen; it is told what came later instead of turns.
+    # Ours: the last event that the client received; it gets the later events instead of turns.
     after_seq: UInt64 | None = None
-    # Ours: the tools that the clients of the thread have from now on.
+    # Ours: the client tools of the thread from now on.
     dynamic_tools: list[DynamicToolSpec] | None = None
 
 
@@ -231,7 +231,7 @@ class ThreadResumeParams(Params, frozen=True):
     "active_permission_profile", "initial_turns_page", "multi_agent_mode", "runtime_workspace_roots"
 )
 class ThreadResumeResponse(Value, frozen=True):
-    """The loaded thread, its settings, and cursors to read its history backwards from."""
+    """The loaded thread, its settings, and cursors to read its history backwards."""
 
     approval_policy: AskForApproval
     approvals_reviewer: ApprovalsReviewer
@@ -254,14 +254,14 @@ class ThreadResumeResponse(Value, frozen=True):
 
 
 class ThreadSetNameParams(Params, frozen=True):
-    """Give a thread a title, loaded or not; two threads may bear the same."""
+    """Set the title of a thread, loaded or not; titles need not be unique."""
 
     name: str
     thread_id: str
 
 
 class ThreadSetNameResponse(Value, frozen=True):
-    """The title is stored; `thread/name/updated` tells the other clients."""
+    """The title is stored; `thread/name/updated` notifies the other clients."""
 
 
 ThreadStartSource = Literal["startup", "clear"]
@@ -284,7 +284,7 @@ ThreadStartSource = Literal["startup", "clear"]
     "persist_extended_history",
 )
 class ThreadStartParams(Params, frozen=True):
-    """Begin a thread and subscribe to it; what is given overrides the configuration."""
+    """Start a thread and subscribe to it; given fields override the configuration."""
 
     allow_provider_model_fallback: bool = False
     approval_policy: AskForApproval | None = None
@@ -295,7 +295,7 @@ class ThreadStartParams(Params, frozen=True):
     daybreak_enabled: bool | None = None
     developer_instructions: str | None = None
     dynamic_tools: list[DynamicToolSpec] | None = None
-    # Absent picks the default, an empty list picks none; the first is the primary one.
+    # Absent selects the default, an empty list selects none; the first is the primary one.
     environments: list[TurnEnvironmentParams] | None = None
     ephemeral: bool | None = None
     experimental_raw_events: bool = False
@@ -304,7 +304,7 @@ class ThreadStartParams(Params, frozen=True):
     model: str | None = None
     model_provider: str | None = None
     multi_agent_mode: MultiAgentMode | None = None
-    # Id of a profile; excludes sandbox.
+    # Id of a profile; mutually exclusive with sandbox.
     permissions: str | None = None
     personality: Personality | None = None
     project_id: str | None = None
@@ -313,20 +313,20 @@ class ThreadStartParams(Params, frozen=True):
     selected_capability_roots: list[SelectedCapabilityRoot] | None = None
     # A tag for metrics.
     service_name: str | None = None
-    # Absent keeps the configured tier, null asks for the default one.
+    # Absent keeps the configured tier, null requests the default one.
     service_tier: str | UnsetType | None = UNSET
     session_start_source: ThreadStartSource | None = None
     thread_source: ThreadSource | None = None
     persist_extended_history: bool = False
     # Ours: limits for the thread as a whole.
     budget: Budget | None = None
-    # Ours: whatever the client wants to find again with the thread.
+    # Ours: data that the client stores with the thread.
     metadata: dict[str, JsonValue] | None = None
 
 
 @experimental("active_permission_profile", "multi_agent_mode", "runtime_workspace_roots")
 class ThreadStartResponse(Value, frozen=True):
-    """The new thread and the settings that its turns will run under."""
+    """The new thread and the settings of its turns."""
 
     approval_policy: AskForApproval
     approvals_reviewer: ApprovalsReviewer
@@ -345,13 +345,13 @@ class ThreadStartResponse(Value, frozen=True):
 
 
 class ThreadStartedNotification(Value, frozen=True):
-    """A thread came into being, by a start, a fork or a review; it carries its status."""
+    """A thread was created by a start, a fork or a review; it contains its status."""
 
     thread: Thread
 
 
 class ThreadUsageBreakdownGroup(Value, frozen=True):
-    """What a thread spent on one mix of model, effort and speed."""
+    """The usage of a thread for one combination of model, effort and speed."""
 
     estimated_usage_credits_micros: Int64
     cached_input_tokens: Int64 | None = None
@@ -365,7 +365,7 @@ class ThreadUsageBreakdownGroup(Value, frozen=True):
 
 
 class ThreadUsage(Value, frozen=True):
-    """What a thread has cost so far by estimate, in millionths of a credit and of a dollar."""
+    """The estimated cost of a thread so far, in millionths of a credit and of a dollar."""
 
     estimated_usage_credits_micros: Int64
     groups: list[ThreadUsageBreakdownGroup]

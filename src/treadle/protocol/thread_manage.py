@@ -1,4 +1,4 @@
-"""Keeping threads: list, read, name, archive, roll back, unsubscribe."""
+"""Thread management: list, read, name, archive, roll back, unsubscribe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from treadle.protocol.thread import Thread
 
 
 class ThreadArchiveParams(Params, frozen=True):
-    """Put a stored thread away: only lists that ask for archived ones show it."""
+    """Archive a stored thread: only lists of archived threads show it."""
 
     thread_id: str
 
@@ -37,39 +37,39 @@ class ThreadArchivedNotification(Value, frozen=True):
 
 
 class ThreadClosedNotification(Value, frozen=True):
-    """A thread was unloaded, as nobody is subscribed to it any more."""
+    """A thread was unloaded because it has no subscribers."""
 
     thread_id: str
 
 
 class ThreadCompactStartParams(Params, frozen=True):
-    """Have the history of a thread shortened, in a turn of its own."""
+    """Compact the history of a thread, in a separate turn."""
 
     thread_id: str
 
 
 class ThreadCompactStartResponse(Value, frozen=True):
-    """The shortening has begun; its turn and item tell the rest."""
+    """The compaction has begun; its turn and item report the progress."""
 
 
 class ThreadDeleteParams(Params, frozen=True):
-    """Remove a thread and its stored history for good."""
+    """Delete a thread and its stored history permanently."""
 
     thread_id: str
 
 
 class ThreadDeleteResponse(Value, frozen=True):
-    """The thread is gone."""
+    """The thread is deleted."""
 
 
 class ThreadDeletedNotification(Value, frozen=True):
-    """A thread was removed for good."""
+    """A thread was deleted permanently."""
 
     thread_id: str
 
 
 class ThreadInjectItemsParams(Params, frozen=True):
-    """Append items of the Responses API to what the model sees, without a turn."""
+    """Append items of the Responses API to the model context, without a turn."""
 
     items: list[JsonValue]
     thread_id: str
@@ -86,10 +86,10 @@ ThreadSortKey = Literal["created_at", "updated_at", "recency_at", "section_posit
 
 @experimental("ancestor_thread_id", "parent_thread_id", "project_id")
 class ThreadListParams(Params, frozen=True):
-    """Page through the stored threads that pass every filter, newest first by default."""
+    """Page through the stored threads that match every filter, newest first by default."""
 
     ancestor_thread_id: str | None = None
-    # True lists only archived threads, anything else only the others.
+    # True lists only archived threads; any other value only the rest.
     archived: bool | None = None
     cursor: str | None = None
     # Must match exactly.
@@ -108,13 +108,13 @@ class ThreadListParams(Params, frozen=True):
     sort_key: ThreadSortKey | None = None
     # Empty means interactive clients only.
     source_kinds: list[ThreadSourceKind] | None = None
-    # Trust the index instead of scanning the stored files to mend it.
+    # Trust the index instead of scanning the stored files to repair it.
     use_state_db_only: bool = False
 
 
 @experimental("read_states")
 class ThreadListResponse(Value, frozen=True):
-    """One page of threads, with cursors to go on and to turn back."""
+    """One page of threads, with cursors in both directions."""
 
     data: list[Thread]
     backwards_cursor: str | None = None
@@ -123,7 +123,7 @@ class ThreadListResponse(Value, frozen=True):
 
 
 class ThreadLoadedListParams(Params, frozen=True):
-    """Page through the threads that are in memory; all of them without a limit."""
+    """Page through the loaded threads; without a limit, all of them."""
 
     cursor: str | None = None
     limit: UInt32 | None = None
@@ -137,7 +137,7 @@ class ThreadLoadedListResponse(Value, frozen=True):
 
 
 class ThreadMetadataGitInfoUpdateParams(Params, frozen=True):
-    """Git facts to store: absent keeps the old value, null clears it."""
+    """Git metadata to store: absent keeps the old value, null clears it."""
 
     branch: str | UnsetType | None = UNSET
     origin_url: str | UnsetType | None = UNSET
@@ -146,17 +146,17 @@ class ThreadMetadataGitInfoUpdateParams(Params, frozen=True):
 
 @experimental("daybreak_enabled", "project_id")
 class ThreadMetadataUpdateParams(Params, frozen=True):
-    """Change what is stored about a thread, without loading it."""
+    """Change the stored metadata of a thread, without loading it."""
 
     thread_id: str
     daybreak_enabled: bool | None = None
     git_info: ThreadMetadataGitInfoUpdateParams | None = None
-    # An empty string takes the thread out of its project.
+    # An empty string removes the thread from its project.
     project_id: str | None = None
 
 
 class ThreadMetadataUpdateResponse(Value, frozen=True):
-    """The thread as it is after the change."""
+    """The thread after the change."""
 
     thread: Thread
 
@@ -169,7 +169,7 @@ class ThreadNameUpdatedNotification(Sparse, frozen=True):
 
 
 class ThreadReadParams(Params, frozen=True):
-    """Fetch a thread without loading it or subscribing to it."""
+    """Read a thread without loading it or subscribing to it."""
 
     thread_id: str
     include_turns: bool = False
@@ -177,21 +177,21 @@ class ThreadReadParams(Params, frozen=True):
 
 @experimental("read_state")
 class ThreadReadResponse(Value, frozen=True):
-    """The thread, with its turns if they were asked for."""
+    """The thread, with its turns if requested."""
 
     thread: Thread
     read_state: ThreadReadState | None = None
 
 
 class ThreadRevertParams(Params, frozen=True):
-    """Drop a turn and all later ones from the history; files stay as they are."""
+    """Drop a turn and all later ones from the history; files are not changed."""
 
     before_turn_id: str
     thread_id: str
 
 
 class ThreadRevertResponse(Value, frozen=True):
-    """The thread without its turns, and cursors to read what is left backwards from."""
+    """The thread without its turns, and cursors to read the remaining history backwards."""
 
     thread: Thread
     items_backwards_cursor: str | None = None
@@ -199,31 +199,31 @@ class ThreadRevertResponse(Value, frozen=True):
 
 
 class ThreadRevertedNotification(Value, frozen=True):
-    """A thread lost its latest turns; read its history anew."""
+    """The latest turns of a thread were dropped; read its history again."""
 
     thread_id: str
 
 
 class ThreadUnarchiveParams(Params, frozen=True):
-    """Bring an archived thread back among the others."""
+    """Restore an archived thread."""
 
     thread_id: str
 
 
 class ThreadUnarchiveResponse(Value, frozen=True):
-    """The thread that is back."""
+    """The restored thread."""
 
     thread: Thread
 
 
 class ThreadUnarchivedNotification(Value, frozen=True):
-    """A thread came back from the archive."""
+    """An archived thread was restored."""
 
     thread_id: str
 
 
 class ThreadUnsubscribeParams(Params, frozen=True):
-    """Get no more events of a thread; once its last subscriber leaves it is unloaded."""
+    """Stop receiving events of a thread; it is unloaded after its last subscriber leaves."""
 
     thread_id: str
 
@@ -245,6 +245,6 @@ class ThreadRollbackParams(Params, frozen=True):
 
 
 class ThreadRollbackResponse(Value, frozen=True):
-    """The thread with the turns that are left."""
+    """The thread with the remaining turns."""
 
     thread: Thread

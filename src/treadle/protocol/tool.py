@@ -1,4 +1,4 @@
-"""Tools that the client provides, and questions that the model asks the user."""
+"""Client tools, and questions that the model asks the user."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from treadle.protocol.response_item import FunctionCallOutputBody
 
 
 class AttestationGenerateParams(Params, frozen=True):
-    """The server wants proof from the client application for a request to the model service."""
+    """The server requests an attestation from the client for a request to the model service."""
 
 
 class AttestationGenerateResponse(Value, frozen=True):
-    """The proof, which the server passes on without looking into it."""
+    """The attestation, which the server forwards without reading it."""
 
     token: str
 
 
 class CurrentTimeReadParams(Params, frozen=True):
-    """The server asks the client what time it is, for a thread whose clock is the client's."""
+    """The server requests the client's time, for a thread whose clock is the client's."""
 
     thread_id: str
 
@@ -31,7 +31,7 @@ class CurrentTimeReadResponse(Value, frozen=True):
 
 
 class DynamicToolCallParams(Value, frozen=True):
-    """The model calls a tool that the client brought; the turn waits for the answer."""
+    """The model calls a client tool; the turn waits for the result."""
 
     arguments: JsonValue
     call_id: str
@@ -42,19 +42,19 @@ class DynamicToolCallParams(Value, frozen=True):
 
 
 class InputAudioDynamicToolCallOutputContentItem(Value, tag="inputAudio", frozen=True):
-    """Sound in a tool's answer, usually as a data URL."""
+    """Audio in a tool result, usually as a data URL."""
 
     audio_url: str
 
 
 class InputImageDynamicToolCallOutputContentItem(Value, tag="inputImage", frozen=True):
-    """A picture in a tool's answer, usually as a data URL."""
+    """An image in a tool result, usually as a data URL."""
 
     image_url: str
 
 
 class InputTextDynamicToolCallOutputContentItem(Value, tag="inputText", frozen=True):
-    """Text in a tool's answer."""
+    """Text in a tool result."""
 
     text: str
 
@@ -67,27 +67,27 @@ DynamicToolCallOutputContentItem = (
 
 
 class DynamicToolCallResponse(Value, frozen=True):
-    """What the client's tool gave back for the model, and whether it worked."""
+    """The result of the client tool for the model, and whether it succeeded."""
 
     content_items: list[DynamicToolCallOutputContentItem]
     success: bool
 
 
 class ToolRequestUserInputAnswer(Value, frozen=True):
-    """What the user replied to one question: labels of options, or free text."""
+    """The user's answer to one question: labels of options, or free text."""
 
     answers: list[str]
 
 
 class ToolRequestUserInputOption(Value, frozen=True):
-    """A reply that the user may pick, and what picking it means."""
+    """An answer that the user may select, and its description."""
 
     description: str
     label: str
 
 
 class ToolRequestUserInputQuestion(Value, frozen=True):
-    """One thing the model wants to know, with the replies it suggests."""
+    """One question of the model, with suggested answers."""
 
     header: str
     id: str
@@ -98,14 +98,14 @@ class ToolRequestUserInputQuestion(Value, frozen=True):
 
 
 class ToolRequestUserInputParams(Value, frozen=True):
-    """The model puts a few short questions to the user."""
+    """The model asks the user a few short questions."""
 
     is_blocking: bool
     item_id: str
     questions: list[ToolRequestUserInputQuestion]
     thread_id: str
     turn_id: str
-    # Older peers only; is_blocking took its place.
+    # Older peers only; replaced by is_blocking.
     auto_resolution_ms: UInt64 | None = None
 
 
@@ -116,7 +116,7 @@ class ToolRequestUserInputResponse(Value, frozen=True):
 
 
 class AsyncUserInputQuestion(Value, frozen=True):
-    """A question that rides on an agent message, which the user may answer later or never."""
+    """A question attached to an agent message, which the user may answer later or never."""
 
     title: str
     options: list[str] | None = None
@@ -126,13 +126,13 @@ DynamicToolCallStatus = Literal["inProgress", "completed", "failed"]
 
 
 class FunctionDynamicToolNamespaceTool(Value, tag="function", frozen=True):
-    """A client tool that the model calls by the name of its namespace and its own."""
+    """A client tool that the model calls by the names of its namespace and the tool."""
 
     description: str
     input_schema: JsonValue
     name: str
     defer_loading: bool = False
-    # Ours: how long a call may wait for its answer before the model is told that none came.
+    # Ours: how long a call waits for its result before the model gets an error.
     deadline_ms: UInt64 | None = None
 
 
@@ -140,19 +140,19 @@ DynamicToolNamespaceTool = FunctionDynamicToolNamespaceTool
 
 
 class FunctionDynamicToolSpec(Value, tag="function", frozen=True):
-    """A client tool that the model may call: its name, its purpose, its arguments."""
+    """A client tool that the model may call: its name, description and arguments."""
 
     description: str
     input_schema: JsonValue
     name: str
-    # Registered, but left out of the list of tools that the model is shown.
+    # Registered, but omitted from the list of tools that the model sees.
     defer_loading: bool = False
-    # Ours: how long a call may wait for its answer before the model is told that none came.
+    # Ours: how long a call waits for its result before the model gets an error.
     deadline_ms: UInt64 | None = None
 
 
 class NamespaceDynamicToolSpec(Value, tag="namespace", frozen=True):
-    """Client tools that belong together under one name."""
+    """Client tools grouped under one name."""
 
     description: str
     name: str
@@ -163,7 +163,7 @@ DynamicToolSpec = FunctionDynamicToolSpec | NamespaceDynamicToolSpec
 
 
 class TurnToolOutput(Value, frozen=True):
-    """The result of a tool that the client ran by itself, handed in with a turn."""
+    """The result of a tool that the client ran itself, supplied with a turn."""
 
     name: str
     output: FunctionCallOutputBody

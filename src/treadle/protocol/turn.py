@@ -1,4 +1,4 @@
-"""Turns: starting, steering, interrupting, and how they end."""
+"""Turns: starting, steering, interrupting, and their end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPo
 from treadle.protocol.tool import TurnToolOutput
 
 TurnItemsView = Literal["notLoaded", "summary", "full"]
-"""How much `items` holds: nothing, enough for a list, or everything stored."""
+"""How much `items` contains: nothing, enough for a list, or everything stored."""
 
 TurnStatus = Literal["completed", "interrupted", "failed", "inProgress"]
 
 
 class Turn(Value, frozen=True):
-    """One round of work: from the user's input to the agent's last word."""
+    """One unit of work: from the user's input to the agent's final message."""
 
     id: str
     items: list[ThreadItem]
@@ -40,13 +40,13 @@ class Turn(Value, frozen=True):
     error: TurnError | None = None
     # An empty `items` means that there are none only when the view is `full`.
     items_view: TurnItemsView = "full"
-    # The turn that all this work goes back to; its own id if nothing came before.
+    # The turn that caused this work; its own id if there is none.
     root_turn_id: str | None = None
     started_at: Int64 | None = None
 
 
 class TurnCompletedNotification(Value, frozen=True):
-    """A turn is over; its status tells whether it succeeded."""
+    """A turn has ended; its status shows whether it succeeded."""
 
     thread_id: str
     turn: Turn
@@ -61,18 +61,18 @@ class TurnDiffUpdatedNotification(Value, frozen=True):
 
 
 class TurnInterruptParams(Params, frozen=True):
-    """Stop a running turn; commands left in the background live on."""
+    """Stop the active turn; background commands keep running."""
 
     thread_id: str
     turn_id: str
 
 
 class TurnInterruptResponse(Value, frozen=True):
-    """The turn was told to stop; `turn/completed` tells when it has."""
+    """The turn is being stopped; `turn/completed` reports its end."""
 
 
 class TurnModerationMetadataNotification(Value, frozen=True):
-    """What the provider's moderation said about a turn, passed on as it came."""
+    """The provider's moderation result for a turn, unchanged."""
 
     metadata: JsonValue
     thread_id: str
@@ -83,14 +83,14 @@ TurnPlanStepStatus = Literal["pending", "inProgress", "completed"]
 
 
 class TurnPlanStep(Value, frozen=True):
-    """A step that the agent intends to take, and how far it is."""
+    """A planned step of the agent, and its progress."""
 
     status: TurnPlanStepStatus
     step: str
 
 
 class TurnPlanUpdatedNotification(Value, frozen=True):
-    """The agent's list of steps, whole; replaces the last one."""
+    """The agent's complete list of steps; replaces the last one."""
 
     plan: list[TurnPlanStep]
     thread_id: str
@@ -99,14 +99,14 @@ class TurnPlanUpdatedNotification(Value, frozen=True):
 
 
 class TurnSettingsUpdateParams(Params, forbid_unknown_fields=True, frozen=True):
-    """Change how a running turn goes on; later turns are not affected."""
+    """Change the settings of the active turn; later turns are not affected."""
 
     thread_id: str
     turn_id: str
     approvals_reviewer: ApprovalsReviewer | None = None
     effort: ReasoningEffort | None = None
     model: str | None = None
-    # Null clears the tier, absence keeps it; null elsewhere changes nothing.
+    # Null clears the tier, absence keeps it; null in other fields changes nothing.
     service_tier: str | UnsetType | None = UNSET
     summary: ReasoningSummary | None = None
 
@@ -115,7 +115,7 @@ TurnSettingsUpdateStatus = Literal["applied", "targetUnavailable"]
 
 
 class TurnSettingsUpdateResponse(Value, frozen=True):
-    """Whether the turn was still there to take the change."""
+    """Whether the turn was still active and took the change."""
 
     status: TurnSettingsUpdateStatus
 
@@ -131,7 +131,7 @@ class TurnSettingsUpdateResponse(Value, frozen=True):
     "runtime_workspace_roots",
 )
 class TurnStartParams(Params, frozen=True):
-    """Add input to a thread and begin a turn; most overrides stay for later turns."""
+    """Add input to a thread and start a turn; most overrides also apply to later turns."""
 
     input: list[UserInput]
     thread_id: str
@@ -143,19 +143,19 @@ class TurnStartParams(Params, frozen=True):
     cwd: str | None = None
     # For this turn only.
     cyber_access_program: CyberAccessProgram | None = None
-    # An empty list clears; null leaves the list alone.
+    # An empty list clears; null keeps the list.
     disabled_plugin_ids: list[str] | None = None
     effort: ReasoningEffort | None = None
-    # Null keeps the thread's; an empty list gives the turn none.
+    # Null keeps the thread's; an empty list leaves the turn none.
     environments: list[TurnEnvironmentParams] | None = None
     model: str | None = None
     # Ignored.
     multi_agent_mode: MultiAgentMode | None = None
     # A JSON Schema for the last message, for this turn only.
     output_schema: JsonValue = None
-    # Given when another turn, not the user, causes this one.
+    # Set when another turn, not the user, causes this one.
     parent_turn_id: str | None = None
-    # The id of a permission profile; excludes `sandbox_policy`.
+    # The id of a permission profile; mutually exclusive with `sandbox_policy`.
     permissions: str | None = None
     personality: Personality | None = None
     responsesapi_client_metadata: dict[str, str] | None = None
@@ -164,7 +164,7 @@ class TurnStartParams(Params, frozen=True):
     sandbox_policy: SandboxPolicy | None = None
     # Null clears the tier, absence keeps it.
     service_tier: str | UnsetType | None = UNSET
-    # Leaves the thread's own tier alone; "default" is the standard one.
+    # Does not change the thread's tier; "default" is the standard one.
     service_tier_for_turn: str | None = None
     summary: ReasoningSummary | None = None
     tool_output: TurnToolOutput | None = None
@@ -174,13 +174,13 @@ class TurnStartParams(Params, frozen=True):
 
 
 class TurnStartResponse(Value, frozen=True):
-    """The turn that will run; events about it follow."""
+    """The turn that will run; its events follow."""
 
     turn: Turn
 
 
 class TurnStartedNotification(Value, frozen=True):
-    """A turn began to run."""
+    """A turn started."""
 
     thread_id: str
     turn: Turn
@@ -188,7 +188,7 @@ class TurnStartedNotification(Value, frozen=True):
 
 @experimental("additional_context", "responsesapi_client_metadata")
 class TurnSteerParams(Params, frozen=True):
-    """Give more input to the turn that is running, provided that it is the expected one."""
+    """Add input to the active turn, provided that it is the expected one."""
 
     expected_turn_id: str
     input: list[UserInput]
@@ -199,13 +199,13 @@ class TurnSteerParams(Params, frozen=True):
 
 
 class TurnSteerResponse(Value, frozen=True):
-    """The turn that took the input."""
+    """The turn that accepted the input."""
 
     turn_id: str
 
 
 class TurnsPage(Value, frozen=True):
-    """A page of a thread's turns, with cursors to go on in either direction."""
+    """A page of a thread's turns, with cursors in both directions."""
 
     data: list[Turn]
     backwards_cursor: str | None = None

@@ -17,7 +17,7 @@ class TokenUsageBreakdown(Value, frozen=True):
 
 
 class ThreadTokenUsage(Value, frozen=True):
-    """What the latest model request used, what the thread used so far, and how much fits."""
+    """The usage of the latest model request and of the thread so far, and the context size."""
 
     last: TokenUsageBreakdown
     total: TokenUsageBreakdown
@@ -25,7 +25,7 @@ class ThreadTokenUsage(Value, frozen=True):
 
 
 class ThreadTokenUsageUpdatedNotification(Value, frozen=True):
-    """The model reported token counts during a turn; turns themselves carry none."""
+    """The model reported token counts during a turn; turns themselves contain none."""
 
     thread_id: str
     token_usage: ThreadTokenUsage

@@ -1,4 +1,4 @@
-"""Confirming that the user in front of the device is the right one."""
+"""Verification of the user in front of the device."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from treadle.protocol.base import Int64, Params, RequestId, Value
 
 
 class UserVerificationCancelParams(Params, forbid_unknown_fields=True, frozen=True):
-    """Give up on an enrolment or a check that the same connection asked for."""
+    """Cancel an enrolment or a verification that the same connection requested."""
 
     request_id: RequestId
 
 
 class UserVerificationCancelResponse(Value, frozen=True):
-    """The wish to cancel was passed on; what is already done stays done."""
+    """The cancellation was forwarded; completed steps are not undone."""
 
 
 UserVerificationCancellationReason = Literal["userCancelled", "interrupted"]
@@ -25,11 +25,11 @@ class UserVerificationDeleteParams(Params, frozen=True):
 
 
 class UserVerificationDeleteResponse(Value, frozen=True):
-    """The device holds no credential any more."""
+    """The device no longer holds a credential."""
 
 
 class UserVerificationEnrollParams(Params, frozen=True):
-    """Make a credential on the device, or take the one it has."""
+    """Create a credential on the device, or use the existing one."""
 
 
 class UserVerificationEnrollResponse(Value, frozen=True):
@@ -44,7 +44,7 @@ UserVerificationInvalidRequestReason = Literal["invalidParams"]
 
 
 class InvalidRequestUserVerificationErrorDetails(Value, tag="invalidRequest", frozen=True):
-    """The request made no sense."""
+    """The request was invalid."""
 
     reason: UserVerificationInvalidRequestReason
 
@@ -55,13 +55,13 @@ UserVerificationUnavailableReason = Literal[
 
 
 class UnavailableUserVerificationErrorDetails(Value, tag="unavailable", frozen=True):
-    """The device cannot verify anybody at present."""
+    """The device cannot verify a user at present."""
 
     reason: UserVerificationUnavailableReason
 
 
 class CancelledUserVerificationErrorDetails(Value, tag="cancelled", frozen=True):
-    """The user declined, or something came between."""
+    """The user declined, or the verification was interrupted."""
 
     reason: UserVerificationCancellationReason
 
@@ -72,7 +72,7 @@ UserVerificationFailureReason = Literal[
 
 
 class FailedUserVerificationErrorDetails(Value, tag="failed", frozen=True):
-    """The check was made and did not succeed."""
+    """The verification ran and failed."""
 
     reason: UserVerificationFailureReason
 
@@ -93,7 +93,7 @@ class UserVerificationProof(Value, frozen=True):
 
 
 class UserVerificationRpcError(Value, frozen=True):
-    """The error object that a verification request may be answered with."""
+    """The error object of a failed verification request."""
 
     code: Int64
     data: UserVerificationErrorDetails
@@ -101,11 +101,11 @@ class UserVerificationRpcError(Value, frozen=True):
 
 
 class UserVerificationStatusParams(Params, frozen=True):
-    """Ask whether the device could verify its user; the user sees nothing of it."""
+    """Read whether the device can verify its user; the user is not prompted."""
 
 
 class UserVerificationStatusResponse(Value, frozen=True):
-    """The device's credential, or why verification is not to be had."""
+    """The device's credential, or why verification is unavailable."""
 
     credential_id: str | None = None
     unavailable_message: str | None = None
@@ -113,7 +113,7 @@ class UserVerificationStatusResponse(Value, frozen=True):
 
 
 class UserVerificationVerifyParams(Params, forbid_unknown_fields=True, frozen=True):
-    """Have the user prove to be present; the title and description are shown."""
+    """Ask the user to prove their presence; the title and description are shown."""
 
     challenge: str
     description: str
@@ -121,6 +121,6 @@ class UserVerificationVerifyParams(Params, forbid_unknown_fields=True, frozen=Tr
 
 
 class UserVerificationVerifyResponse(Value, frozen=True):
-    """The user was verified, and here is the proof."""
+    """The user was verified; contains the proof."""
 
     proof: UserVerificationProof

@@ -1,4 +1,4 @@
-"""What a search of the web does: as clients are told it, and as the Responses API spells it."""
+"""Actions of a web search, as sent to clients and as spelled by the Responses API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from treadle.protocol.base import Sparse
 
 
 class FindInPageWebSearchAction(Sparse, tag="findInPage", frozen=True):
-    """The agent looked for a phrase in a web page."""
+    """The agent searched a web page for a phrase."""
 
     pattern: str | None = None
     url: str | None = None
@@ -19,7 +19,7 @@ class OpenPageWebSearchAction(Sparse, tag="openPage", frozen=True):
 
 
 class OtherWebSearchAction(Sparse, tag="other", frozen=True):
-    """The agent did something else with its search tool."""
+    """The agent used its search tool in another way."""
 
 
 class SearchWebSearchAction(Sparse, tag="search", frozen=True):
@@ -38,7 +38,7 @@ WebSearchAction = (
 
 
 class FindInPageResponsesApiWebSearchAction(Sparse, tag="find_in_page", frozen=True):
-    """Look for a phrase in a web page."""
+    """Search a web page for a phrase."""
 
     pattern: str | None = None
     url: str | None = None
@@ -51,7 +51,7 @@ class OpenPageResponsesApiWebSearchAction(Sparse, tag="open_page", frozen=True):
 
 
 class OtherResponsesApiWebSearchAction(Sparse, tag="other", frozen=True):
-    """A use of web search of a kind not known here."""
+    """A web search action of an unknown kind."""
 
 
 class SearchResponsesApiWebSearchAction(Sparse, tag="search", frozen=True):

@@ -1,4 +1,4 @@
-"""Setting up the sandbox on Windows."""
+"""Setup of the sandbox on Windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WindowsSandboxReadiness = Literal["ready", "notConfigured", "updateRequired"]
 
 
 class WindowsSandboxReadinessResponse(Value, frozen=True):
-    """Whether commands can be sandboxed on Windows, or what stands in the way."""
+    """Whether commands can be sandboxed on Windows, or what is missing."""
 
     status: WindowsSandboxReadiness
 
@@ -21,7 +21,7 @@ WindowsSandboxSetupMode = Literal["elevated", "unelevated"]
 
 
 class WindowsSandboxSetupCompletedNotification(Value, frozen=True):
-    """A setup that was started has ended, well or with an error."""
+    """A setup has ended, successfully or with an error."""
 
     mode: WindowsSandboxSetupMode
     success: bool
@@ -29,13 +29,13 @@ class WindowsSandboxSetupCompletedNotification(Value, frozen=True):
 
 
 class WindowsSandboxSetupStartParams(Params, frozen=True):
-    """Prepare the Windows sandbox, with administrator rights or without them."""
+    """Prepare the Windows sandbox, with or without administrator rights."""
 
     mode: WindowsSandboxSetupMode
     cwd: AbsolutePathBuf | None = None
 
 
 class WindowsSandboxSetupStartResponse(Value, frozen=True):
-    """Setup runs in the background; `windowsSandbox/setupCompleted` tells its end."""
+    """Setup runs in the background; `windowsSandbox/setupCompleted` reports its end."""
 
     started: bool

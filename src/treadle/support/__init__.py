@@ -1,1 +1,1 @@
-"""Clock, ids, logs, tasks: what any part may use. Knows nothing of the protocol."""
+"""Clock, ids, logs, tasks: shared by all other packages. Knows nothing of the protocol."""

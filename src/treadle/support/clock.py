@@ -1,7 +1,7 @@
-"""Time as an argument: whoever needs it is given a clock, so that tests own it.
+"""Time as an argument: code that needs a clock is passed one, so that tests control it.
 
-Two kinds, never mixed: the wall clock says when something happened and may be set back or forth
-at any time; the monotonic clock says how long something took and when a limit is reached.
+Two kinds, never mixed: the wall clock says when something happened and may be changed at any
+time; the monotonic clock says how long something took and when a deadline is reached.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ NowMs: TypeAlias = Callable[[], int]
 
 
 def now_ms() -> int:
-    """The machine's own wall clock."""
+    """Return the time of the machine's wall clock."""
     return time.time_ns() // 1_000_000
 
 
 class Stopwatch:
-    """How long something takes, by the monotonic clock of the running loop."""
+    """Elapsed time by the monotonic clock of the running loop."""
 
     __slots__ = ("_began", "_loop")
 
@@ -31,10 +31,10 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The time since it was made."""
+        """The time since its creation."""
         return self._loop.time() - self._began
 
     @property
     def milliseconds(self) -> int:
-        """The time since it was made, in whole milliseconds."""
+        """The time since its creation, in whole milliseconds."""
         return int(self.seconds * 1000)

@@ -1,15 +1,15 @@
-"""Loads no code that changed after the server started.
+"""Refuses to load code that changed after the server started.
 
 Most modules are imported when they are first needed, long after commands began to run. A file that
-changed meanwhile may be the work of a command, or of an update that does not fit what is loaded
-already. The kernel sets the change time of a file, and no program without privileges can set it
-back: a file whose change time lies before the start of the server is what it was then.
+changed meanwhile may be the work of a command, or of an update that does not fit the loaded
+modules. The kernel sets the change time of a file, and no program without privileges can set it
+back: a file whose change time lies before the start of the server is unchanged since then.
 
-Compiled files are checked as well. One that is newer is passed over, and its source is compiled.
+Compiled files are checked as well. A newer one is ignored, and its source is compiled.
 Standard library only, and little of it: this is imported before the rest of the server.
 """
 
-# No pathlib: its import would take longer than all of this.
+# No pathlib: its import would take longer than this whole module.
 # ruff: noqa: PTH109, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _HOOK_NAME = "path_hook_for_FileFinder"
 _SECOND = 1_000_000_000
-# Linux takes change times from CLOCK_REALTIME_COARSE, which `time` has no name for: it advances
+# Linux takes change times from CLOCK_REALTIME_COARSE, which `time` does not name: it advances
 # once per tick, and the usual clock is some milliseconds ahead of it.
 FILE_CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME
 _TICK = round(time.clock_getres(FILE_CLOCK) * _SECOND)
@@ -50,7 +50,7 @@ class CodeChanged(ImportError):
 
 
 class CodeGuard:
-    """Checks files with code against the moment at which it was made."""
+    """Checks files with code against the time of its creation."""
 
     def __init__(self) -> None:
         self._started = _uptime_ns()
@@ -93,13 +93,13 @@ class CodeGuard:
 
         Raises:
             OSError: it cannot be read, or it is a compiled file that is newer than the server.
-            CodeChanged: it is a source or a library that is.
+            CodeChanged: it is a source or a library that is newer than the server.
         """
         if only_if_newer and not self._is_newer(os.stat(path)):
             return b""
         with open(path, "rb") as file:
             data = file.read()
-            # After reading: a change while we read is seen.
+            # After reading, to detect a change while we read.
             is_newer = self._is_newer(os.fstat(file.fileno()))
         if is_newer:
             if path.endswith(tuple(BYTECODE_SUFFIXES)):
@@ -109,7 +109,7 @@ class CodeGuard:
         return data
 
     def _is_newer(self, about: os.stat_result) -> bool:
-        """Whether a file changed after the start, by what the clock shows now.
+        """Return whether a file changed after the start, by the current clock.
 
         A machine without a battery learns the time late. A change that lies in the future was made
         before the clock was set back.
@@ -120,9 +120,9 @@ class CodeGuard:
         return started <= about.st_ctime_ns <= now + _SECOND
 
     def _is_recorded(self, path: str, data: bytes) -> bool:
-        """Whether the file is what an installer wrote: a new hard link changes the time as well.
+        """Return whether an installer recorded this content: a new hard link also changes the time.
 
-        Installers that share files between environments, such as uv, make such links.
+        Installers that share files between environments, such as uv, make hard links.
         """
         import base64
         import hashlib
@@ -154,7 +154,7 @@ def read_code(importer: ModuleSpec, path: str) -> bytes:
 
     Raises:
         OSError: it cannot be read, or it is a compiled file that is newer than the server.
-        CodeChanged: it is a source that is.
+        CodeChanged: it is a source that is newer than the server.
     """
     loader = importer.loader
     if isinstance(loader, SourceFileLoader):
@@ -164,12 +164,12 @@ def read_code(importer: ModuleSpec, path: str) -> bytes:
 
 
 def _uptime_ns() -> int:
-    """A clock that nobody sets, and that goes on while the machine sleeps."""
+    """Return a clock that cannot be set, and that continues while the machine sleeps."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _forget_working_folder() -> None:
-    """Import nothing from the folder that the server was started in, nor by way of links.
+    """Import nothing from the folder in which the server was started, nor through links.
 
     `python -m` looks there first. The package itself has been found by now.
     """

@@ -1,4 +1,4 @@
-"""Ids: version 7 UUIDs, which sort by the time they were made."""
+"""Ids: version 7 UUIDs, which sort by their time of creation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _last = 0
 
 
 def uuid7() -> str:
-    """Give a new id, greater than every one that this process made before."""
+    """Return a new id, greater than every earlier one of this process."""
     global _last  # noqa: PLW0603  the order holds for the process, so the state does too
     drawn = int.from_bytes(os.urandom(10), "big") & _RANDOM_MASK
     with _lock:
         value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | drawn
         if value <= _last:
-            # A random step, so that two processes forked from one do not count in step.
+            # A random step, so that two processes forked from one do not produce the same ids.
             value = _last + 1 + (drawn & 0xFFFF_FFFF)
         _last = value
-    return _spell(value)
+    return _format(value)
 
 
-def _spell(value: int) -> str:
+def _format(value: int) -> str:
     # 48 bits of time, 12 random, 62 random; version and variant go in between.
     time_and_a, b = value >> 62, value & ((1 << 62) - 1)
     milliseconds, a = time_and_a >> 12, time_and_a & 0xFFF

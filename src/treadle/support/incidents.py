@@ -1,4 +1,4 @@
-"""Troubles that repeat: one line when they begin, one a minute while they last."""
+"""Logs repeated problems: once when they begin, then once a minute while they last."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Incident:
         self._unlogged = 0
 
     def happened(self, reason: str, **fields: object) -> None:
-        """Note one occurrence."""
+        """Record one occurrence."""
         now = self._clock()
         if self._logged_at is not None and now - self._logged_at < INTERVAL_S:
             self._unlogged += 1

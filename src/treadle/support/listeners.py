@@ -1,4 +1,4 @@
-"""The endpoints on which this process listens, for those who must keep commands away from them."""
+"""The endpoints on which this process listens, so that commands can be kept away from them."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Final
 
 
 class Listeners:
-    """TCP ports and paths of unix sockets; one that is opened twice is closed twice."""
+    """TCP ports and paths of unix sockets; an endpoint that is added twice is removed twice."""
 
     def __init__(self) -> None:
         self._open: list[int | str] = []
 
     def add(self, endpoint: int | str) -> None:
-        """Note a port or a path on which this process listens from now on."""
+        """Add a port or a path on which this process listens."""
         self._open.append(endpoint)
 
     def remove(self, endpoint: int | str) -> None:
-        """Forget one listener of a port or a path."""
+        """Remove one listener of a port or a path."""
         if endpoint in self._open:
             self._open.remove(endpoint)
 
     @property
     def ports(self) -> frozenset[int]:
-        """The TCP ports, on whatever address."""
+        """The TCP ports, on any address."""
         return frozenset(each for each in self._open if isinstance(each, int))
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of unix sockets, absolute: as they were named, and without links."""
+        """The paths of unix sockets, absolute: as they were given, and with links resolved."""
         return frozenset(each for each in self._open if isinstance(each, str))
 
 
 OWN_LISTENERS: Final = Listeners()
-"""Those of this process; whoever opens a socket for others to connect to adds it."""
+"""The listeners of this process; code that opens a listening socket adds it."""

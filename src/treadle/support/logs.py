@@ -1,9 +1,9 @@
-"""Logs to stderr, one line an event, as text or JSON.
+"""Logs to stderr, one line per event, as text or JSON.
 
-A thread of its own writes them, so that a full pipe never stops the server.
+A separate thread writes them, so that a full pipe never stops the server.
 
-`TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) gives the level, and levels by
-module: `info`, `debug`, `warn,treadle.jsonrpc=debug`, `off`. `LOG_FORMAT=json` gives JSON lines.
+`TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) sets the level, and levels by
+module: `info`, `debug`, `warn,treadle.jsonrpc=debug`, `off`. `LOG_FORMAT=json` selects JSON lines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STDERR: Final = 2
 
 
 def configure(environ: Mapping[str, str] = os.environ) -> None:
-    """Send the package's logs to stderr, as the environment asks."""
+    """Send the package's logs to stderr, as the environment configures them."""
     default, by_module = parse_levels(environ.get("TREADLE_LOG") or environ.get("RUST_LOG") or "")
     is_json = environ.get("LOG_FORMAT", "").lower() == "json"
     handler = _StderrHandler()
@@ -55,7 +55,7 @@ def configure(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def parse_levels(text: str) -> tuple[int, dict[str, int]]:
-    """Read a filter; what is not about this package, or not understood, changes nothing."""
+    """Parse a filter; directives for other packages and invalid ones are ignored."""
     default = logging.WARNING
     by_module: dict[str, int] = {}
     for directive in filter(None, (part.strip() for part in text.split(","))):
@@ -76,7 +76,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 class _Formatter(logging.Formatter):
     def formatException(self, ei: ErrorInfo) -> str:  # noqa: N802 - of the base class
-        """The traceback, of bounded length: it is formatted where the error was logged."""
+        """Return the traceback, of bounded length: it is formatted where the error was logged."""
         return "NoneType: None" if ei[1] is None else traceback_text(ei[1])
 
 
@@ -87,21 +87,21 @@ class TextFormatter(_Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, but for a traceback; text from elsewhere cannot act on a terminal."""
+        """Return one line, except for a traceback; control characters are escaped."""
         line = super().format(record)
         fields = " ".join(f"{name}={value!r}" for name, value in _fields(record).items())
         return prose(f"{line} {fields}" if fields else line)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
-        """The message in one line, so that it cannot imitate another record."""
+        """Return the message in one line, so that it cannot imitate another record."""
         return one_line(super().formatMessage(record))
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Everything the record says, under its own names."""
+        """Return all attributes of the record, under their own names."""
         entry: dict[str, object] = {
             "timestamp": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
             "level": record.levelname,
@@ -115,7 +115,7 @@ class JsonFormatter(_Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes from a thread; a reader that is too slow loses lines and is told how many."""
+    """Writes from a thread; a slow reader loses lines, and the log shows how many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,13 +134,13 @@ class _StderrHandler(logging.Handler):
         self._waiting.put(line)
         if self._thread is None:
             thread = threading.Thread(target=self._write, name="logs", daemon=True)
-            # Where no thread is to be had, a log must not be what fails: the next line tries again.
+            # A log must not fail where no thread can be started: the next line tries again.
             with contextlib.suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 
     def flush(self) -> None:
-        """Wait a moment for what is queued: called when the process ends."""
+        """Wait up to `FLUSH_SECONDS` for the queued lines: called when the process ends."""
         if self._thread is not None and self._thread.is_alive():
             written = threading.Event()
             self._waiting.put(written)
@@ -153,10 +153,10 @@ class _StderrHandler(logging.Handler):
                 line.set()
                 continue
             try:
-                # Not sys.stderr: its lock, held while the pipe is full, stops the process's end.
+                # Not sys.stderr: its lock, held while the pipe is full, blocks the exit of the process.
                 _write_all(STDERR, f"{line}\n".encode("utf-8", "backslashreplace"))
             except OSError:
-                return  # nobody listens, and there is nobody left to tell
+                return  # stderr has no reader, and there is no other place to report it
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 MAX_ERRORS: Final = 16
 MAX_FRAMES: Final = 64
-"""How many errors and calls are shown as usual; of more, only some are."""
+"""How many errors and calls are shown in full; longer tracebacks are shortened."""
 
 MAX_TEXT: Final = 4000
 _SHOWN_FRAMES: Final = 20
@@ -19,7 +19,7 @@ _MAX_LINKS: Final = 5000
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback of an error and of those that led to it; shortened if it is long."""
+    """Return the traceback of an error and of its causes; shortened if it is long."""
     if _is_short(error):
         return "".join(traceback.format_exception(error)).rstrip("\n")
     first = _first(error)
@@ -52,7 +52,7 @@ def _is_short(error: BaseException) -> bool:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The error that the others came from, as far back as it is looked for."""
+    """Return the root cause of an error, within `_MAX_LINKS` steps."""
     for _ in range(_MAX_LINKS):
         before = error.__cause__ or error.__context__
         if before is None:

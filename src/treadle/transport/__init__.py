@@ -1,1 +1,1 @@
-"""Moves whole messages between two peers; knows nothing of what they say."""
+"""Moves whole messages between two peers, without knowledge of their content."""

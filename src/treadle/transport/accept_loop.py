@@ -1,6 +1,6 @@
-"""Accepts connections, as fast as descriptors and limits allow.
+"""Accepts connections as fast as descriptors and limits allow.
 
-Not asyncio's own server: without a free descriptor that writes a traceback for each attempt.
+Not asyncio's own server: without a free descriptor it logs a traceback for each attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCH: Final = 64
 """How many connections are accepted before other work gets its turn."""
 
 RETRY_SECONDS: Final = 0.25
-# The peer is gone again, or the network is: the next one may be fine.
+# This peer or the network is gone again: the next connection may succeed.
 _TRANSIENT: Final = frozenset(
     {
         *(errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT, errno.EHOSTDOWN),
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Acceptor:
-    """Hands accepted sockets over until it is closed; `delay` gives the seconds to wait before."""
+    """Passes accepted sockets on until closed; `delay` returns the seconds to wait before each."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Acceptor:
                     continue
                 if not is_shortage(error):
                     raise
-                # They stay in the kernel's queue meanwhile.
+                # The connections stay in the kernel's queue meanwhile.
                 self._shortage.happened(str(error))
                 self._pause(RETRY_SECONDS)
                 return

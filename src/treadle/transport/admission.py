@@ -1,7 +1,7 @@
-"""How many peers a listener serves, and how little those get that nobody knows yet.
+"""Limits on the peers of a listener, and stricter ones before `initialize`.
 
 A peer is a stranger until it has sent a valid `initialize`. Strangers are few, short-lived and may
-send little; when there are too many of them, the one that came first makes room.
+send little; when there are too many of them, the oldest one is dropped.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ MAX_STRANGERS_PER_ADDRESS: Final = 128
 INITIALIZE_SECONDS: Final = 60.0
 STRANGER_MESSAGE_BYTES: Final = 64 * 1024
 GRACE: Final = 1 / 12
-"""For how much of its time a stranger keeps its place although others wait.
+"""The part of its time for which a stranger keeps its place although others wait.
 
-A client introduces itself at once, but a thousand clients at the same time may take seconds.
+A client sends `initialize` at once, but a thousand clients at the same time may take seconds.
 """
 
 MAX_REFUSALS: Final = 32
-"""How many peers beyond the limit are told so at the same time; the others are cut off."""
+"""How many peers beyond the limit get a response at the same time; the others are cut off."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What a listener grants."""
+    """The limits of a listener."""
 
     total: int
     strangers: int = MAX_STRANGERS
@@ -62,7 +62,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """What a peer may do before it has introduced itself, and who is told of that."""
+    """The limits of a peer before `initialize`, and the callbacks that report its progress."""
 
     message_bytes: int
     seconds: float
@@ -83,13 +83,13 @@ class Visitor:
         self._is_dropped = False
 
     def on_drop(self, drop: Callable[[], None]) -> None:
-        """Say how the connection is cut off, from now on."""
+        """Set the function that cuts off the connection."""
         self._drop = drop
         if self._is_dropped:
             drop()
 
     def drop(self, reason: str) -> None:
-        """Cut the connection off."""
+        """Cut off the connection."""
         self._is_dropped = True
         self._admission.refused(self.address, reason)
         self._admission.introduced(self)
@@ -97,15 +97,15 @@ class Visitor:
             self._drop()
 
     def leave(self) -> None:
-        """Count it no longer: the connection has ended."""
+        """Stop counting the connection: it has ended."""
         self._admission.left(self)
 
     def refused(self, reason: str) -> None:
-        """Log why the connection is ended."""
+        """Log why the connection is refused."""
         self._admission.refused(self.address, reason)
 
     def introduced(self) -> None:
-        """Count it among the known ones: it has sent a valid `initialize`."""
+        """Stop counting the connection as a stranger: it has sent a valid `initialize`."""
         self._drop = None
         self._admission.introduced(self)
 
@@ -116,13 +116,13 @@ class Admission:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._loop = asyncio.get_running_loop()
-        self._strangers: dict[Visitor, None] = {}  # in the order of their arrival
+        self._strangers: dict[Visitor, None] = {}  # in order of arrival
         self._total = 0
         self._refusing = 0
         self._refusals = Incident(logger, "connections refused", level=logging.INFO)
 
     def delay(self) -> float:
-        """Make room for another stranger; return the seconds to wait if that takes a moment."""
+        """Make room for another stranger; return the seconds to wait until there is some."""
         if len(self._strangers) < self.limits.strangers:
             return 0.0
         oldest = next(iter(self._strangers))
@@ -133,7 +133,7 @@ class Admission:
         return max(0.0, waits)
 
     def enter(self, address: str) -> Visitor | None:
-        """Count a connection that was accepted; None if there are too many."""
+        """Count an accepted connection; return `None` if there are too many."""
         if self._total >= self.limits.total:
             self.refused(address, "too many connections")
             return None
@@ -147,16 +147,16 @@ class Admission:
         return visitor
 
     def introduced(self, visitor: Visitor) -> None:
-        """Count a visitor as a stranger no longer."""
+        """Stop counting a visitor as a stranger."""
         self._strangers.pop(visitor, None)
 
     def left(self, visitor: Visitor) -> None:
-        """Count a connection no longer: it has ended."""
+        """Stop counting a connection: it has ended."""
         self._strangers.pop(visitor, None)
         self._total -= 1
 
     def begin_refusal(self) -> bool:
-        """Return whether one more peer can be told that there are too many."""
+        """Return whether one more peer can be sent a refusal."""
         # Each takes a descriptor too.
         if self._refusing >= min(MAX_REFUSALS, max(1, self.limits.total // 16)):
             return False
@@ -164,16 +164,16 @@ class Admission:
         return True
 
     def end_refusal(self) -> None:
-        """Count a peer as told."""
+        """Mark one refusal as sent."""
         self._refusing -= 1
 
     def refused(self, address: str, reason: str) -> None:
-        """Log that a peer was refused, once a minute at most."""
+        """Log that a peer was refused, at most once a minute."""
         self._refusals.happened(reason, address=address)
 
 
 def _is_local(address: str) -> bool:
-    """Return whether this machine's own programs share the address."""
+    """Return whether the address belongs to this machine."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:  # a unix socket

@@ -1,4 +1,4 @@
-"""Who may open a WebSocket: capability tokens and signed bearer tokens.
+"""Authentication of WebSocket peers: capability tokens and signed bearer tokens.
 
 Knows nothing of HTTP beyond the value of one Authorization header. No secret shows in a repr.
 """
@@ -26,18 +26,18 @@ _INVALID_JWT: Final = "invalid websocket jwt"
 
 
 class AuthConfigError(Exception):
-    """The authentication that was asked for cannot be set up."""
+    """The requested authentication cannot be set up."""
 
 
 class CapabilityToken:
-    """Admits whoever holds one token, of which only the digest is kept."""
+    """Admits peers that hold one token, of which only the digest is stored."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
 
     @classmethod
     def from_file(cls, path: str | Path) -> "CapabilityToken":
-        """Take the token from a file, read once.
+        """Read the token from a file, once.
 
         Raises:
             AuthConfigError: the file cannot be read, or is empty.
@@ -46,10 +46,10 @@ class CapabilityToken:
 
     @classmethod
     def from_sha256(cls, digest: str) -> "CapabilityToken":
-        """Take the token's SHA-256 in hexadecimal.
+        """Use the token's SHA-256 in hexadecimal.
 
         Raises:
-            AuthConfigError: it is no such digest.
+            AuthConfigError: it is not a SHA-256 digest in hexadecimal.
         """
         text = digest.strip()
         if not _SHA256_HEX.fullmatch(text):
@@ -59,18 +59,18 @@ class CapabilityToken:
         return cls(bytes.fromhex(text))
 
     def check(self, header: str | None, now: float | None = None) -> str | None:  # noqa: ARG002 - a token has no age; the two kinds share this signature
-        """Say what is wrong with an Authorization header, None when it is good."""
-        token, complaint = _bearer(header)
-        if complaint:
-            return complaint
-        # Digests have one length, so the comparison tells nothing about the token's.
+        """Return what is wrong with an Authorization header, `None` if it is valid."""
+        token, error = _bearer(header)
+        if error:
+            return error
+        # Digests have one length, so the comparison reveals nothing about the token's.
         digest = hashlib.sha256(token.encode()).digest()
-        is_good = hmac.compare_digest(digest, self._digest)
-        return None if is_good else "invalid websocket bearer token"
+        is_valid = hmac.compare_digest(digest, self._digest)
+        return None if is_valid else "invalid websocket bearer token"
 
 
 class SignedBearer:
-    """Admits whoever holds an unexpired JWT that was signed (HS256) with the shared secret."""
+    """Admits peers with an unexpired JWT that was signed (HS256) with the shared secret."""
 
     def __init__(
         self, secret: bytes, *, issuer: str | None, audience: str | None, skew: int
@@ -89,7 +89,7 @@ class SignedBearer:
         audience: str | None = None,
         max_clock_skew_seconds: int = DEFAULT_CLOCK_SKEW_SECONDS,
     ) -> "SignedBearer":
-        """Take the shared secret from a file, read once.
+        """Read the shared secret from a file, once.
 
         Raises:
             AuthConfigError: the file cannot be read or is too short, or the skew is too large.
@@ -105,10 +105,10 @@ class SignedBearer:
         return cls(secret, issuer=issuer, audience=audience, skew=max_clock_skew_seconds)
 
     def check(self, header: str | None, now: float | None = None) -> str | None:
-        """Say what is wrong with an Authorization header at a time, None when it is good."""
-        token, complaint = _bearer(header)
-        if complaint:
-            return complaint
+        """Return what is wrong with an Authorization header at a time, `None` if it is valid."""
+        token, error = _bearer(header)
+        if error:
+            return error
         claims = _verified_claims(token, self._secret)
         if claims is None:
             return _INVALID_JWT
@@ -140,7 +140,7 @@ def auth_from_flags(
     audience: str | None = None,
     max_clock_skew_seconds: int | None = None,
 ) -> Auth | None:
-    """Build what the `--ws-*` flags ask for, None when they ask for nothing.
+    """Build the authentication that the `--ws-*` flags describe, `None` without any flags.
 
     Raises:
         AuthConfigError: the flags contradict each other, or a secret is unusable.
@@ -171,10 +171,10 @@ def auth_from_flags(
 
 
 def refuse_open_listener(host: str, port: int, auth: Auth | None) -> None:
-    """Let a listener that others can reach exist only with authentication.
+    """Refuse a listener that other machines can reach unless it has authentication.
 
     Raises:
-        AuthConfigError: the host is not loopback and there is none.
+        AuthConfigError: the host is not loopback and there is no authentication.
     """
     if auth is None and not _is_loopback(host):
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -187,7 +187,7 @@ def refuse_open_listener(host: str, port: int, auth: Auth | None) -> None:
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, which may lead anywhere
+    except ValueError:  # a name, which may resolve to any address
         return host == "localhost"
 
 
@@ -220,7 +220,7 @@ def _signed_bearer(
 
 
 class _Claims(msgspec.Struct):
-    """What we read of a JWT; a claim of another type spoils the token."""
+    """The claims of a JWT that we read; a claim of another type invalidates the token."""
 
     exp: Annotated[int, msgspec.Meta(ge=-_MAX_INT64 - 1, le=_MAX_INT64)]
     nbf: Annotated[int, msgspec.Meta(ge=-_MAX_INT64 - 1, le=_MAX_INT64)] | None = None
@@ -229,20 +229,20 @@ class _Claims(msgspec.Struct):
 
 
 def _verified_claims(token: str, secret: bytes) -> _Claims | None:
-    """Read a JWT's claims, None unless it is well-formed and signed with `secret`."""
+    """Return a JWT's claims, `None` unless it is well-formed and signed with `secret`."""
     import jwt  # 70 ms that only a server with signed tokens pays
 
     try:
         payload = jwt.PyJWS().decode(token, secret, algorithms=["HS256"])
-        # strict: JSON's 1.0 and "1" are no integers here.
+        # strict: JSON's 1.0 and "1" are not integers here.
         return msgspec.json.decode(payload, type=_Claims)
-    # Deep nesting in a forged header overflows the parser before any signature is looked at.
+    # Deep nesting in a forged header overflows the parser before the signature is checked.
     except (jwt.PyJWTError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def _bearer(header: str | None) -> tuple[str, str | None]:
-    """Split an Authorization header into its bearer token and a complaint."""
+    """Split an Authorization header into its bearer token and an error."""
     if header is None:
         return "", "missing websocket bearer token"
     scheme, _, rest = header.partition(" ")

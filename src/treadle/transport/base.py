@@ -1,4 +1,4 @@
-"""What every transport offers, and the inbox that most of them share."""
+"""The interface of every transport, and the inbox that most of them share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_INBOX_BYTES: Final = 8 * 1024 * 1024
 
 
 class TransportError(Exception):
-    """The line is gone: refused, broken, or closed by us."""
+    """The connection failed: refused, broken, or closed by us."""
 
 
 class Transport(Protocol):
@@ -24,14 +24,14 @@ class Transport(Protocol):
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for logs."""
+        """The name of the other end, for logs."""
         ...
 
     async def receive(self) -> Sequence[Frame]:
         """Wait for the next messages; empty at the end of input.
 
         Raises:
-            TransportError: the line broke.
+            TransportError: the connection broke.
         """
         ...
 
@@ -39,35 +39,35 @@ class Transport(Protocol):
         """Send messages in order; returns when the peer is keeping up.
 
         Raises:
-            TransportError: the line broke.
+            TransportError: the connection broke.
         """
         ...
 
     async def close(self) -> None:
-        """Hang up; whoever receives gets the end of input."""
+        """Hang up; a pending `receive` gets the end of input."""
         ...
 
 
 @runtime_checkable
 class DirectTransport(Transport, Protocol):
-    """A transport for whoever has only this one: it need not wait for its turn to be read."""
+    """A transport for a process with a single connection: frames skip the inbox."""
 
     def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
-        """Hand over messages as they arrive; `receive` then only tells the end."""
+        """Pass messages on as they arrive; `receive` then only reports the end."""
         ...
 
     def send_now(self, frame: bytes) -> bool:
-        """Send a message at once, if it is short and there is room for it; false if it was not."""
+        """Send a message at once if it is short and there is room; return whether it was sent."""
         ...
 
 
 @runtime_checkable
 class GuardedTransport(Transport, Protocol):
-    """A transport that grants little to a peer that has not introduced itself."""
+    """A transport with strict limits for a peer that has not sent `initialize`."""
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the peer has yet to introduce itself."""
+        """Whether the peer has not sent `initialize` yet."""
         ...
 
     def introduce(self) -> None:
@@ -76,7 +76,7 @@ class GuardedTransport(Transport, Protocol):
 
 
 class Admit(Protocol):
-    """Judges a peer before it becomes a connection."""
+    """Decides about a peer before it becomes a connection."""
 
     async def __call__(self, line: TransportSocket, *, accepted_at: float) -> str | None:
         """Return why a peer is refused, `None` if it is admitted.
@@ -87,17 +87,17 @@ class Admit(Protocol):
 
 
 class Listener(Protocol):
-    """Waits for peers."""
+    """Accepts connections of peers."""
 
     async def serve(
         self, accept: Callable[[Transport], Awaitable[None]], *, admit: Admit | None = None
     ) -> None:
-        """Run `accept` for each peer that is admitted, at the same time, until cancelled."""
+        """Run `accept` for each admitted peer, concurrently, until cancelled."""
         ...
 
 
 class Inbox:
-    """Frames that arrived and were not taken yet; tells its source when to pause and resume."""
+    """Frames that arrived and were not taken yet; pauses and resumes their source."""
 
     def __init__(self, *, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         self._frames: list[Frame] = []
@@ -112,14 +112,14 @@ class Inbox:
         self._sink: Callable[[Sequence[Frame]], None] | None = None
 
     def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
-        """Hand over what arrives as it arrives, without waiting for somebody to take it."""
+        """Pass frames on as they arrive, without a call of `take`."""
         self._sink = sink
         frames, self._frames, self._size = self._frames, [], 0
         if frames:
             sink(frames)
 
     def put(self, frames: Sequence[Frame]) -> None:
-        """Add what arrived."""
+        """Add frames that arrived."""
         if self._is_discarding:
             return
         if self._sink is not None:
@@ -134,14 +134,14 @@ class Inbox:
             self._pause()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Nothing more will come; an error is raised once everything before it was taken."""
+        """Mark the end of input; an error is raised after all earlier frames were taken."""
         if not self._finished:
             self._finished = True
             self._error = error
         self._wake.set()
 
     def discard(self) -> None:
-        """Forget everything, now and later: nobody will take it."""
+        """Drop all frames, present and future."""
         self._frames.clear()
         self._error = None
         self._is_discarding = True

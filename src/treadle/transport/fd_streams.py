@@ -1,6 +1,6 @@
-"""Reading and writing raw file descriptors without ever blocking the event loop.
+"""Reads and writes raw file descriptors without ever blocking the event loop.
 
-Not asyncio's pipe transports: those refuse regular files, and they switch descriptors that other
+Not asyncio's pipe transports: those reject regular files, and they switch descriptors that other
 processes share to non-blocking mode.
 """
 
@@ -17,18 +17,18 @@ from typing import Final
 
 from treadle.transport.base import TransportError
 
-# What a pipe holds. A larger buffer is mapped and unmapped by the system for every read.
+# The capacity of a pipe. The system maps and unmaps a larger buffer for every read.
 READ_BYTES: Final = 64 * 1024
 
 
 def is_pollable(fd: int) -> bool:
-    """Whether the event loop can wait for this descriptor; files and /dev/null are always ready."""
+    """Return whether the event loop can poll this descriptor, unlike files and /dev/null."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 def reopen(fd: int, flags: int) -> int:
-    """A descriptor of our own for the same pipe, so that non-blocking mode stays ours alone.
+    """Return a separate descriptor for the same pipe, to make only ours non-blocking.
 
     Sockets cannot be reopened, and other systems have no `/proc`: there a duplicate is used.
     """
@@ -40,7 +40,7 @@ def reopen(fd: int, flags: int) -> int:
 
 
 class PolledReader:
-    """Feeds a callback with what arrives on a pipe; an empty chunk is the end."""
+    """Calls `feed` with the chunks that arrive on a pipe; an empty chunk is the end."""
 
     def __init__(self, fd: int, feed: Callable[[bytes], None]) -> None:
         self._fd = fd
@@ -51,26 +51,26 @@ class PolledReader:
         self.resume()
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading for now."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         if not self._is_reading and not self._is_done:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         self.pause()
         if not self._is_done:
             self._is_done = True
             os.close(self._fd)
 
     def drain(self) -> None:
-        """Take what has arrived already and expect no more."""
+        """Read what has already arrived and expect no more."""
         while not self._is_done and self._on_readable():
             pass
         if not self._is_done:
@@ -83,7 +83,7 @@ class PolledReader:
         except BlockingIOError:
             return False
         except OSError:
-            chunk = b""  # a terminal or a pipe that went away has ended
+            chunk = b""  # a terminal or a pipe that was closed has ended
         if not chunk:
             self.close()
         self._feed(chunk)
@@ -91,40 +91,40 @@ class PolledReader:
 
 
 class ThreadedReader:
-    """The same for what cannot be polled: a thread reads, one chunk ahead."""
+    """The same for descriptors that cannot be polled: a thread reads, one chunk ahead."""
 
     def __init__(self, fd: int, feed: Callable[[bytes], None]) -> None:
         self._fd = os.dup(fd)
         self._feed = feed
         self._loop = asyncio.get_running_loop()
         self._turns = threading.Semaphore(1)
-        self._is_owed = False
+        self._awaits_turn = False
         self._is_paused = False
         self._is_done = False
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading for now."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         self._is_paused = False
         self._give_turn()
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         self._is_done = True
         self._turns.release()
 
     def _give_turn(self) -> None:
-        if self._is_owed and not self._is_paused:
-            self._is_owed = False
+        if self._awaits_turn and not self._is_paused:
+            self._awaits_turn = False
             self._turns.release()
 
     def _deliver(self, chunk: bytes) -> None:
         self._feed(chunk)
-        self._is_owed = True
+        self._awaits_turn = True
         self._give_turn()
 
     def _read(self) -> None:
@@ -134,7 +134,7 @@ class ThreadedReader:
             if self._is_done:
                 break
             chunk = os.read(self._fd, READ_BYTES)
-            with contextlib.suppress(RuntimeError):  # the loop may be gone before the file is
+            with contextlib.suppress(RuntimeError):  # the loop may be closed before the file ends
                 self._loop.call_soon_threadsafe(self._deliver, chunk)
         os.close(self._fd)
 
@@ -149,16 +149,16 @@ class Writer:
         self._on_hang_up = on_hang_up
         self._waiting: asyncio.Future[None] | None = None
         self._is_done = False
-        # A pipe whose reader is gone reports an error to whoever polls it for reading.
+        # Polling a pipe for reading reports an error once its reader is gone.
         self._is_watched = self._is_pollable and stat.S_ISFIFO(os.fstat(self._fd).st_mode)
         if self._is_watched:
-            self._loop.add_reader(self._fd, self._on_gone)
+            self._loop.add_reader(self._fd, self._on_reader_gone)
 
     async def write(self, parts: Sequence[bytes]) -> None:
         """Write everything.
 
         Raises:
-            TransportError: nobody reads any more.
+            TransportError: the reader of the output is gone.
         """
         rest = memoryview(b"".join(parts))
         while rest:
@@ -170,21 +170,21 @@ class Writer:
                 await self._writable()
                 continue
             except OSError as error:
-                raise TransportError(f"nobody reads the output: {error.strerror}") from error
+                raise TransportError(f"the output has no reader: {error.strerror}") from error
             rest = rest[written:]
 
     def write_now(self, data: bytes) -> bool:
-        """Write all of it at once, or nothing; nothing if it is too long to be sure of that."""
+        """Write all of it at once and return true, or write nothing if that cannot be ensured."""
         if not self._is_watched or self._is_done or len(data) > select.PIPE_BUF:
             return False
         try:
             os.write(self._fd, data)
         except OSError:
-            return False  # full, or gone: whoever waits for it finds out which
+            return False  # full, or the reader is gone: the next `write` finds out which
         return True
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         if self._is_done:
             return
         self._is_done = True
@@ -209,7 +209,7 @@ class Writer:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _on_gone(self) -> None:
+    def _on_reader_gone(self) -> None:
         self._unwatch()
         self._on_hang_up()
 

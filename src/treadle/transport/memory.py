@@ -1,4 +1,4 @@
-"""Two ends of a line inside one process: for tests and for servers that live in their client."""
+"""A pair of connected transports in one process, for tests and in-process servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.transport.base import Inbox, TransportError
 
 
 class MemoryTransport:
-    """One end of a pair made by `memory_pair`."""
+    """One end of a pair created by `memory_pair`."""
 
     peer = "memory"
 
@@ -22,35 +22,35 @@ class MemoryTransport:
         self._other: MemoryTransport | None = None
 
     def connect(self, other: MemoryTransport) -> None:
-        """Send to this end from now on."""
+        """Set the end that receives what this one sends."""
         self._other = other
 
     async def receive(self) -> Sequence[Frame]:
-        """Wait for what the other end sends."""
+        """Wait for frames of the other end."""
         return await self._inbox.take()
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Hand the frames over; waits while the other end is behind.
+        """Pass the frames on; waits while the other end is behind.
 
         Raises:
             TransportError: either end was closed.
         """
         other = self._other
         if other is None:
-            raise TransportError("the line is closed")
+            raise TransportError("the connection is closed")
         other.arrive([self._measured(frame) for frame in frames])
         await other.caught_up()
 
     def arrive(self, frames: Sequence[Frame]) -> None:
-        """Take what the other end sent."""
+        """Receive frames of the other end."""
         self._inbox.put(frames)
 
     async def caught_up(self) -> None:
-        """Wait until this end has taken enough of what came."""
+        """Wait until this end has taken enough of its frames."""
         await self._reading.wait()
 
     async def close(self) -> None:
-        """Hang up, for both ends."""
+        """Hang up, at both ends."""
         other, self._other = self._other, None
         self._inbox.finish()
         self._reading.set()
@@ -64,7 +64,7 @@ class MemoryTransport:
 
 
 def memory_pair(limit: int = MAX_MESSAGE_BYTES) -> tuple[MemoryTransport, MemoryTransport]:
-    """Make a line and give its two ends."""
+    """Create a connection and return its two ends."""
     one, two = MemoryTransport(limit), MemoryTransport(limit)
     one.connect(two)
     two.connect(one)

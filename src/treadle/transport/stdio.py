@@ -11,7 +11,7 @@ from treadle.transport.fd_streams import PolledReader, ThreadedReader, Writer, i
 
 
 class LineTransport:
-    """Lines in, lines out; the end of input leaves the output open, so the last answers go out."""
+    """Lines in, lines out; the output stays open after the end of input, for the last responses."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class LineTransport:
             self._reader: PolledReader | ThreadedReader = PolledReader(own, self._feed)
         else:
             self._reader = ThreadedReader(read_fd, self._feed)
-        self._writer = Writer(write_fd, self._on_deaf)
+        self._writer = Writer(write_fd, self._on_output_closed)
         if already_read:
             self._inbox.put(self._splitter.feed(already_read))
 
@@ -39,7 +39,7 @@ class LineTransport:
         return await self._inbox.take()
 
     def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
-        """Hand over lines as they arrive; `receive` then only tells the end."""
+        """Pass lines on as they arrive; `receive` then only reports the end."""
         self._inbox.pour_into(sink)
 
     async def send(self, frames: Sequence[bytes]) -> None:
@@ -47,16 +47,16 @@ class LineTransport:
         await self._writer.write([b"\n".join(frames), b"\n"])
 
     def send_now(self, frame: bytes) -> bool:
-        """Write a frame at once, if it is short and there is room; false if it was not."""
+        """Write a frame at once if it is short and there is room; return whether it was written."""
         return self._writer.write_now(frame + b"\n")
 
     def drain(self) -> None:
-        """Take what has arrived already and expect no more."""
+        """Read what has already arrived and expect no more."""
         if isinstance(self._reader, PolledReader):
             self._reader.drain()
 
     def close_output(self) -> None:
-        """Let the other side see the end of what we write; keep reading."""
+        """Close the output, so that the other side sees its end; keep reading."""
         self._writer.close()
 
     async def close(self) -> None:
@@ -72,8 +72,8 @@ class LineTransport:
             self._inbox.put(self._splitter.finish())
             self._inbox.finish()
 
-    def _on_deaf(self) -> None:
-        """Nobody can hear us any more, which ends the input too, after what was said before."""
+    def _on_output_closed(self) -> None:
+        """End the input too, after the lines received so far: the peer has stopped reading."""
         self.drain()
         self._inbox.finish()
 
@@ -85,5 +85,5 @@ class LineTransport:
 
 
 def stdio(already_read: bytes = b"") -> LineTransport:
-    """The process's own stdin and stdout; `already_read` is input that was taken before."""
+    """Return a transport over stdin and stdout; `already_read` is input read earlier."""
     return LineTransport(0, 1, peer="stdio", already_read=already_read)

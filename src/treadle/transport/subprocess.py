@@ -1,6 +1,6 @@
-"""A server as a child process, spoken to over its stdin and stdout.
+"""A server as a child process, connected over its stdin and stdout.
 
-The child leads a process group of its own, and closing the transport leaves nothing of it behind.
+The child leads its own process group, and closing the transport ends every process in it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class SubprocessTransport:
 
     @property
     def stderr_tail(self) -> str:
-        """What the child said on stderr lately."""
+        """The last lines that the child wrote to stderr."""
         return self._stderr.text()
 
     async def receive(self) -> Sequence[Frame]:
-        """Wait for the child's next lines; empty when it closed its output or ended."""
+        """Wait for the child's next lines; empty when it has closed its output or exited."""
         return await self._lines.receive()
 
     def pour_into(self, sink: Callable[[Sequence[Frame]], None]) -> None:
-        """Hand over lines as they arrive; `receive` then only tells the end."""
+        """Pass lines on as they arrive; `receive` then only reports the end."""
         self._lines.pour_into(sink)
 
     async def send(self, frames: Sequence[bytes]) -> None:
@@ -64,16 +64,16 @@ class SubprocessTransport:
         await self._lines.send(frames)
 
     def send_now(self, frame: bytes) -> bool:
-        """Write a frame at once, if it is short and there is room; false if it was not."""
+        """Write a frame at once if it is short and there is room; return whether it was written."""
         return self._lines.send_now(frame)
 
     async def close(self) -> None:
-        """End the child: first by closing its input, then by signals, each with its time."""
+        """End the child: close its input, then send signals, each with a timeout."""
         self._lines.close_output()
         if not await self._exits():
             self._signal(signal.SIGTERM)
             await self._exits()
-        # Also when the child itself has ended: whatever it left in its group goes with it.
+        # Also when the child itself has exited: processes that it left in its group are killed.
         self._signal(signal.SIGKILL)
         await self._exited
         await self._lines.close()
@@ -97,8 +97,8 @@ def spawn(
 ) -> SubprocessTransport:
     """Start a program that speaks the protocol on its stdin and stdout.
 
-    A path to it begins where we are, not in `cwd`, which may be a folder that others write to; a
-    name is searched for in the folders of `PATH` outside `cwd` first.
+    A path is relative to our own folder, not to `cwd`, which others may be able to write; a name
+    is searched for in the folders of `PATH` outside `cwd` first.
 
     Raises:
         TransportError: it could not be started.
@@ -120,7 +120,7 @@ def spawn(
     lines = LineTransport(
         process.stdout.fileno(), process.stdin.fileno(), peer=f"process {process.pid}"
     )
-    # The transport opened the pipes anew; ours would keep them alive.
+    # The transport has reopened the pipes; our descriptors would keep them alive.
     process.stdin.close()
     process.stdout.close()
     return SubprocessTransport(process, lines)
@@ -132,23 +132,23 @@ def rooted(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The same command from any folder, its program by its path.
+    """Return a command that works from any folder, with the path of its program.
 
     Raises:
-        TransportError: no folder of `PATH` has it.
+        TransportError: the program is not on `PATH`.
     """
     program, *rest = command
     if os.sep in program:
         return [os.path.abspath(program), *rest]  # noqa: PTH100 - links stay
     path = (os.environ if env is None else env).get("PATH")
-    found = find_on_path(program, path, workspace=None if cwd is None else os.fspath(cwd))
-    if found is None:
+    executable = find_on_path(program, path, workspace=None if cwd is None else os.fspath(cwd))
+    if executable is None:
         raise TransportError(f"could not start {program!r}: {os.strerror(errno.ENOENT)}")
-    return [found, *rest]
+    return [executable, *rest]
 
 
 class _Tail:
-    """The last lines of a child's stderr, read so that it never blocks on us."""
+    """The last lines of a child's stderr, read so that the child never blocks on us."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._lines: deque[str] = deque(maxlen=STDERR_LINES)
@@ -175,7 +175,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 
 
 def _watch_exit(process: subprocess.Popen[bytes]) -> asyncio.Future[None]:
-    """A future that is done when the child has ended and was reaped."""
+    """Return a future that is done when the child has exited and was reaped."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
         return loop.run_in_executor(None, _reap, process)

@@ -21,10 +21,10 @@ from treadle.transport.websocket.handshake import (
     serve_upgrades,
 )
 from treadle.transport.websocket.http import answer_control_request
-from treadle.transport.websocket.listener import line_errors
+from treadle.transport.websocket.listener import connection_errors
 
 MAX_PATH_BYTES: Final = 107
-"""What sun_path holds on Linux, without its final NUL."""
+"""The capacity of sun_path on Linux, without its final NUL."""
 
 _BACKLOG: Final = 1024
 
@@ -42,7 +42,7 @@ class SocketInUse(SocketPathError):
 
 
 class UnixListener:
-    """Listens on a unix socket of mode 0600, which goes when it stops."""
+    """Listens on a unix socket of mode 0600, which is removed at the end."""
 
     def __init__(self, path: str | Path, *, limits: ConnectionLimits | None = None) -> None:
         self.path = Path(path)
@@ -50,16 +50,16 @@ class UnixListener:
         self._lock: int | None = None
         self._socket: socket.socket | None = None
         self._inode: int | None = None
-        # As clients name it, and without links.
+        # As clients spell it, and with links resolved.
         self._places: set[str] = set()
 
     async def start(self) -> None:
-        """Take the path and listen; who connects before serve() waits.
+        """Take the path and listen; peers that connect before serve() wait.
 
         Raises:
             SocketInUse: another server has the path.
-            SocketPathError: the path is too long, or holds something else than a socket.
-            OSError: the folder cannot be made or written.
+            SocketPathError: the path is too long, or is taken by a file that is not a socket.
+            OSError: the folder cannot be created or written.
         """
         _check_length(self.path)
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class UnixListener:
             raise
 
     async def serve(self, accept: Accept, *, admit: Admit | None = None) -> None:
-        """Run accept(transport) for each connection that is admitted, until cancelled."""
+        """Run accept(transport) for each admitted connection, until cancelled."""
         if self._socket is None:
             await self.start()
         assert self._socket is not None  # noqa: S101 - start() set it
@@ -84,7 +84,7 @@ class UnixListener:
             answer=answer_control_request,
             refuse=lambda _: None,
             name_peer=lambda _: "unix",
-            # The kernel tells at once when a local peer dies, and a stopped one is no loss.
+            # The kernel reports the death of a local peer at once, and a stopped one does no harm.
             keepalive=None,
             limits=self._limits,
             admit=admit,
@@ -95,7 +95,7 @@ class UnixListener:
             self.close()
 
     def close(self) -> None:
-        """Stop listening, remove the socket, and let another server have the path."""
+        """Stop listening, remove the socket, and release the path."""
         if self._socket is not None:
             self._socket.close()
             for place in self._places:
@@ -104,7 +104,7 @@ class UnixListener:
                 self.path.unlink()
             self._socket = None
         if self._lock is not None:
-            # Still locked while it goes: whoever opened it meanwhile finds it replaced.
+            # Removed while locked: a process that opened it meanwhile detects the replacement.
             _lock_path(self.path).unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
@@ -114,13 +114,13 @@ async def connect_unix(path: str | Path, *, open_timeout: float = 10.0) -> Trans
     """Connect to a control socket.
 
     Raises:
-        UpgradeRefused: the server answered, and said no.
-        TransportError: there is no server, no answer in time, or no sense in it.
+        UpgradeRefused: the server refused the upgrade.
+        TransportError: there is no server, no response in time, or an invalid one.
         SocketPathError: the path is too long.
     """
     _check_length(Path(path))
     transport = WebSocketTransport("unix", is_client=True, keepalive=None)
-    with line_errors(str(path), open_timeout):
+    with connection_errors(str(path), open_timeout):
         async with asyncio.timeout(open_timeout):
             loop = asyncio.get_running_loop()
             _, handshake = await loop.create_unix_connection(client_handshake, str(path))
@@ -132,7 +132,7 @@ def _check_length(path: Path) -> None:
     size = len(os.fsencode(path))
     if size > MAX_PATH_BYTES:
         raise SocketPathError(
-            f"control socket path is {size} bytes long, at most {MAX_PATH_BYTES} work: {path}"
+            f"control socket path is {size} bytes long, expected at most {MAX_PATH_BYTES}: {path}"
         )
 
 
@@ -151,23 +151,23 @@ def _lock(path: Path) -> int:
             raise SocketInUse(path) from None
         if _inode(_lock_path(path)) == os.fstat(lock).st_ino:
             return lock
-        # The owner before us removed it between our open and our lock.
+        # The previous owner removed it between our open and our lock.
         os.close(lock)
 
 
 def _clear(path: Path) -> None:
     """Remove the socket of a dead server, or a link to one, and nothing else."""
     try:
-        # Through links: the reference's path is one, to a socket in the temporary folder.
+        # Follows links: the reference's path is a link to a socket in the temporary folder.
         mode = path.stat().st_mode
     except FileNotFoundError:
-        path.unlink(missing_ok=True)  # such a link, after its target was swept away
+        path.unlink(missing_ok=True)  # a link whose target was cleaned up
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketPathError(f"there is a file that is no socket at {path}")
+        raise SocketPathError(f"the file at {path} is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0)
-        # Every other answer, a full backlog too, means that somebody has it.
+        # Any other result, including a full backlog, means that a server has it.
         if probe.connect_ex(os.fsencode(path)) != errno.ECONNREFUSED:
             raise SocketInUse(path)
     path.unlink()
@@ -175,7 +175,7 @@ def _clear(path: Path) -> None:
 
 def _bind(path: Path) -> socket.socket:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Not chmod afterwards: in between others could connect.
+    # Not chmod afterwards: others could connect in between.
     before = os.umask(0o177)
     try:
         server.bind(os.fsencode(path))

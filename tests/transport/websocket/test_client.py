@@ -87,8 +87,8 @@ async def test_a_refused_upgrade_tells_status_and_body() -> None:
     ("answer", "message"),
     [
         (b"", "the server hung up during the handshake"),
-        (b"SSH-2.0-x\r\n\r\n", "the server's answer is no HTTP: not an HTTP/1 response"),
-        (b"HTTP/1.1 101 x\r\n\r\n", "the server's answer is no WebSocket handshake"),
+        (b"SSH-2.0-x\r\n\r\n", "the server's answer is not HTTP: not an HTTP/1 response"),
+        (b"HTTP/1.1 101 x\r\n\r\n", "the server's answer is not a WebSocket handshake"),
     ],
 )
 async def test_an_answer_without_sense_is_a_transport_error(answer: bytes, message: str) -> None:

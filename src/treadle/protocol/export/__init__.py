@@ -1,6 +1,6 @@
-"""Generates the protocol's JSON Schemas and TypeScript types from the structs themselves.
+"""Generates the protocol's JSON Schemas and TypeScript types from the structs.
 
-Building the texts is pure; only the two `export_` functions touch the disk.
+Building the texts is pure; only the two `export_` functions write to disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads type annotations as text, because only their text still has the names of aliases."""
+"""Reads type annotations as text, because only the text still contains the names of aliases."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from treadle.protocol.export.model import (
     Named,
     Null,
     Scalar,
+    StringEnum,
     Type,
     Union,
-    Words,
 )
 
 _BUILTIN: Final[dict[str, Type]] = {
@@ -36,7 +36,7 @@ BUILTIN_NAMES: Final = frozenset(_BUILTIN)
 
 
 class UnreadableAnnotation(Exception):
-    """An annotation uses a form that this reader does not know."""
+    """An annotation uses a form that this reader does not support."""
 
     def __init__(self, node: ast.AST) -> None:
         super().__init__(f"no schema for the annotation {ast.unparse(node)!r}")
@@ -52,7 +52,7 @@ def read(node: ast.expr) -> Type:
     """Turn the syntax of an annotation into a type.
 
     Raises:
-        UnreadableAnnotation: The annotation is no type expression of the protocol.
+        UnreadableAnnotation: The annotation is not a type expression of the protocol.
     """
     match node:
         case ast.Constant(value=None):
@@ -66,7 +66,7 @@ def read(node: ast.expr) -> Type:
         case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[_, value])):
             return MapOf(read(value))
         case ast.Subscript(value=ast.Name(id="Literal"), slice=values):
-            return Words(tuple(ast.literal_eval(value) for value in _elements(values)))
+            return StringEnum(tuple(ast.literal_eval(value) for value in _elements(values)))
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[base, extra])):
             return _annotated(base, extra)
         case _:
@@ -74,7 +74,7 @@ def read(node: ast.expr) -> Type:
 
 
 def _union(node: ast.expr) -> Type:
-    # UnsetType says how a field is sent, not what it may hold.
+    # UnsetType affects how a field is sent, not its type.
     members = tuple(
         read(member)
         for member in _operands(node)

@@ -1,4 +1,4 @@
-"""Lays the JSON Schemas out in files, one per message type, and in the two bundles of them all."""
+"""Arranges the JSON Schemas in files, one per message type, and in two bundles of all types."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from treadle.protocol.export.messages import (
 )
 
 _UNIONS = {
-    "ClientNotification": "What a client says without waiting for an answer.",
+    "ClientNotification": "Every notification that a client may send.",
     "ClientRequest": "Every request that a client may send.",
-    "ServerNotification": "Everything that the server tells a client unasked.",
-    "ServerRequest": "Every question that the server may put to a client.",
+    "ServerNotification": "Every notification that the server may send.",
+    "ServerRequest": "Every request that the server may send to a client.",
 }
 
 
 def export_json_schema(out: Path, *, experimental: bool) -> None:
-    """Write the JSON Schemas below a folder, which is made if it is missing."""
+    """Write the JSON Schemas below a folder, which is created if missing."""
     write_files(out, json_schema_files(experimental=experimental))
 
 
@@ -39,7 +39,7 @@ def write_files(out: Path, files: dict[str, str]) -> None:
 
 
 def json_schema_files(*, experimental: bool) -> dict[str, str]:
-    """Give the text of every JSON Schema file under its relative path."""
+    """Return the text of every JSON Schema file by its relative path."""
     layout = _Layout(read_messages(experimental=experimental))
     files = {path: layout.standalone(name) for path, name in layout.paths().items()}
     files["codex_app_server_protocol.schemas.json"] = layout.bundle()
@@ -61,7 +61,7 @@ class _Layout:
         self._flat_cache: dict[str, Schema] = {}
 
     def paths(self) -> dict[str, str]:
-        """Give the file of each type that has one."""
+        """Return the path of each type that has a file."""
         paths = {f"{name}.json": name for name in (*_UNIONS, *ENVELOPES)}
         for method in self._messages.all():
             for name in method.files:
@@ -75,7 +75,7 @@ class _Layout:
         return f"v2/{name}.json" if name in self._version_two else f"{name}.json"
 
     def standalone(self, name: str) -> Schema:
-        """Write one type with the definitions that it needs beside it."""
+        """Write one type with the definitions that it needs."""
         schema: Schema = {"$schema": DRAFT, "title": name, **self._definition(name)}
         needed = self._needed([name]) - {name}
         if needed:
@@ -83,7 +83,7 @@ class _Layout:
         return schema
 
     def bundle(self) -> Schema:
-        """Write all types, those of the second version in a namespace of their own."""
+        """Write all types, with those of version 2 in a separate namespace."""
         names = self._needed([*_UNIONS, *self.paths().values()])
         two = names & self._version_two
         definitions: Schema = {name: self._titled(name, self._nested) for name in names - two}
@@ -91,7 +91,7 @@ class _Layout:
         return _bundle("CodexAppServerProtocol", definitions)
 
     def flat_bundle(self) -> Schema:
-        """Write the types of the second version, and what the unions of messages need."""
+        """Write the types of version 2, and those that the unions of messages need."""
         names = self._needed(["ClientRequest", "ServerNotification"]) | self._version_two
         definitions = {name: self._titled(name, self._flat) for name in names}
         return _bundle("CodexAppServerProtocolV2", definitions)

@@ -1,6 +1,6 @@
 """The JSON-RPC envelopes as structs, so that they are exported by the same rules as the rest.
 
-The wire itself is read by `treadle.jsonrpc`; nothing decodes into these.
+`treadle.jsonrpc` decodes the wire; nothing decodes into these structs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from treadle.protocol.remote_control import RemoteControlDisableParams, RemoteCo
 
 
 class W3cTraceContext(Sparse, frozen=True):
-    """The trace that a request belongs to, as W3C Trace Context spells it."""
+    """The trace of a request, in the format of W3C Trace Context."""
 
     traceparent: str | None = None
     tracestate: str | None = None
 
 
 class JSONRPCRequest(Sparse, frozen=True):
-    """A call: its sender waits for the answer with the same id."""
+    """A request: its sender waits for the response with the same id."""
 
     id: RequestId
     method: str
@@ -29,21 +29,21 @@ class JSONRPCRequest(Sparse, frozen=True):
 
 
 class JSONRPCNotification(Sparse, frozen=True):
-    """A message that nobody answers."""
+    """A message without a response."""
 
     method: str
     params: JsonValue = None
 
 
 class JSONRPCResponse(Sparse, frozen=True):
-    """The answer to a call that succeeded."""
+    """The response to a request that succeeded."""
 
     id: RequestId
     result: JsonValue
 
 
 class JSONRPCErrorError(Sparse, frozen=True):
-    """What went wrong: a code, a sentence, and details for programs."""
+    """The error: a code, a message, and data for programs."""
 
     code: Int64
     message: str
@@ -51,7 +51,7 @@ class JSONRPCErrorError(Sparse, frozen=True):
 
 
 class JSONRPCError(Sparse, frozen=True):
-    """The answer to a call that failed."""
+    """The response to a request that failed."""
 
     error: JSONRPCErrorError
     id: RequestId
@@ -61,9 +61,9 @@ JSONRPCMessage = Annotated[
     dict[str, JsonValue],
     AnyOf("JSONRPCRequest", "JSONRPCNotification", "JSONRPCResponse", "JSONRPCError"),
 ]
-"""Anything that may travel over a connection, in either direction."""
+"""Any message of a connection, in either direction."""
 
-# Params that the reference's schema lets a client leave out altogether.
+# Params that the reference's schema lets a client omit.
 NullableGetAccountRateLimitsParams = GetAccountRateLimitsParams | None
 NullableGetAccountTokenUsageParams = GetAccountTokenUsageParams | None
 NullableRemoteControlDisableParams = RemoteControlDisableParams | None

@@ -1,4 +1,4 @@
-"""Spells definitions as JSON Schema, draft 7."""
+"""Writes definitions as JSON Schema, draft 7."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from treadle.protocol.export.model import (
     Null,
     Record,
     Scalar,
+    StringEnum,
     Type,
     Union,
-    Words,
     split_null,
 )
 from treadle.protocol.export.vocabulary import Vocabulary
@@ -32,18 +32,18 @@ DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 
 
 class SchemaWriter:
-    """Writes definitions whose references have the form that `pointer` gives them."""
+    """Writes definitions, with references in the form that `pointer` returns."""
 
     def __init__(self, vocabulary: Vocabulary, pointer: Callable[[str], str]) -> None:
         self._vocabulary = vocabulary
         self._pointer = pointer
 
     def definition(self, name: str) -> Schema:
-        """Write one definition, its docstring as description."""
-        found = self._vocabulary.definitions[name]
-        schema = self._body(found)
-        if found.doc:
-            schema["description"] = found.doc
+        """Write one definition, with its docstring as description."""
+        definition = self._vocabulary.definitions[name]
+        schema = self._body(definition)
+        if definition.doc:
+            schema["description"] = definition.doc
         return schema
 
     def _body(self, definition: Definition) -> Schema:
@@ -69,7 +69,7 @@ class SchemaWriter:
         return {"oneOf": schemas}
 
     def _variant(self, type_: Type) -> Record | None:
-        """Give the record that a union member writes in place, if it does."""
+        """Return the record that a union member writes inline, if any."""
         if isinstance(type_, Named) and type_.name in self._vocabulary.inline:
             return self._vocabulary.record(type_.name)
         return None
@@ -116,7 +116,7 @@ class SchemaWriter:
         if field.default is NOT_GIVEN or schema is True:
             return schema
         if "$ref" in schema:
-            # Draft 7 ignores whatever stands beside a reference.
+            # Draft 7 ignores keywords beside a reference.
             schema = {"allOf": [schema]}
         return schema | {"default": field.default}
 
@@ -145,7 +145,7 @@ class SchemaWriter:
                 return {"type": "array", "items": self._field_type(item)}
             case MapOf(value):
                 return {"type": "object", "additionalProperties": self._field_type(value)}
-            case Words(values):
+            case StringEnum(values):
                 return {"type": "string", "enum": list(values)}
             case Union():
                 return self._union(type_)
@@ -162,5 +162,5 @@ class SchemaWriter:
 
 
 def pascal(name: str) -> str:
-    """Spell a wire name as the reference spells titles: `turn_id` and `turnId` give `TurnId`."""
+    """Spell a wire name as the reference spells titles: `turn_id` and `turnId` become `TurnId`."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

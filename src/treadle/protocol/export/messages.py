@@ -1,4 +1,4 @@
-"""The methods as a generator sees them, and where the reference keeps each type."""
+"""The methods as a generator sees them, and where the reference puts each type."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ ENVELOPES: Final = (
 CLIENT_NOTIFICATIONS: Final = ("initialized",)
 
 ERROR_TYPES: Final = {"UserVerificationRpcError": "userVerification/"}
-"""Errors with a documented shape, and the methods that answer with them."""
+"""Errors with a documented shape, and the prefix of the methods that return them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One line of the method table, with the names of its types."""
+    """One entry of the method table, with the names of its types."""
 
     name: str
     params: str | None
     result: str | None
     is_request: bool
     nullable: str | None
-    """The name of the params or null, where the schema lets a client leave the params out."""
+    """The name of the params or null, where the schema lets a client omit the params."""
 
     @property
     def may_omit_params(self) -> bool:
@@ -60,7 +60,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Every method that a client or a server of one kind, stable or experimental, may meet."""
+    """Every method of the stable or the experimental protocol."""
 
     vocabulary: Vocabulary
     client_requests: tuple[Method, ...]
@@ -69,20 +69,20 @@ class Messages:
     notifications: tuple[Method, ...]
 
     def all(self) -> Iterator[Method]:
-        """Give the methods that the JSON Schemas describe."""
+        """Yield the methods that the JSON Schemas describe."""
         yield from self.client_requests
         yield from self.server_requests
         yield from self.notifications
 
     def error_types(self) -> Iterator[str]:
-        """Give the error types of the methods that are shown."""
+        """Yield the error types of the exported methods."""
         for name, prefix in ERROR_TYPES.items():
             if any(method.name.startswith(prefix) for method in self.client_requests):
                 yield name
 
 
 def read_messages(*, experimental: bool) -> Messages:
-    """Read the method tables; without `experimental`, gated methods are left out."""
+    """Read the method tables; without `experimental`, gated methods are omitted."""
     vocabulary = read_vocabulary(experimental=experimental)
 
     def methods(
@@ -126,15 +126,15 @@ def _name(vocabulary: Vocabulary, type_: JsonValue) -> str | None:
 
 
 def is_version_two(method: Method) -> bool:
-    """Say whether the reference files a method's own types under `v2`.
+    """Return whether the reference puts a method's types under `v2`.
 
-    The handshake, the file search and the questions of the server are older than that folder.
+    The handshake, the file search and the server requests are older than that folder.
     """
     return not method.name.startswith(("initialize", "fuzzyFileSearch"))
 
 
 def version_two(messages: Messages) -> set[str]:
-    """Give the types that the JSON Schemas keep under `v2`: all that a method filed there needs."""
+    """Return the types that the JSON Schemas put under `v2`: all that a `v2` method needs."""
     methods = (*messages.client_requests, *messages.notifications)
     roots = [name for method in methods if is_version_two(method) for name in method.files]
     return messages.vocabulary.reachable([*roots, *messages.error_types(), "RequestId"])

@@ -1,6 +1,6 @@
-"""The shape of the vocabulary between Python and a schema language: types, fields, definitions.
+"""The protocol's types between Python and a schema language: types, fields, definitions.
 
-Knows neither where the shapes are read from nor how a schema language spells them.
+Knows neither how the types are read nor how a schema language spells them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number of a stated width, such as `int64` or `uint16`."""
+    """An integer of a stated width, such as `int64` or `uint16`."""
 
     format: str
 
@@ -39,7 +39,7 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A type that has a name of its own."""
+    """A named type."""
 
     name: str
 
@@ -53,29 +53,29 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """An object with free keys."""
+    """An object with arbitrary keys."""
 
     value: Type
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """One of a few strings."""
+class StringEnum:
+    """One of a fixed set of strings."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several types, null among them when the value may be null."""
+    """One of several types, including null if the value may be null."""
 
     members: tuple[Type, ...]
 
 
-Type = Scalar | Integer | Anything | Null | Named | ListOf | MapOf | Words | Union
+Type = Scalar | Integer | Anything | Null | Named | ListOf | MapOf | StringEnum | Union
 
 NOT_GIVEN = object()
-"""The default of a field that has none: `None` is a default of its own."""
+"""The default of a field that has none: `None` is a valid default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class Field:
     name: str
     type: Type
     required: bool
-    """A decoder refuses the object without it."""
+    """Whether a decoder rejects the object without it."""
     omittable: bool
-    """An encoder may leave it out."""
+    """Whether an encoder may omit it."""
     default: JsonValue = NOT_GIVEN
 
 
@@ -101,14 +101,14 @@ class Record:
     tag: tuple[str, str] | None = None
     closed: bool = False
     is_choice: bool = False
-    """Exactly one field is present, and its name is the tag."""
+    """Whether exactly one field is present, with its name as the tag."""
     rest: Type | None = None
-    """What the keys hold that are no fields; `None` where such keys have no meaning."""
+    """The type of keys that are not fields; `None` if other keys have no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name for a type that is no object."""
+    """A name for a type that is not an object."""
 
     name: str
     doc: str
@@ -119,7 +119,7 @@ Definition = Record | Alias
 
 
 def references(type_: Type) -> Iterator[str]:
-    """Give the names that a type mentions."""
+    """Yield the names that a type mentions."""
     match type_:
         case Named(name):
             yield name
@@ -133,7 +133,7 @@ def references(type_: Type) -> Iterator[str]:
 
 
 def split_null(type_: Type) -> tuple[Type, bool]:
-    """Take the null out of a type, and say whether there was one."""
+    """Remove null from a type, and return whether it was there."""
     if not isinstance(type_, Union) or Null() not in type_.members:
         return type_, False
     rest = tuple(member for member in type_.members if member != Null())

@@ -1,4 +1,4 @@
-"""Lays the TypeScript out in files: where each type lives, what it imports, and the indexes."""
+"""Arranges the TypeScript in files: the place of each type, its imports, and the indexes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from treadle.protocol.export.typescript import (
 
 _HEADER: Final = "// Generated from the protocol's structs: changes made here are lost.\n\n"
 
-# The reference writes these beside `v2/`: they are older than that folder, or come from the part
-# of it that knows no app-server. There is no rule to compute it from, and imports depend on it.
+# The reference writes these beside `v2/`: they are older than that folder, or come from crates
+# that do not depend on the app-server. No rule computes the list, and imports depend on it.
 _ROOT_NAMES: Final = """
 AbsolutePathBuf AgentMessageInputContent AgentPath ApplyPatchApprovalParams
 ApplyPatchApprovalResponse AuthMode AutoCompactTokenLimitScope ClientInfo ClientNotification
@@ -59,10 +59,10 @@ _PARTS: Final = {
     "SleepItem": ("ThreadItem", "sleep"),
     "WebSearchItem": ("ThreadItem", "webSearch"),
 }
-"""Variants that the reference also exports under a name of their own, without their tag."""
+"""Variants that the reference also exports under a separate name, without their tag."""
 
 _SYNONYMS: Final = {"ExecPolicyAmendment": "Array<string>", "ResponseItemId": "string"}
-"""Names of the reference for types that are written out where they are used."""
+"""Names of the reference for types that are written inline."""
 
 _TWINS: Final = {
     "ExecPolicyAmendment": "ExecPolicyAmendment",
@@ -75,12 +75,12 @@ _TWINS: Final = {
 
 
 def export_typescript(out: Path, *, experimental: bool) -> None:
-    """Write the TypeScript types below a folder, which is made if it is missing."""
+    """Write the TypeScript types below a folder, which is created if missing."""
     write_files(out, typescript_files(experimental=experimental))
 
 
 def typescript_files(*, experimental: bool) -> dict[str, str]:
-    """Give the text of every TypeScript file under its relative path."""
+    """Return the text of every TypeScript file by its relative path."""
     messages = read_messages(experimental=experimental)
     package = _Package()
     _add_types(package, messages)
@@ -90,7 +90,7 @@ def typescript_files(*, experimental: bool) -> dict[str, str]:
 
 
 class _Package:
-    """Collects types and turns them into files that import each other."""
+    """Collects types and writes them as files that import each other."""
 
     def __init__(self) -> None:
         self._types: dict[str, tuple[str, str, frozenset[str]]] = {}
@@ -158,7 +158,7 @@ def _add_types(package: _Package, messages: Messages) -> None:
 
 
 def _holds_anything(messages: Messages, name: str) -> bool:
-    """Say whether the text of a type mentions `JsonValue`, in what is written in place too."""
+    """Return whether the text of a type mentions `JsonValue`, inline types included."""
     vocabulary = messages.vocabulary
 
     def holds(type_: Type) -> bool:
@@ -185,8 +185,8 @@ def _add_unions(package: _Package, messages: Messages) -> None:
     _add_union(package, "ClientRequest", requests)
     _add_union(package, "ServerRequest", messages.server_requests)
     _add_union(package, "ServerNotification", messages.notifications)
-    told = " | ".join(f'{{ "method": "{name}" }}' for name in CLIENT_NOTIFICATIONS)
-    package.add("ClientNotification", told, ())
+    notifications = " | ".join(f'{{ "method": "{name}" }}' for name in CLIENT_NOTIFICATIONS)
+    package.add("ClientNotification", notifications, ())
     package.add(
         "ServerNotificationEnvelope",
         "{ emittedAtMs?: number } & ServerNotification",

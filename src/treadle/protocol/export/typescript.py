@@ -1,4 +1,4 @@
-"""Spells definitions as TypeScript, one type per file."""
+"""Writes definitions as TypeScript, one type per file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from treadle.protocol.export.model import (
     Null,
     Record,
     Scalar,
+    StringEnum,
     Type,
     Union,
-    Words,
 )
 from treadle.protocol.export.vocabulary import Vocabulary
 
@@ -38,7 +38,7 @@ class TypeWriter:
         self._vocabulary = vocabulary
 
     def definition(self, name: str) -> str:
-        """Write what a name stands for."""
+        """Write the definition of a name."""
         return self._body(self._vocabulary.definitions[name])
 
     def _body(self, definition: Definition) -> str:
@@ -65,7 +65,7 @@ class TypeWriter:
                 return f"Array<{self.type(item)}>"
             case MapOf(value):
                 return f"{{ [key in string]?: {self.type(value)} }}"
-            case Words(values):
+            case StringEnum(values):
                 return " | ".join(f'"{value}"' for value in values)
             case Union(members):
                 return " | ".join(dict.fromkeys(self.type(member) for member in members))

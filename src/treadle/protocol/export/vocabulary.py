@@ -1,4 +1,4 @@
-"""Collects the definitions of all protocol modules, with or without what is experimental."""
+"""Collects the definitions of all protocol modules, with or without experimental ones."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ _FREE_KEYS: Final[dict[str, Type]] = {
     "AppsConfig": Named("AppConfig"),
     "Config": Anything(),
 }
-"""Tables of the configuration that have keys beyond their fields, and what those keys hold."""
+"""Tables of the configuration that have keys beyond their fields, and the type of those keys."""
 
 
 class Vocabulary:
-    """All named types, and the questions that a generator asks about them."""
+    """All named types, with the lookups that a generator needs."""
 
     def __init__(self, definitions: Iterable[Definition]) -> None:
         self.definitions: Mapping[str, Definition] = {d.name: d for d in definitions}
         self.inline = frozenset(self._payloads())
 
     def reachable(self, roots: Iterable[str]) -> set[str]:
-        """Give the names that the roots need, themselves included."""
-        found: set[str] = set()
+        """Return the names that the roots need, including the roots."""
+        names: set[str] = set()
         waiting = list(roots)
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in names:
+                names.add(name)
                 waiting.extend(self.needs(name))
-        return found
+        return names
 
     def needs(self, name: str) -> Iterator[str]:
-        """Give the names that a definition mentions, looking through what is written in place."""
+        """Yield the names that a definition mentions, looking through inline types."""
         for mentioned in _mentions(self.definitions[name]):
             if mentioned in self.inline:
                 yield from self.needs(mentioned)
@@ -71,12 +71,12 @@ class Vocabulary:
                 yield mentioned
 
     def record(self, name: str) -> Record | None:
-        """Look up a name that may be an object."""
-        found = self.definitions[name]
-        return found if isinstance(found, Record) else None
+        """Return the object with this name; `None` if it names another type."""
+        definition = self.definitions[name]
+        return definition if isinstance(definition, Record) else None
 
     def _payloads(self) -> Iterator[str]:
-        """Find variants, and structs that only variants hold: they are written in place."""
+        """Find variants, and structs that only variants contain: they are written inline."""
         variants: set[str] = set()
         elsewhere: set[str] = set()
         for definition in self.definitions.values():
@@ -104,7 +104,7 @@ def _mentions(definition: Definition) -> Iterator[str]:
 
 @cache
 def read_vocabulary(*, experimental: bool) -> Vocabulary:
-    """Read every protocol module; without `experimental`, what is marked so is left out."""
+    """Read every protocol module; without `experimental`, experimental parts are omitted."""
     definitions: dict[str, Definition] = {}
     for module in _modules():
         for definition in _definitions(module, experimental=experimental):
@@ -116,7 +116,7 @@ def read_vocabulary(*, experimental: bool) -> Vocabulary:
 
 
 def _without_missing(definition: Definition, definitions: Container[str]) -> Definition:
-    """Take variants that are not shown out of a union."""
+    """Remove omitted variants from a union."""
     if isinstance(definition, Record) or not isinstance(definition.type, Union):
         return definition
     members = tuple(
@@ -146,7 +146,7 @@ def _definitions(module: ModuleType, *, experimental: bool) -> Iterator[Definiti
                 yield Alias(name, _doc_below(body[position + 1 :]), annotation.read(value))
 
 
-# The struct bases carry no fields of their own and are no types of the protocol.
+# The struct bases have no fields and are not types of the protocol.
 _BASES = frozenset(
     {"Value", "Sparse", "Params", "NoParams", "SnakeValue", "SnakeSparse", "OneOf", "SnakeOneOf"}
 )
@@ -154,7 +154,7 @@ _BASES = frozenset(
 
 def _is_shown(class_: type, *, experimental: bool) -> bool:
     is_message = issubclass(class_, Struct) and class_.__name__ not in _BASES
-    # A mark without field names is for the struct as a whole: a variant of a union.
+    # A mark without field names covers the whole struct: a variant of a union.
     return is_message and (experimental or EXPERIMENTAL.get(class_) != frozenset())
 
 
@@ -228,7 +228,7 @@ def _as_json(default: object) -> JsonValue:
 
 
 def alias_of(vocabulary: Vocabulary, structs: Iterable[type[Struct]]) -> str:
-    """Find the alias that stands for a union of structs.
+    """Find the alias of a union of structs.
 
     Raises:
         LookupError: No alias has these members.
@@ -237,7 +237,7 @@ def alias_of(vocabulary: Vocabulary, structs: Iterable[type[Struct]]) -> str:
     shown = {member for member in members if member.name in vocabulary.definitions}
     for definition in vocabulary.definitions.values():
         match definition:
-            case Alias(name, type=Union(found)) if set(found) == shown:
+            case Alias(name, type=Union(alternatives)) if set(alternatives) == shown:
                 return name
             case _:
                 continue

@@ -1,7 +1,7 @@
-"""Deadlines that are almost never met, for whoever sets one with each thing that it does.
+"""Deadlines that almost never expire, for code that sets one with each operation.
 
 A timer of the loop costs more than the small request it guards: it is sorted in, cancelled and
-taken out again. Here one timer stands for all, and what ends in time never touches it.
+removed again. Here one timer serves all deadlines, and work that ends in time never touches it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Alarm:
         self.action = action
 
     def cancel(self) -> None:
-        """Let it pass."""
+        """Cancel the alarm."""
         self._alarms.forget(self)
 
 
 class Alarms:
-    """The alarms of one loop; they hold no task."""
+    """The alarms of one loop, without a task."""
 
     def __init__(self) -> None:
         self._pending: dict[Alarm, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float, action: Callable[[], object]) -> Alarm:
-        """Call this after so many seconds, unless it is cancelled before."""
+        """Call `action` after this many seconds, unless cancelled before."""
         loop = asyncio.get_running_loop()
         alarm = Alarm(self, loop.time() + seconds, action)
         self._pending[alarm] = None
@@ -44,17 +44,17 @@ class Alarms:
         return alarm
 
     def limit(self, seconds: float | None) -> Limit:
-        """`asyncio.timeout`, by an alarm; `None` is for ever."""
+        """Return an `asyncio.timeout` based on an alarm; `None` never expires."""
         return Limit(self, seconds)
 
     def forget(self, alarm: Alarm) -> None:
-        """Let an alarm pass."""
+        """Cancel an alarm."""
         self._pending.pop(alarm, None)
-        # Its owner holds it, and it would hold its owner.
+        # Its owner refers to it, and it would refer to its owner.
         alarm.action = _ignore
 
     def close(self) -> None:
-        """Let all of them pass."""
+        """Cancel all alarms."""
         self._pending.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -66,13 +66,13 @@ class Alarms:
         self._timer = loop.call_at(when, self._ring, loop)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The one it was armed for may have passed; then it is armed for the next.
+        # The alarm it was armed for may be cancelled; then it is armed for the next one.
         self._timer = None
         now = loop.time()
         due = [alarm for alarm in self._pending if alarm.when <= now]
         try:
             for alarm in sorted(due, key=attrgetter("when")):
-                # One action may let another alarm pass.
+                # An action may cancel another alarm.
                 if alarm in self._pending:
                     action = alarm.action
                     self.forget(alarm)
@@ -98,7 +98,7 @@ class Limit:
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
         if self._task is None:
-            raise RuntimeError("a time limit is for a task")
+            raise RuntimeError("a time limit requires a running task")
         self._cancelling = self._task.cancelling()
         if self._seconds is not None:
             self._alarm = self._alarms.set(self._seconds, self._expire)
@@ -113,7 +113,7 @@ class Limit:
             self._alarm.cancel()
         if not self._is_expired or self._task is None:
             return
-        # Somebody else may have cancelled the task too, who is to have their way.
+        # If the task was also cancelled from elsewhere, that cancellation wins.
         is_ours = self._task.uncancel() <= self._cancelling
         if is_ours and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error

@@ -16,17 +16,17 @@ class KeyLocks:
     @asynccontextmanager
     async def hold(self, keys: Iterable[str]) -> AsyncIterator[None]:
         """Wait until no other caller holds any of these keys, and hold them in the block."""
-        wanted = set(keys)
+        needed = set(keys)
         while True:
-            released = next((self._held[key] for key in wanted if key in self._held), None)
+            released = next((self._held[key] for key in needed if key in self._held), None)
             if released is None:
                 break
             await released.wait()
         released = asyncio.Event()
-        self._held |= dict.fromkeys(wanted, released)
+        self._held |= dict.fromkeys(needed, released)
         try:
             yield
         finally:
-            for key in wanted:
+            for key in needed:
                 del self._held[key]
             released.set()

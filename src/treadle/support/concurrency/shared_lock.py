@@ -1,4 +1,4 @@
-"""A gate that lets many through at a time, or one alone; in the order of their coming."""
+"""A lock with shared and exclusive holders, in order of arrival."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 
 class SharedLock:
-    """Keeps those who must be alone apart from everybody else."""
+    """Separates exclusive holders from all others."""
 
     def __init__(self) -> None:
         self._inside = 0
-        self._has_loner = False
+        self._is_exclusive = False
         self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def enter(self, *, alone: bool = False) -> AsyncIterator[None]:
-        """Be inside with others, or alone."""
+        """Hold the lock with others, or exclusively."""
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((alone, admitted))
         self._let_in()
@@ -39,14 +39,14 @@ class SharedLock:
     def _let_in(self) -> None:
         while self._waiting:
             alone, admitted = self._waiting[0]
-            if self._has_loner or (alone and self._inside):
+            if self._is_exclusive or (alone and self._inside):
                 return
             self._waiting.popleft()
             self._inside += 1
-            self._has_loner = alone
+            self._is_exclusive = alone
             admitted.set_result(None)
 
     def _leave(self) -> None:
         self._inside -= 1
-        self._has_loner = False
+        self._is_exclusive = False
         self._let_in()

@@ -1,7 +1,7 @@
-"""Tasks whose parent is an object instead of a block.
+"""Tasks that belong to an object instead of a block.
 
-`asyncio.TaskGroup` ends all its tasks when one fails. Turns are independent of each other: one
-that fails is logged, the others go on, and closing the parent ends them all.
+`asyncio.TaskGroup` ends all its tasks when one fails. Turns are independent of each other: a
+failure is logged, the others continue, and closing the owner ends them all.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class BackgroundTasks:
         """Start a task.
 
         Raises:
-            RuntimeError: the parent is closed.
+            RuntimeError: the owner is closed.
         """
         if self._is_closed:
             work.close()
-            raise RuntimeError("closed")
+            raise RuntimeError("the owner of the tasks is closed")
         return self._own(asyncio.get_running_loop().create_task(work, name=name))
 
     def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-        """Start a task that runs at once up to its first wait, where the interpreter allows it.
+        """Start a task that runs at once up to its first wait, where the interpreter supports it.
 
         Raises:
-            RuntimeError: the parent is closed.
+            RuntimeError: the owner is closed.
         """
         if sys.version_info >= (3, 12) and not self._is_closed:
             loop = asyncio.get_running_loop()
@@ -50,14 +50,14 @@ class BackgroundTasks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more can be started."""
+        """Whether no more tasks can be started."""
         return self._is_closed
 
     async def close(self) -> None:
-        """Cancel what runs and wait for it."""
+        """Cancel the running tasks and wait for them."""
         self._is_closed = True
         for task in self._tasks:
-            # One that is being cancelled may be cleaning up: a second time would cut that short.
+            # A task that is being cancelled may be cleaning up: a second cancel would cut that short.
             if not task.cancelling():
                 task.cancel()
         if self._tasks:

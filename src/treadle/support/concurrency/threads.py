@@ -1,4 +1,4 @@
-"""Work in other threads than the event loop's."""
+"""Work in threads other than the event loop's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PAUSE_SECONDS: Final = 0.0001
 
 
 def give_way() -> None:
-    """Let another thread have the interpreter, if this one is a worker.
+    """Yield the interpreter to another thread, if this one is a worker.
 
-    A thread that only computes keeps the interpreter for five milliseconds each time that another
-    one wants it, which an event loop does several times for each request.
+    A computing thread keeps the interpreter for five milliseconds each time that another one
+    requests it, which an event loop does several times for each request.
     """
     if threading.current_thread() is threading.main_thread() or _is_loop_thread():
         return
-    # Longer than nothing: after `sleep(0)` this thread would have it again before the other wakes.
+    # Longer than zero: after `sleep(0)` this thread would get it back before the other wakes.
     time.sleep(_PAUSE_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""A lock between processes that is waited for only so long."""
+"""A lock file between processes, with a timeout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_SECONDS: Final = 0.01
 
 @contextmanager
 def locked(path: Path, *, seconds: float) -> Iterator[bool]:
-    """Hold a lock file; gives whether it could be had in time."""
+    """Hold a lock file; yields whether it was acquired in time."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -35,7 +35,7 @@ def _acquire(descriptor: int, deadline: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
-            # The kernel can wait for a lock, but not for so long and no longer.
+            # The kernel can wait for a lock, but not with a timeout.
             time.sleep(_POLL_SECONDS)
         except OSError:
             return False

@@ -17,12 +17,12 @@ _NO_LOCKS: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EI
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder in the block; waits for other processes, so it belongs into a worker thread.
+    """Hold a folder in the block; waits for other processes, so call it in a worker thread.
 
-    A file system without locks is not locked.
+    A folder of a file system without locks is not locked.
 
     Raises:
-        BlockingIOError: another process holds it for too long.
+        BlockingIOError: another process holds it for more than `LOCK_SECONDS`.
         OSError: it cannot be opened.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -47,7 +47,7 @@ def _lock(descriptor: int, folder: Path) -> None:
                 raise
         else:
             return
-        # A process that was stopped while it held the lock would keep this one waiting.
+        # Otherwise a process that was stopped while it held the lock would block this one.
         if time.monotonic() > deadline:
             raise BlockingIOError(errno.EAGAIN, f"{folder} is locked by another program")
         time.sleep(0.005)

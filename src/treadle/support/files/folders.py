@@ -1,7 +1,7 @@
 """Removes folders of any depth.
 
-The standard library takes a descriptor for each level, and before Python 3.13 a call as well: a
-deep folder used up what all clients share.
+The standard library takes a descriptor for each level, and before Python 3.13 a recursive call: a
+deep folder used up resources that all clients share.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | o
 
 @dataclass(slots=True)
 class _Level:
-    """A folder on the way down: its name in the one above, what it is, and what it holds yet."""
+    """A folder on the way down: its name in its parent, its identity, and its remaining folders."""
 
     name: str
-    found: os.stat_result
+    status: os.stat_result
     folders: list[str]
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and all it holds, through no link.
+    """Remove a folder and its content, without following links.
 
     Raises:
         OSError: something cannot be removed, or the folder was moved meanwhile.
@@ -42,7 +42,7 @@ def remove_folder(path: Path) -> None:
 
 
 def _down(levels: list[_Level], here: int) -> int:
-    """Go into the next folder; returns the descriptor that takes the place of the given one."""
+    """Enter the next folder; return the descriptor that replaces the given one."""
     name = levels[-1].folders.pop()
     try:
         below = os.open(name, _FOLDER, dir_fd=here)
@@ -58,7 +58,7 @@ def _down(levels: list[_Level], here: int) -> int:
 
 
 def _up(levels: list[_Level], here: int) -> int:
-    """Leave a folder that is empty now and remove it; returns the descriptor of the one above."""
+    """Leave an emptied folder and remove it; return the descriptor of its parent."""
     name = levels.pop().name
     above = os.open("..", _FOLDER, dir_fd=here)
     try:
@@ -73,16 +73,16 @@ def _up(levels: list[_Level], here: int) -> int:
 
 
 def _check_same(folder: int, level: _Level) -> None:
-    if not os.path.samestat(os.fstat(folder), level.found):
+    if not os.path.samestat(os.fstat(folder), level.status):
         raise OSError(errno.EBUSY, "the folder was moved while it was removed", level.name)
 
 
 def _emptied(name: str, folder: int) -> _Level:
-    """Remove all but the folders in a folder."""
+    """Remove everything but the folders in a folder."""
     folders: list[str] = []
     with os.scandir(folder) as entries:
-        held = list(entries)
-    for entry in held:
+        children = list(entries)
+    for entry in children:
         with suppress(FileNotFoundError):
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)

@@ -1,4 +1,4 @@
-"""Finds programs to run outside any sandbox, where no workspace can put one in their place."""
+"""Finds programs to run outside any sandbox, without trusting the workspace."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -> str | None:
     """Find a program by its name in the folders of a `PATH`; `None` if there is none.
 
-    A relative or empty folder depends on where a program runs, and is left out. Folders inside the
-    workspace come last: commands can write there, and a name that the user knows must not lead to
-    their program.
+    A relative or empty folder depends on where a program runs, and is skipped. Folders inside the
+    workspace come last: commands can write there, and a name that the user knows must not resolve
+    to a program of theirs.
     """
     folders = (os.defpath if path is None else path).split(os.pathsep)
     known = [folder for folder in folders if folder.startswith("/")]

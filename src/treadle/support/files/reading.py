@@ -1,7 +1,7 @@
-"""Reads files that a client, a model or a repository names, whatever is behind the name.
+"""Reads files that a client, a model or a repository names, of any type.
 
-No call here waits for another process or reads without an end: only a regular file is read, the
-check is made on the open descriptor, and the caller says how much it takes.
+No call here waits for another process or reads without bound: only a regular file is read, the
+check is made on the open descriptor, and the caller sets the limit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _CHUNK: Final = 1024 * 1024
 
 
 class NotRegularFile(OSError):
-    """A folder, a pipe, a socket or a device is where a file was expected."""
+    """A folder, a pipe, a socket or a device was found instead of a file."""
 
 
 class FileTooLarge(OSError):
-    """The file holds more than the caller takes."""
+    """The file is larger than the caller's limit."""
 
     def __init__(self, path: str | os.PathLike[str], limit: int) -> None:
         super().__init__(errno.EFBIG, f"larger than {limit} bytes", os.fspath(path))
@@ -31,13 +31,13 @@ class FileTooLarge(OSError):
 def open_regular(
     path: str | os.PathLike[str], *, dir_fd: int | None = None, follow_symlinks: bool = True
 ) -> int:
-    """Open a regular file for reading and give its descriptor.
+    """Open a regular file for reading and return its descriptor.
 
     Raises:
         OSError: it cannot be opened.
-        NotRegularFile: it is something else.
+        NotRegularFile: it is not a regular file.
     """
-    # Before it is opened: opening alone has effects on some devices.
+    # Before opening: opening alone has effects on some devices.
     _check(os.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks).st_mode, path)
     flags = _READ if follow_symlinks else _READ | os.O_NOFOLLOW
     descriptor = os.open(path, flags, dir_fd=dir_fd)
@@ -58,12 +58,12 @@ def _check(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def read_up_to(descriptor: int, size: int) -> bytes:
-    """The next bytes of an open file, at most so many.
+    """Return the next bytes of an open file, at most `size`.
 
-    The size that the system states is a hint: files of the kernel have none, and others grow.
+    The size that the system reports is a hint: files of the kernel have none, and others grow.
 
     Raises:
-        OSError: it cannot be read, or only by waiting for what it will hold.
+        OSError: it cannot be read, or only by waiting for its content.
     """
     pieces: list[bytes] = []
     while size > 0 and (piece := os.read(descriptor, min(size, _CHUNK))):
@@ -73,7 +73,7 @@ def read_up_to(descriptor: int, size: int) -> bytes:
 
 
 def read_file(path: str | os.PathLike[str], size: int) -> bytes:
-    """The first bytes of a file, at most so many; a character device such as /dev/null is empty.
+    """Return at most `size` bytes of a file; a character device such as /dev/null is empty.
 
     Raises:
         OSError: it cannot be read, or is not a file: a folder, a pipe, a socket.
@@ -91,11 +91,11 @@ def read_file(path: str | os.PathLike[str], size: int) -> bytes:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
-    """All that a regular file holds; its size is checked before it is read.
+    """Return the content of a regular file; its size is checked before it is read.
 
     Raises:
         NotRegularFile: it is a folder, a pipe, a socket or a device.
-        FileTooLarge: it holds more than `limit` bytes.
+        FileTooLarge: it has more than `limit` bytes.
         OSError: it cannot be read.
     """
     descriptor = open_regular(path)
@@ -111,10 +111,10 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def read_whole(path: str | os.PathLike[str], limit: int) -> bytes:
-    """All that a file holds; a character device such as /dev/null is empty.
+    """Return the content of a file; a character device such as /dev/null is empty.
 
     Raises:
-        FileTooLarge: that is more than `limit` bytes.
+        FileTooLarge: it has more than `limit` bytes.
         OSError: it cannot be read, or is not a file: a folder, a pipe, a socket.
     """
     data = read_file(path, limit + 1)

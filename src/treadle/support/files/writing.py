@@ -1,6 +1,6 @@
-"""Writes files so that no crash and no power cut leaves a part of one.
+"""Writes files so that no crash or power cut leaves a partial file.
 
-`replace_file` is for files of our own. `write_file` is for files of the user: it keeps owner, mode,
+`replace_file` is for our own files. `write_file` is for files of the user: it keeps owner, mode,
 attributes, links and hard links.
 """
 
@@ -18,27 +18,27 @@ from treadle.support.files.reading import NotRegularFile
 from treadle.support.ids import uuid7
 
 SCRATCH: Final = ".treadle-scratch-"
-"""How the names of files begin that exist only while another one is being written."""
+"""The prefix of temporary files that exist only while another file is being written."""
 
-# Writes all of a file's content; called again if the file could not be replaced at the end.
+# Writes the whole content of a file; called again if the file could not be replaced at the end.
 Fill: TypeAlias = Callable[[BinaryIO], object]
 
-# Where a file cannot be replaced, for these reasons, it may still be possible to write into it.
+# For these errors a file cannot be replaced, but it may still be possible to write into it.
 _CANNOT_REPLACE: Final = frozenset(
     {errno.EACCES, errno.EBUSY, errno.ENOENT, errno.EPERM, errno.EROFS, errno.EXDEV}
 )
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Give a file new content: after a crash or a power cut it has the old or the new whole.
+    """Replace a file's content: after a crash or power cut it is entirely the old or the new one.
 
-    Its folder, and the names of new folders above it, are on the disk when this returns.
+    Its folder, and the names of new folders above it, are on disk when this returns.
 
     Raises:
-        OSError: it cannot be written, and is as it was.
+        OSError: it cannot be written, and is unchanged.
     """
     folders = make_folders(path.parent)
-    # Its own name, so that two writers do not share it; a hidden one, so that none reads it.
+    # A unique name, so that two writers do not share it; hidden, so that no reader finds it.
     beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode)
@@ -56,7 +56,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def make_folders(path: Path) -> list[Path]:
-    """Make a folder that is its owner's alone; returns the folders to sync for what is in it."""
+    """Create a folder only for its owner; return the folders to sync for its content."""
     folders = [path]
     for folder in (path, *path.parents):
         if folder.exists():
@@ -67,15 +67,15 @@ def make_folders(path: Path) -> list[Path]:
 
 
 def make_with_parents(path: Path, mode: int = 0o777) -> None:
-    """Make a folder of that mode and the folders above it; all of them may be there already.
+    """Create a folder of that mode and the folders above it; any of them may exist.
 
-    Not as `Path.mkdir`, which goes one call deeper for each folder that is missing.
+    Unlike `Path.mkdir`, does not recurse for each missing folder.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     missing = [path]
-    while not _is_made(missing[-1], mode if len(missing) == 1 else 0o777):
+    while not _is_created(missing[-1], mode if len(missing) == 1 else 0o777):
         missing.append(missing[-1].parent)
     for folder in missing[-2:0:-1]:
         folder.mkdir(exist_ok=True)
@@ -83,8 +83,8 @@ def make_with_parents(path: Path, mode: int = 0o777) -> None:
         path.mkdir(mode, exist_ok=True)
 
 
-def _is_made(folder: Path, mode: int) -> bool:
-    """Make a folder if it is not there; false if the one above it is missing."""
+def _is_created(folder: Path, mode: int) -> bool:
+    """Create a folder if it does not exist; return false if the one above it is missing."""
     try:
         folder.mkdir(mode, exist_ok=True)
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def _is_made(folder: Path, mode: int) -> bool:
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Put the names in a folder on the disk: what was created, renamed or removed there.
+    """Write the names in a folder to disk: what was created, renamed or removed there.
 
     Raises:
         OSError: it cannot be synced.
@@ -103,11 +103,11 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        return  # it may be entered and written, but only what can be read can be synced
+        return  # a folder can be writable without being readable, and syncing requires reading
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot sync a folder; they have nothing better to offer.
+        # Some file systems cannot sync a folder and offer no alternative.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -115,12 +115,12 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Create a file, or replace all it holds; readers see the old or the new content whole.
+    """Create a file, or replace its content; readers see entirely the old or the new content.
 
-    It is on the disk when this returns.
+    It is on disk when this returns.
 
     Raises:
-        NotRegularFile: a pipe is in its place.
+        NotRegularFile: the path is a pipe.
     """
 
     def fill(file: BinaryIO) -> None:
@@ -134,10 +134,10 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
-    """Have a file's content written, beside it where possible; `mode` is kept if none is given."""
+    """Write a file's content, to a temporary file where possible; without `mode`, keep the mode."""
     target = real_path(path)
     try:
-        # Replacing a file asks for no right to write to it, so that is asked for here.
+        # Replacing a file requires no permission to write to it, so check that here.
         descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         _replace(target, fill, None, mode)
@@ -145,10 +145,10 @@ def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
     with os.fdopen(descriptor, "wb") as file:
         known = os.fstat(descriptor)
         if stat.S_ISFIFO(known.st_mode):
-            # Whoever reads it may take its time, and a thread of the server would wait.
+            # Its reader may be slow, and a thread of the server would wait.
             raise NotRegularFile(errno.EINVAL, "not a file", os.fspath(path))
         is_file = stat.S_ISREG(known.st_mode)
-        # Other names of the same file are to see the new content too.
+        # Other names of the same file must see the new content too.
         if is_file and known.st_nlink == 1 and _can_replace(target, fill, known, mode):
             return
         os.set_blocking(descriptor, True)
@@ -187,15 +187,15 @@ def _replace(target: Path, fill: Fill, known: os.stat_result | None, mode: int |
 
 
 def _make_alike(descriptor: int, scratch: Path, target: Path, known: os.stat_result) -> None:
-    """Give a new file the owner, the mode and the attributes of the one that it replaces."""
-    made = os.fstat(descriptor)
-    if (made.st_uid, made.st_gid) != (known.st_uid, known.st_gid):
+    """Copy the owner, the mode and the attributes of the replaced file to a new one."""
+    created = os.fstat(descriptor)
+    if (created.st_uid, created.st_gid) != (known.st_uid, known.st_gid):
         os.fchown(descriptor, known.st_uid, known.st_gid)
     shutil.copystat(target, scratch)
     os.utime(scratch)  # but not its times
 
 
 def real_path(path: Path) -> Path:
-    """Follow every link of a path; one that leads to itself is left as it is."""
-    # Not Path.resolve, which before Python 3.13 does not take links that lead to themselves.
+    """Resolve every link of a path; a link that leads to itself stays unresolved."""
+    # Not Path.resolve, which before Python 3.13 rejects links that lead to themselves.
     return Path(os.path.realpath(path))

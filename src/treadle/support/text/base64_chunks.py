@@ -1,4 +1,4 @@
-"""Base64 in pieces: no single call holds the interpreter, and with it the event loop, for long."""
+"""Base64 in chunks, so that no single call blocks the interpreter and the event loop for long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CHARACTERS: Final = 1024 * 1024
 
 
 def encode_base64(data: bytes) -> str:
-    """The text that stands for some bytes."""
+    """Encode bytes."""
     return "".join(
         binascii.b2a_base64(data[start : start + _BYTES], newline=False).decode("ascii")
         for start in range(0, len(data), _BYTES)
@@ -18,10 +18,10 @@ def encode_base64(data: bytes) -> str:
 
 
 def decode_base64_strictly(text: str) -> bytes:
-    """The bytes that a text stands for.
+    """Decode text.
 
     Raises:
-        ValueError: it holds other characters, or padding that is not at its end.
+        ValueError: it contains other characters, or padding that is not at its end.
     """
     pieces: list[bytes] = []
     for start in range(0, len(text), _CHARACTERS):

@@ -1,4 +1,4 @@
-"""The members of a JSON-RPC message that name it, read from text that may be broken or cut off."""
+"""The members that identify a JSON-RPC message, read from text that may be broken or cut off."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 HEAD_BYTES: Final = 4096
-"""How much of the beginning of a message is searched for the members that name it."""
+"""How much of the beginning of a message is searched for the members that identify it."""
 
 UNREADABLE: Final = object()
-"""Stands for a member that is cut off, or for a text that cannot be written."""
+"""A member that is cut off, or text that cannot be encoded."""
 
 Id: TypeAlias = str | int
 
 
 class _Members(msgspec.Struct):
-    """The members that show what a frame was meant to be, of any shape."""
+    """The members that show the intended kind of a frame, of any shape."""
 
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET
@@ -30,12 +30,12 @@ _decoder: Final = msgspec.json.Decoder(_Members)
 
 
 def naming_members(frame: bytes) -> dict[str, Any]:
-    """Read what names a message: in the whole frame, else in its first bytes."""
+    """Read the members that identify a message: in the whole frame, else in its first bytes."""
     try:
-        found = msgspec.structs.asdict(_decoder.decode(frame))
+        members = msgspec.structs.asdict(_decoder.decode(frame))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError):
         return leading_members(frame[:HEAD_BYTES])
-    return {name: _scalar(raw) for name, raw in found.items() if raw is not UNSET}
+    return {name: _scalar(raw) for name, raw in members.items() if raw is not UNSET}
 
 
 def leading_members(head: bytes) -> dict[str, Any]:
@@ -48,28 +48,28 @@ def leading_members(head: bytes) -> dict[str, Any]:
         while text[position - 1] in "{,":
             key, position = read(text, _skip_space(text, position))
             position = _skip_space(text, position) + 1  # the colon
-            members[key] = UNREADABLE  # unless the text goes on to its end
+            members[key] = UNREADABLE  # unless the text contains all of it
             value, position = read(text, _skip_space(text, position))
             members[key] = value
             position = _skip_space(text, position) + 1
     except (ValueError, IndexError, TypeError, RecursionError):
-        pass  # the cut: what was read before it stands
+        pass  # cut off: the members read so far are valid
     return members
 
 
 def is_id(value: object) -> TypeGuard[Id]:
-    """Tell whether this can name a request, and be written back."""
+    """Return whether a value can be the id of a request, and be encoded again."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return is_number or is_text(value)
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Tell whether this is a string that can be written back: half a surrogate pair cannot."""
+    """Return whether a value is a string that can be encoded again: a lone surrogate cannot."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _scalar(raw: Raw) -> object:
-    """Decode a string or a number; anything else can name nothing and may be large."""
+    """Decode a string or a number; other values are never ids and may be large."""
     text = bytes(raw)
     if text[:1] not in b'"-0123456789':
         return None

@@ -1,4 +1,4 @@
-"""JSON as bytes that other programs wrote: repair what no text may hold, measure its nesting."""
+"""JSON from other programs as bytes: repairs invalid text, measures its nesting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 
 MAX_NESTING: Final = 128
-"""How deep JSON from outside may be nested: the limit of the reference's own parser."""
+"""The maximum nesting of JSON from outside: the limit of the reference's own parser."""
 
 MAX_CONTAINERS: Final = 100_000
 MAX_STRINGS: Final = 500_000
-"""How many arrays and objects, and how many strings, one message may have: each is an object in
-memory, and all of them are made in one step."""
+"""The maximum number of arrays and objects, and of strings, in one message: each is an object in
+memory, and all of them are created in one step."""
 MAX_REPAIRED: Final = 1024 * 1024
-"""How long a document may be that is repaired, which takes longer than all other steps."""
+"""The maximum size of a document that is repaired, which takes longer than all other steps."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -26,13 +26,13 @@ _HALVES: Final = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!%b)|[c-fC-F][0-9a-fA-F]{2}(?<!%b%b))"
     % (_LOW, _HIGH, _LOW)
 )
-# Stands for an escaped backslash; no JSON has this byte outside of an escape.
+# Replaces an escaped backslash; valid JSON has this byte only in escaped form.
 _BACKSLASH: Final = b"\x00"
 _TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'{}[]"')
 _TO_BITS: Final = bytes.maketrans(b"[]", b"10")
 _STEP: Final = 64 * 1024
-# By the bits of eight brackets: how much deeper they end than they begin, and their deepest place.
+# For the bits of eight brackets: the change of depth from start to end, and the maximum depth.
 _WAYS: Final = [
     [*accumulate(1 if byte >> bit & 1 else -1 for bit in reversed(range(8)))] for byte in range(256)
 ]
@@ -44,21 +44,21 @@ _NO_BEGINNINGS: Final = bytes(byte for byte in range(256) if byte not in b'{[,"'
 def repair_json(document: bytes) -> bytes:
     """Replace lone surrogates and invalid UTF-8 by replacement characters.
 
-    A document that is longer than `MAX_REPAIRED` stays as it is.
+    A document that is longer than `MAX_REPAIRED` is returned unchanged.
     """
     if len(document) > MAX_REPAIRED or _BACKSLASH in document:
         return document
     valid = document.decode("utf-8", "replace").encode()
-    # An escaped backslash begins nothing.
+    # An escaped backslash starts no escape sequence.
     halved = _HALVES.sub(rb"\\ufffd", valid.replace(rb"\\", _BACKSLASH))
     return halved.replace(_BACKSLASH, rb"\\")
 
 
 def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
-    """Tell whether arrays and objects are nested deeper than the limit; takes linear time.
+    """Return whether arrays and objects are nested deeper than the limit; takes linear time.
 
-    Parsers recurse: a document that one accepts may be too deep for the next, and what is too
-    deep to be encoded again inside an answer makes everything beside it unreadable.
+    Parsers recurse: a document that one accepts may be too deep for the next, and a value that is
+    too deep to be encoded again inside a response makes the whole response unreadable.
     """
     if len(document) <= 2 * limit or document.count(b"[") + document.count(b"{") <= limit:
         return False
@@ -74,12 +74,12 @@ def is_nested_deeper(document: bytes, limit: int = MAX_NESTING) -> bool:
 
 
 def _highest(brackets: bytes) -> int:
-    """Return how far brackets rise above the level that they begin at.
+    """Return how far brackets rise above the level at which they begin.
 
-    Eight are looked up at once. To remove pair after pair takes as many passes as there are levels,
-    which a document of brackets alone makes a hundred times slower than it is to decode.
+    Eight are looked up at once. Removing pair after pair takes as many passes as there are levels,
+    which makes a document of brackets alone a hundred times slower than it is to decode.
     """
-    # What is added to fill the last group only falls.
+    # The padding of the last group only lowers the depth.
     bits = brackets.translate(_TO_BITS).ljust(-(-len(brackets) // 8) * 8, b"0")
     groups = int(bits, 2).to_bytes(len(bits) // 8, "big")
     before = accumulate(map(_RISE.__getitem__, groups), initial=0)
@@ -88,7 +88,7 @@ def _highest(brackets: bytes) -> int:
 
 
 def is_crowded(document: bytes) -> bool:
-    """Tell whether a message has too many parts to be decoded in one step."""
+    """Return whether a message has too many parts to be decoded in one step."""
     if len(document) <= 2 * MAX_CONTAINERS:
         return False
     quotes = document.count(b'"')
@@ -100,9 +100,9 @@ def is_crowded(document: bytes) -> bool:
 
 
 def has_more_values(document: bytes, limit: int) -> bool:
-    """Tell whether a document has more than this many values; takes linear time.
+    """Return whether a document has more than this many values; takes linear time.
 
-    What a document costs to decode, keep and encode depends on their number more than on its size.
+    The cost to decode, store and encode a document depends on their number more than on its size.
     """
     if sum(map(document.count, (b"[", b"{", b","))) <= limit:
         return False
@@ -110,27 +110,27 @@ def has_more_values(document: bytes, limit: int) -> bool:
 
 
 def _brackets(document: bytes) -> bytes:
-    """Return the brackets that are outside of strings, all of them as square ones."""
+    """Return the brackets outside strings, all of them as square ones."""
     return _outside_strings(document, _NO_MARKS)
 
 
 def _outside_strings(document: bytes, dropped: bytes) -> bytes:
-    """Return what is outside of strings and not among the dropped characters.
+    """Return the characters outside strings, except the dropped ones.
 
     Only methods of `bytes`: a regular expression takes 10 to 30 times as long, and these documents
     are read on the event loop.
     """
     if b"\\" in document:
         document = document.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes side by side begin or end nothing that holds a mark.
+    # Two adjacent quotes begin or end nothing that contains a mark.
     marks = document.translate(_TO_SQUARE, dropped).replace(b'""', b"")
     return b"".join(marks.split(b'"')[::2])
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a value; halves of surrogate pairs become replacement characters.
+    """Encode a value; lone surrogates become replacement characters.
 
-    They stand for bytes of file names that are not UTF-8, and come from models.
+    They represent bytes of file names that are not UTF-8, and models produce them.
     """
     try:
         return _encode(value)
@@ -149,5 +149,5 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  any JSON
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which no UTF-8 can hold, by replacement characters."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by replacement characters."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Secrets that requests carry: which values they are, and how they are removed from texts."""
+"""Secrets in requests: which values they are, and how to remove them from text."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 REDACTED: Final = "[redacted]"
 MAX_TEXT: Final = 64 * 1024
-"""The most characters of an error text that are searched; the rest is dropped."""
+"""The maximum number of characters of an error text that are searched; the rest is dropped."""
 
 # A shorter value protects nothing, and replacing it would mutilate ordinary words.
 _MIN_CHARS: Final = 6
 _MIN_BASE64_CHARS: Final = 8
-# Tokens are renewed, and an error may belong to a request that was sent before.
-_MAX_KEPT: Final = 32
+# Tokens are renewed, and an error may belong to an earlier request.
+_MAX_SECRETS: Final = 32
 _SECRET_NAME: Final = re.compile(r"key|token|secret|auth|pass|sig|cred|cookie", re.IGNORECASE)
-# Values that errors need to quote, and that give access to nothing.
+# Values that errors need to quote, and that grant no access.
 _PUBLIC_NAME: Final = re.compile(r"version|accept|content-type|user-agent", re.IGNORECASE)
 
 
 class Secrets:
-    """The secrets of the last requests to one service."""
+    """The secrets of the latest requests to one service."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: dict[str, None] = {}
@@ -32,30 +32,30 @@ class Secrets:
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
-        """Remember secrets; of many, the newest are kept."""
+        """Store secrets; beyond the limit, the oldest are dropped."""
         for value in values:
             if len(value) >= _MIN_CHARS:
                 self._values.pop(value, None)
                 self._values[value] = None
-        while len(self._values) > _MAX_KEPT:
+        while len(self._values) > _MAX_SECRETS:
             del self._values[next(iter(self._values))]
         self._forms = None
 
     def redact(self, text: str, *, limit: int | None = MAX_TEXT) -> str:
         """Replace each secret in a text, in any case and in the usual encodings.
 
-        A text beyond the limit is cut, and with it what may be a part of a secret at its end.
+        A text beyond the limit is cut, including a possible part of a secret at its end.
         """
         if self._forms is None:
             forms = (form for value in self._values for form in _forms(value))
             self._forms = frozenset(form.encode("utf-8", "replace").lower() for form in forms)
-        given = text[:limit].encode("utf-8", "surrogatepass")
-        # Lower case of bytes concerns ASCII only, so that places in both are the same.
-        places = _places(given.lower(), self._forms)
+        data = text[:limit].encode("utf-8", "surrogatepass")
+        # Lowering bytes affects ASCII only, so that positions in both are the same.
+        places = _places(data.lower(), self._forms)
         if limit is not None and len(text) > limit:
             longest = max(map(len, self._forms), default=0)
-            places = [*places, (max(0, len(given) - longest), len(given))]
-        return _replaced(given, places).decode("utf-8", "replace") if places else text
+            places = [*places, (max(0, len(data) - longest), len(data))]
+        return _replaced(data, places).decode("utf-8", "replace") if places else text
 
 
 def _places(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
@@ -69,7 +69,7 @@ def _places(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
 
 
 def _replaced(text: bytes, places: list[tuple[int, int]]) -> bytes:
-    """Replace places, which may overlap, by one mark each."""
+    """Replace ranges, which may overlap, by one mark each."""
     pieces = []
     done = 0
     for start, end in sorted(places):
@@ -80,7 +80,7 @@ def _replaced(text: bytes, places: list[tuple[int, int]]) -> bytes:
 
 
 def secrets_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
-    """Give the values of configured headers, and the credentials inside these values."""
+    """Yield the values of configured headers, and the credentials inside these values."""
     for name, value in headers.items():
         if _is_public(name):
             continue
@@ -95,22 +95,22 @@ def secrets_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def secrets_of_parameters(parameters: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Give the values of query parameters that may be secret: all but versions."""
+    """Yield the values of query parameters that may be secret: all but versions."""
     return (value for name, value in parameters if not _is_public(name))
 
 
 def secrets_of_url(url: str) -> Iterator[str]:
-    """Give the password and the query parameters of a URL."""
+    """Yield the password and the query parameters of a URL."""
     try:
         parts = urlsplit(url)
-        found = [parts.password or "", *secrets_of_parameters(parse_qsl(parts.query))]
+        values = [parts.password or "", *secrets_of_parameters(parse_qsl(parts.query))]
     except ValueError:
         return
-    yield from (unquote(value) for value in found)
+    yield from (unquote(value) for value in values)
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
-    """Give the values of the variables whose names say that they are secret."""
+    """Yield the values of the variables whose names mark them as secret."""
     return (value for name, value in environ.items() if _SECRET_NAME.search(name))
 
 
@@ -126,7 +126,7 @@ def _of_basic(credentials: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Give the spellings in which a service or a library may quote a secret."""
+    """Yield the spellings in which a service or a library may quote a secret."""
     yield secret
     yield quote(secret, safe="")
     yield quote(secret)
@@ -141,7 +141,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _base64_forms(secret: bytes) -> Iterator[str]:
-    """Give the characters that base64 has for a secret after any number of other bytes."""
+    """Yield the characters that base64 has for a secret after any number of other bytes."""
     for offset in range(3):
         encoded = base64.b64encode(bytes(offset) + secret).decode().rstrip("=")
         # The first characters depend on what precedes, the last one may on what follows.

@@ -1,7 +1,7 @@
-r"""Text from models, commands, servers and files in a form that is safe to print to a terminal.
+r"""Makes text from models, commands, servers and files safe to print to a terminal.
 
-A terminal obeys control characters: an escape sequence can erase a line that was shown before, and
-a bidirectional override can reorder it. Everything that a terminal does not show as itself is
+A terminal obeys control characters: an escape sequence can erase an earlier line, and a
+bidirectional override can reorder it. Every character that a terminal does not show as itself is
 therefore printed as an escape, such as `\x1b` or `\u202e`.
 """
 
@@ -15,7 +15,7 @@ _INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
-# Prose also keeps the spaces and the selector of coloured signs that people write with.
+# Prose also keeps common spaces and the variation selector of coloured emoji.
 _PROSE: Final = frozenset("\n\t\u00a0\u202f\ufe0f")
 _NOTHING: Final[frozenset[str]] = frozenset()
 _WIDE: Final = frozenset("WFA")
@@ -35,12 +35,12 @@ def prose(text: str) -> str:
 
 
 def has_escapes(text: str) -> bool:
-    """Whether a character other than a line break is shown as an escape."""
+    """Return whether a character other than a line break is shown as an escape."""
     return any(not _is_visible(char) for char in text if char != "\n")
 
 
 def shortened(text: str, limit: int) -> str:
-    """Both ends of a long text, and the number of characters left out between them."""
+    """Return both ends of a long text, and the number of characters omitted between them."""
     if len(text) <= limit:
         return text
     head, tail = limit - limit // 3, limit // 3
@@ -49,7 +49,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def block(text: str, width: int) -> list[str]:
-    """Rows of a terminal that show a text, each with a prefix.
+    """Return the rows of a terminal that show a text, each with a prefix.
 
     Long lines are broken here: a terminal would continue them in its first column, where a text
     could look like lines of the program itself.
@@ -64,10 +64,12 @@ def block(text: str, width: int) -> list[str]:
     return rows
 
 
-def _escaped(text: str, kept: frozenset[str]) -> str:
+def _escaped(text: str, unescaped: frozenset[str]) -> str:
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char in kept or _is_visible(char) else _escape(char) for char in text)
+    return "".join(
+        char if char in unescaped or _is_visible(char) else _escape(char) for char in text
+    )
 
 
 def _is_visible(char: str) -> bool:

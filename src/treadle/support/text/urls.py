@@ -1,4 +1,4 @@
-"""URLs: which origin a redirect leads to, and which part of an address an error may quote."""
+"""URLs: the origin of a redirect, and the part of an address that an error may quote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-"""The statuses that send a client to another address."""
+"""The statuses that redirect a client to another address."""
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]{0,15}://[^\s'\"<>]+", re.IGNORECASE)
 _INVALID: Final = "an invalid URL"
@@ -24,7 +24,7 @@ def origin_of(url: str) -> str:
 
 
 def redirect_target(url: str, location: str | None) -> str | None:
-    """Return the address that a redirect leads to, None without a usable `Location`."""
+    """Return the address of a redirect, `None` without a usable `Location`."""
     if not location:
         return None
     try:
@@ -52,7 +52,7 @@ def without_secrets(url: str) -> str:
 
 def without_queries(text: str) -> str:
     """Return a text with each URL in it as an error may show it."""
-    return _URL.sub(lambda found: without_secrets(found[0]), text)
+    return _URL.sub(lambda match: without_secrets(match[0]), text)
 
 
 def _host(parts: SplitResult) -> str:

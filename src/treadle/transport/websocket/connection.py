@@ -1,4 +1,4 @@
-"""A WebSocket after its handshake, either end: frames, pings, backpressure and farewells."""
+"""A WebSocket after its handshake, at either end: frames, pings, backpressure and closing."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ _HIGH_WATER_BYTES: Final = 256 * 1024
 _STRANGER_HIGH_WATER_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 64 * 1024
 MAX_LOUD_GARBAGE: Final = 10
-# Why nothing is read: the inbox is full, or what was read is not worked through.
+# Why reading is paused: the inbox is full, or the frames that were read are not processed yet.
 _FULL: Final = 1
 _STEP: Final = 2
 _FRIENDLY_CODES: Final = frozenset({NORMAL_CLOSURE, GOING_AWAY, NO_STATUS})
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """After `interval` seconds of silence a ping; after `timeout` more the peer is gone."""
+    """Sends a ping after `interval` seconds of silence; the peer is gone after `timeout` more."""
 
     interval: float = 20.0
     timeout: float = 20.0
@@ -75,12 +75,12 @@ class WebSocketTransport(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._encoder = Encoder(_new_key if is_client else None)
         self._keepalive = keepalive
-        self._line: asyncio.Transport | None = None
+        self._stream: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
-        # Input: what was parsed and not yet taken, and how it ended.
+        # Input: messages that were parsed and not yet taken, and how the input ended.
         self._inbox = Inbox(pause=self._on_full, resume=self._on_room)
-        self._pauses = 0  # why nothing is read now, a bit per reason
+        self._pauses = 0  # why reading is paused, one bit per reason
         self._is_ended = False
         self._failure: str | None = None
         # Output.
@@ -88,28 +88,28 @@ class WebSocketTransport(asyncio.Protocol):
         self._is_writing_paused = False
         self._is_close_sent = False
         self._close_code = NORMAL_CLOSURE
-        self._owed_pong: bytes | None = None
+        self._pending_pong: bytes | None = None
         self._bytes_written = 0
         self._garbage = 0
-        # Signs of life: when bytes last came, and what had left when a ping went out.
-        self._heard_at = self._loop.time()
-        self._left_at_ping: int | None = None
+        # Liveness: when bytes last arrived, and the bytes sent at the time of a ping.
+        self._received_at = self._loop.time()
+        self._sent_at_ping: int | None = None
 
     # The Transport interface.
 
     async def receive(self) -> Sequence[Frame]:
-        """Give what has come since the last call; () at the end.
+        """Return the messages since the last call; () at the end.
 
         Raises:
-            TransportError: the line broke.
+            TransportError: the connection broke.
         """
         if self._pauses & _STEP and self._decoder.is_strict:
-            self._read_on()  # the message before was dealt with
+            self._read_on()  # the previous message was processed
         return await self._inbox.take()
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the peer has yet to introduce itself."""
+        """Whether the peer has not sent `initialize` yet."""
         return self._stranger is not None
 
     def introduce(self) -> None:
@@ -119,7 +119,7 @@ class WebSocketTransport(asyncio.Protocol):
             return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._require_line().set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self._require_stream().set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         self._decoder.limit = self._limit
         self._decoder.is_strict = False
         if self._pauses & _STEP:
@@ -127,15 +127,15 @@ class WebSocketTransport(asyncio.Protocol):
         stranger.introduced()
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Write the messages; return once the peer has taken all but a bounded rest.
+        """Write the messages; return once the peer has read all but a bounded rest.
 
         Raises:
-            TransportError: the line is closed or broke.
+            TransportError: the connection is closed or broke.
         """
         waiting: list[bytes] = []
         size = 0
         for frame in frames:
-            # A message is handed over whole, so that a cancelled send cannot tear one apart.
+            # A message is written whole, so that a cancelled send cannot tear one apart.
             parts = self._encoder.text(frame)
             if len(frame) >= _LARGE_BYTES:
                 # Copying it would cost more than the calls that joining it to others saves.
@@ -151,30 +151,30 @@ class WebSocketTransport(asyncio.Protocol):
             await self._write_and_drain(b"".join(waiting))
 
     async def close(self, code: int | None = None) -> None:
-        """Say goodbye, wait a moment for the peer's, end the connection."""
+        """Send a Close, wait for the peer's for up to `CLOSE_TIMEOUT`, end the connection."""
         self._end(None)
         self._inbox.discard()
-        if self._line is None:
+        if self._stream is None:
             return
-        # Or the peer's Close would never be seen.
+        # Otherwise the peer's Close would never be read.
         self._resume_reading(_FULL)
         self._read_on()
-        self._say_close(self._close_code if code is None else code)
+        self._send_close(self._close_code if code is None else code)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._gone.wait()
         except TimeoutError:
             pass
         finally:
-            self._line.abort()
+            self._stream.abort()
         await self._gone.wait()
 
-    # What asyncio calls.
+    # The callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("a WebSocket needs a stream")
-        self._line = transport
+        self._stream = transport
         stranger = self._stranger
         transport.set_write_buffer_limits(
             high=_STRANGER_HIGH_WATER_BYTES if stranger else _HIGH_WATER_BYTES
@@ -184,14 +184,14 @@ class WebSocketTransport(asyncio.Protocol):
         self._watch_silence()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
-        if self._left_at_ping is not None:
-            self._left_at_ping = None
+        self._received_at = self._loop.time()
+        if self._sent_at_ping is not None:
+            self._sent_at_ping = None
             self._watch_silence()
         self._take(data)
 
     def eof_received(self) -> None:
-        # A TCP end without a Close frame is how the reference leaves: no failure by itself.
+        # The reference ends TCP without a Close frame: not a failure in itself.
         torn = "the peer hung up inside a message" if self._decoder.is_inside_message else None
         self._end(torn)
 
@@ -208,24 +208,24 @@ class WebSocketTransport(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
-        self._pay_pong()
+        self._send_pong()
         self._wake_writer()
 
-    # The rest.
+    # Internals.
 
     def _take(self, data: bytes) -> None:
-        """Read some frames; whatever is left of the data is read on after other connections'."""
+        """Decode some frames; the rest of the data waits until other connections had their turn."""
         frames: list[Frame] = []
         for event in self._decoder.feed(data, MAX_STEP_FRAMES):
             if isinstance(event, bytes | Oversized):
                 frames.append(event)
             else:
-                self._obey(event)
-        self._pay_pong()
+                self._handle(event)
+        self._send_pong()
         if frames:
             self._inbox.put(frames)
         if self._decoder.is_strict and frames:
-            # One at a time: `receive` reads on when this one was dealt with.
+            # One at a time: `receive` reads on after this one was processed.
             self._pause_reading(_STEP)
             if isinstance(frames[-1], Oversized):
                 self._close_code = MESSAGE_TOO_BIG
@@ -235,7 +235,7 @@ class WebSocketTransport(asyncio.Protocol):
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        """Go on where `_take` left off."""
+        """Continue where `_take` stopped."""
         if self._pauses & _STEP and not self._gone.is_set():
             self._resume_reading(_STEP)
             self._take(b"")
@@ -248,39 +248,39 @@ class WebSocketTransport(asyncio.Protocol):
     def _expire(self) -> None:
         reason = "no `initialize` in time"
         self._refuse_stranger(reason)
-        self._say_close(POLICY_VIOLATION, reason)
+        self._send_close(POLICY_VIOLATION, reason)
         self._hang_up()
 
-    def _pay_pong(self) -> None:
-        """Answer the newest ping, which RFC 6455 lets stand for those before it."""
-        if self._owed_pong is not None and not self._is_writing_paused:
-            self._write(self._encoder.pong(self._owed_pong))
-            self._owed_pong = None
+    def _send_pong(self) -> None:
+        """Answer the newest ping, which RFC 6455 permits instead of answering each."""
+        if self._pending_pong is not None and not self._is_writing_paused:
+            self._write(self._encoder.pong(self._pending_pong))
+            self._pending_pong = None
 
-    def _obey(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case Ping(payload):
-                # Only the newest is owed: a peer that pings and never reads costs nothing.
-                self._owed_pong = payload
+                # Only the newest is answered: a peer that pings and never reads costs nothing.
+                self._pending_pong = payload
             case Binary(size):
                 self._log_garbage("binary message dropped", size=size)
             case Close(code, reason):
                 friendly = code in _FRIENDLY_CODES
                 self._end(None if friendly else f"the peer closed with {code}: {reason!r}")
-                self._say_close(code)
-                self._require_line().close()
+                self._send_close(code)
+                self._require_stream().close()
             case Violation(code, reason):
                 if self._stranger is not None:
                     self._stranger.refused(reason)
                 self._log_garbage("framing violated", reason=reason)
                 self._end(f"the peer violated the framing: {reason}")
-                self._say_close(code, reason)
+                self._send_close(code, reason)
                 self._hang_up()
-            case _:  # a Pong has done its work by arriving
+            case _:  # a Pong needs no action beyond its arrival
                 pass
 
     def _log_garbage(self, message: str, **fields: object) -> None:
-        """Log a few of them loudly: a program that is no peer may send as many as it can."""
+        """Log the first few as warnings: a program without the protocol may send any number."""
         self._garbage += 1
         is_loud = self._stranger is None and self._garbage <= MAX_LOUD_GARBAGE
         level = logging.WARNING if is_loud else logging.DEBUG
@@ -293,24 +293,24 @@ class WebSocketTransport(asyncio.Protocol):
             self._failure = failure
             self._inbox.finish(None if failure is None else TransportError(failure))
 
-    def _say_close(self, code: int, reason: str = "") -> None:
+    def _send_close(self, code: int, reason: str = "") -> None:
         if not self._is_close_sent:
             self._write(self._encoder.close(code, reason))
             self._is_close_sent = True
 
     def _hang_up(self) -> None:
-        """End our side, and give the peer a moment to read why: a plain close could reset it."""
-        line = self._require_line()
+        """End our side, and give the peer time to read why: a plain close could reset it."""
+        stream = self._require_stream()
         if self._timer:
             self._timer.cancel()
-        self._timer = self._loop.call_later(CLOSE_TIMEOUT, line.abort)
+        self._timer = self._loop.call_later(CLOSE_TIMEOUT, stream.abort)
         try:
-            line.write_eof() if line.can_write_eof() else line.close()
+            stream.write_eof() if stream.can_write_eof() else stream.close()
         except OSError:
-            line.abort()  # the peer has cut the line already
+            stream.abort()  # the peer has closed the connection already
 
     def _watch_silence(self) -> None:
-        """Start to count the seconds until a ping is due."""
+        """Start the timer of the next ping."""
         if self._timer:
             self._timer.cancel()
         if self._keepalive:
@@ -322,30 +322,30 @@ class WebSocketTransport(asyncio.Protocol):
             return
         delay = keepalive.timeout
         if self._pauses:
-            # We do not listen, so silence means nothing.
-            self._heard_at = self._loop.time()
-            self._left_at_ping = None
-        silence = self._loop.time() - self._heard_at
+            # Reading is paused, so silence means nothing.
+            self._received_at = self._loop.time()
+            self._sent_at_ping = None
+        silence = self._loop.time() - self._received_at
         if silence < keepalive.interval:
             delay = keepalive.interval - silence
-        elif self._left_at_ping is None:
+        elif self._sent_at_ping is None:
             self._write(self._encoder.ping())
-            self._left_at_ping = self._has_left()
-        elif self._has_left() > self._left_at_ping:
-            # The ping waits behind a backlog that the peer is taking, slowly.
-            self._left_at_ping = self._has_left()
+            self._sent_at_ping = self._bytes_sent()
+        elif self._bytes_sent() > self._sent_at_ping:
+            # The ping waits behind a backlog that the peer reads slowly.
+            self._sent_at_ping = self._bytes_sent()
         else:
             self._end(f"no sign of life from {self.peer} after a ping")
-            self._require_line().abort()
+            self._require_stream().abort()
             return
         self._timer = self._loop.call_later(delay, self._tick)
 
-    def _has_left(self) -> int:
-        """Count the bytes that the kernel has taken from us."""
-        return self._bytes_written - self._require_line().get_write_buffer_size()
+    def _bytes_sent(self) -> int:
+        """Count the bytes that the kernel has taken."""
+        return self._bytes_written - self._require_stream().get_write_buffer_size()
 
     async def _write_and_drain(self, *parts: bytes) -> None:
-        if self._is_close_sent or self._require_line().is_closing():
+        if self._is_close_sent or self._require_stream().is_closing():
             raise TransportError(self._failure or "the connection is closed")
         self._write(*parts)
         while self._is_writing_paused and not self._gone.is_set():
@@ -358,18 +358,18 @@ class WebSocketTransport(asyncio.Protocol):
             raise TransportError(self._failure or "the connection is closed")
 
     def _write(self, *parts: bytes) -> None:
-        line = self._require_line()
+        stream = self._require_stream()
         # Not writelines(): until 3.13.1 it never paused the writer (CVE-2024-12254).
         for part in parts:
             # Nothing follows our Close: our side may have ended with it.
-            if part and not self._is_close_sent and not line.is_closing():
+            if part and not self._is_close_sent and not stream.is_closing():
                 self._bytes_written += len(part)
-                line.write(part)
+                stream.write(part)
 
-    def _require_line(self) -> asyncio.Transport:
-        if self._line is None:
+    def _require_stream(self) -> asyncio.Transport:
+        if self._stream is None:
             raise TransportError("not connected")
-        return self._line
+        return self._stream
 
     def _on_full(self) -> None:
         self._pause_reading(_FULL)
@@ -379,7 +379,7 @@ class WebSocketTransport(asyncio.Protocol):
 
     def _pause_reading(self, reason: int) -> None:
         if not self._pauses:
-            self._require_line().pause_reading()
+            self._require_stream().pause_reading()
         self._pauses |= reason
 
     def _resume_reading(self, reason: int) -> None:
@@ -387,8 +387,8 @@ class WebSocketTransport(asyncio.Protocol):
             return
         self._pauses &= ~reason
         if not self._pauses:
-            self._heard_at = self._loop.time()
-            self._require_line().resume_reading()
+            self._received_at = self._loop.time()
+            self._require_stream().resume_reading()
 
     def _wake_writer(self) -> None:
         if self._writer is not None and not self._writer.done():

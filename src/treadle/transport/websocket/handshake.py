@@ -1,4 +1,4 @@
-"""The HTTP handshake before a WebSocket, both ends; what is answered is decided in http.py."""
+"""The HTTP handshake before a WebSocket, at both ends; http.py decides about the responses."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ Accept = Callable[[Transport], Awaitable[None]]
 
 
 class UpgradeRefused(TransportError):
-    """The server answered the upgrade with something else; `body` is its explanation."""
+    """The server answered the upgrade with another status; `body` is its explanation."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"the server refused the upgrade with {status}: {body!r}")
@@ -65,7 +65,7 @@ class Refusals:
 class Upgrades:
     """How a listener treats its connections.
 
-    `answer` gives None to hang up without a word, `refuse` what a malformed head deserves.
+    `answer` returns `None` to hang up silently, `refuse` the response to a malformed head.
     """
 
     answer: Callable[[HttpRequest], HttpResponse | None]
@@ -79,7 +79,7 @@ class Upgrades:
 
 
 class Handshake(asyncio.Protocol):
-    """Collects bytes until `is_ready`, then holds the connection still for its successor."""
+    """Collects bytes until `is_ready`, then pauses the connection for its successor."""
 
     def __init__(self, is_ready: Callable[[bytes], bool]) -> None:
         self.accepted_at = 0.0  # by the monotonic clock, at a listener's end
@@ -111,12 +111,12 @@ class Handshake(asyncio.Protocol):
         self._gone.set()
 
     async def read(self) -> bytes:
-        """Give what has come once it is ready, or when the peer hung up."""
+        """Return the received bytes once they are ready, or when the peer hung up."""
         await self._ready.wait()
         return self._data
 
     def hand_over(self, successor: WebSocketTransport, rest: bytes) -> None:
-        """Let the WebSocket take the connection, and the bytes that came after the head."""
+        """Pass the connection on to the WebSocket, with the bytes after the head."""
         if self._gone.is_set():
             raise TransportError("the peer hung up during the handshake")
         self.line.set_protocol(successor)
@@ -126,25 +126,25 @@ class Handshake(asyncio.Protocol):
         self.line.resume_reading()
 
     async def finish(self, answer: bytes = b"") -> None:
-        """Write a last answer, wait a moment for the peer to take it, end the connection."""
+        """Write a last response, wait up to 1 s for the peer to read it, end the connection."""
         self._is_discarding = True
         try:
             if answer and not self.line.is_closing():
                 self.line.write(answer)
-                # Not close(): with unread input that would reset the answer away.
+                # Not close(): with unread input it would reset the connection and lose the answer.
                 self.line.write_eof()
                 self.line.resume_reading()
                 async with asyncio.timeout(_LINGER):
                     await self._gone.wait()
         except OSError:
-            pass  # no time left, or the peer has cut the line already
+            pass  # timed out, or the peer has already cut the connection
         finally:
             self.line.abort()
         await self._gone.wait()
 
 
 async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades) -> None:
-    """Accept connections on a listening socket until cancelled, a task for each."""
+    """Accept connections on a listening socket until cancelled, with a task for each."""
     admission = Admission(upgrades.limits) if upgrades.limits is not None else None
     async with asyncio.TaskGroup() as group:
 
@@ -163,7 +163,7 @@ async def serve_upgrades(sock: socket.socket, accept: Accept, upgrades: Upgrades
                 if visitor is not None:
                     visitor.leave()
 
-            # A callback: a task that is cancelled before its first step cleans up nothing.
+            # A callback: a task that is cancelled before its first step runs no `finally`.
             group.create_task(work).add_done_callback(end)
 
         acceptor = Acceptor(sock, take, admission.delay if admission else lambda: 0.0)
@@ -196,7 +196,7 @@ async def _serve_socket(
 
 
 async def _refuse_excess(accepted: socket.socket, admission: Admission, upgrades: Upgrades) -> None:
-    """Say that there are too many connections."""
+    """Respond that there are too many connections."""
     try:
         handshake = await _adopt(accepted)
         response = upgrades.refuse(MalformedHead("too many connections", TOO_MANY))
@@ -255,7 +255,7 @@ async def _converse(transport: WebSocketTransport, accept: Accept) -> None:
 async def _upgrade(
     handshake: Handshake, upgrades: Upgrades, visitor: Visitor | None
 ) -> WebSocketTransport | None:
-    """Answer one request; give the WebSocket when it was an upgrade."""
+    """Answer one request; return the WebSocket if it was an upgrade."""
     try:
         async with asyncio.timeout(upgrades.head_timeout):
             data = await handshake.read()
@@ -298,7 +298,7 @@ def _stranger(limits: ConnectionLimits, visitor: Visitor | None) -> Stranger:
 
 
 async def _refusal(handshake: Handshake, upgrades: Upgrades) -> HttpResponse | None:
-    """Ask whether the peer may connect; give the answer that it gets if it may not."""
+    """Check whether the peer may connect; return the response if it may not."""
     reason = None
     if upgrades.admit is not None:
         line = handshake.line.get_extra_info("socket")
@@ -312,11 +312,11 @@ async def _refusal(handshake: Handshake, upgrades: Upgrades) -> HttpResponse | N
 async def open_upgrade(
     handshake: Handshake, transport: WebSocketTransport, target: str, host: str, headers: Headers
 ) -> None:
-    """Ask for a WebSocket on a fresh client connection, and let `transport` have it.
+    """Request a WebSocket on a new client connection, and pass the connection to `transport`.
 
     Raises:
-        UpgradeRefused: the server gave another answer.
-        TransportError: it hung up, or its answer made no sense.
+        UpgradeRefused: the server refused the upgrade.
+        TransportError: it hung up, or its response is invalid.
     """
     key = base64.b64encode(os.urandom(16)).decode()
     try:
@@ -329,10 +329,10 @@ async def open_upgrade(
         if response.status != 101:
             raise UpgradeRefused(response.status, data[end:].decode(errors="replace"))
         if response.header("sec-websocket-accept") != accept_key(key):
-            raise TransportError("the server's answer is no WebSocket handshake")
+            raise TransportError("the server's answer is not a WebSocket handshake")
         handshake.hand_over(transport, data[end:])
     except MalformedHead as fault:
-        raise TransportError(f"the server's answer is no HTTP: {fault}") from fault
+        raise TransportError(f"the server's answer is not HTTP: {fault}") from fault
     finally:
         if handshake.line.get_protocol() is handshake:
             await handshake.finish()

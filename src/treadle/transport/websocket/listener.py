@@ -63,18 +63,18 @@ class WebSocketListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, with the real port."""
+        """The listening address, with the actual port."""
         if self._socket is None:
             return self._host, self._port
         host, port, *_ = self._socket.getsockname()
         return str(host), int(port)
 
     async def start(self) -> None:
-        """Bind and listen; who connects before serve() waits.
+        """Bind and listen; peers that connect before serve() wait.
 
         Raises:
             AuthConfigError: the host is not loopback and there is no authentication.
-            OSError: the address is taken or is not ours.
+            OSError: the address is in use or does not belong to this machine.
         """
         refuse_open_listener(self._host, self._port, self._auth)
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
@@ -86,7 +86,7 @@ class WebSocketListener:
         OWN_LISTENERS.add(self._own_port)
 
     async def serve(self, accept: Accept, *, admit: Admit | None = None) -> None:
-        """Run accept(transport) for each connection that is admitted, until cancelled."""
+        """Run accept(transport) for each admitted connection, until cancelled."""
         if self._socket is None:
             await self.start()
         assert self._socket is not None  # noqa: S101 - start() set it
@@ -116,8 +116,8 @@ async def connect_websocket(
     """Connect to a ws:// or wss:// URL; `token` goes into the Authorization header.
 
     Raises:
-        UpgradeRefused: the server answered, and said no.
-        TransportError: there is no server, no answer in time, or no sense in it.
+        UpgradeRefused: the server refused the upgrade.
+        TransportError: there is no server, no response in time, or an invalid one.
         ValueError: the URL, the token or a header is malformed.
     """
     parts = urlsplit(url)
@@ -136,7 +136,7 @@ async def connect_websocket(
     transport = WebSocketTransport(
         f"{parts.scheme} {parts.hostname}:{port}", is_client=True, keepalive=keepalive
     )
-    with line_errors(transport.peer, open_timeout):
+    with connection_errors(transport.peer, open_timeout):
         async with asyncio.timeout(open_timeout):
             handshake = await _dial(parts.hostname, port, ssl if parts.scheme == "wss" else None)
             host = parts.netloc.rpartition("@")[2]
@@ -151,8 +151,8 @@ async def _dial(host: str, port: int, ssl: "SSLContext | None") -> Handshake:
 
 
 @contextlib.contextmanager
-def line_errors(peer: str, seconds: float) -> Iterator[None]:
-    """Tell what the operating system reports in a transport's own words."""
+def connection_errors(peer: str, seconds: float) -> Iterator[None]:
+    """Convert errors of the operating system to `TransportError`."""
     try:
         yield
     except TimeoutError as error:
@@ -161,7 +161,7 @@ def line_errors(peer: str, seconds: float) -> Iterator[None]:
         raise TransportError(f"cannot connect to {peer}: {error.strerror or error}") from error
 
 
-def _admit(header: str | None) -> str | None:  # noqa: ARG001 - nobody is asked
+def _admit(header: str | None) -> str | None:  # noqa: ARG001 - no authentication
     return None
 
 
