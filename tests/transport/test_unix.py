@@ -184,7 +184,7 @@ async def test_a_link_to_a_dead_socket_is_replaced(path: Path, tmp_path: Path, t
 
 async def test_a_link_to_something_else_is_left_alone(path: Path, tmp_path: Path) -> None:
     link(path, tmp_path)
-    with pytest.raises(SocketPathError, match="no socket"):
+    with pytest.raises(SocketPathError, match="not a socket"):
         await UnixListener(path).start()
 
     assert kinds(path.parent) == {"s.sock": True}

@@ -31,7 +31,7 @@ class ModelAccessPrograms(Value, frozen=True):
 
 
 class ModelAvailabilityNux(Value, frozen=True):
-    """A message for users for whom the model has become available."""
+    """A message for users who have gained access to the model."""
 
     message: str
 

@@ -25,7 +25,7 @@ class ThreadSettings(Value, frozen=True):
     active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: list[str] = []
     effort: ReasoningEffort | None = None
-    # Always this value: the effort replaced it.
+    # Always this value: the effort now decides about it.
     multi_agent_mode: MultiAgentMode = "explicitRequestOnly"
     personality: Personality | None = None
     service_tier: str | None = None

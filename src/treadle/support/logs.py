@@ -153,7 +153,7 @@ class _StderrHandler(logging.Handler):
                 line.set()
                 continue
             try:
-                # Not sys.stderr: its lock, held while the pipe is full, blocks the exit of the process.
+                # Not sys.stderr: its lock, held while the pipe is full, blocks the exit.
                 _write_all(STDERR, f"{line}\n".encode("utf-8", "backslashreplace"))
             except OSError:
                 return  # stderr has no reader, and there is no other place to report it

@@ -57,7 +57,7 @@ class BackgroundTasks:
         """Cancel the running tasks and wait for them."""
         self._is_closed = True
         for task in self._tasks:
-            # A task that is being cancelled may be cleaning up: a second cancel would cut that short.
+            # A cancelled task may be cleaning up: a second cancel would cut that short.
             if not task.cancelling():
                 task.cancel()
         if self._tasks:
