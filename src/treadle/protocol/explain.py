@@ -32,11 +32,11 @@ def explain(error: Exception, expected: object) -> Fault:
         message = f"missing field `{missing['name']}`{_where(path)}"
         return Fault(message, f"{path}.{missing['name']}" if path else missing["name"])
     if value := _VALUE.fullmatch(text):
-        shown = value["value"].strip("'\"")
+        value_text = value["value"].strip("'\"")
         choices = choices_at(expected, path)
         names = ", ".join(f"`{choice}`" for choice in choices)
-        known = f", expected one of {names}" if choices else ""
-        return Fault(f"unknown variant `{shown}`{_where(path)}{known}", path)
+        expectation = f", expected one of {names}" if choices else ""
+        return Fault(f"unknown variant `{value_text}`{_where(path)}{expectation}", path)
     if not isinstance(error, msgspec.ValidationError):
         # The frame was complete, so a text that ends early ends in half a surrogate pair.
         reason = "a lone surrogate" if "truncated" in text else text
@@ -46,11 +46,11 @@ def explain(error: Exception, expected: object) -> Fault:
 
 def _split_path(text: str) -> tuple[str, str]:
     """Split an error from its path: the last one, since the quoted value may contain others."""
-    before, at, after = text.rpartition(_AT)
-    place = after.removeprefix("key in ")
-    if not at or not place.startswith("$") or not place.endswith("`"):
+    message, separator, suffix = text.rpartition(_AT)
+    location = suffix.removeprefix("key in ")
+    if not separator or not location.startswith("$") or not location.endswith("`"):
         return text, ""
-    return before, place[1:-1].removeprefix(".")
+    return message, location[1:-1].removeprefix(".")
 
 
 def _where(path: str) -> str:

@@ -17,12 +17,12 @@ _last = 0
 def uuid7() -> str:
     """Return a new id, greater than every earlier one of this process."""
     global _last  # noqa: PLW0603  the order holds for the process, so the state does too
-    drawn = int.from_bytes(os.urandom(10), "big") & _RANDOM_MASK
+    random_bits = int.from_bytes(os.urandom(10), "big") & _RANDOM_MASK
     with _lock:
-        value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | drawn
+        value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | random_bits
         if value <= _last:
             # A random step, so that two processes forked from one do not produce the same ids.
-            value = _last + 1 + (drawn & 0xFFFF_FFFF)
+            value = _last + 1 + (random_bits & 0xFFFF_FFFF)
         _last = value
     return _format(value)
 

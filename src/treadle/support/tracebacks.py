@@ -34,30 +34,30 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _is_short(error: BaseException) -> bool:
-    left, seen, frames = [error], set[int](), 0
-    while left:
-        one = left.pop()
-        if id(one) in seen:
+    pending, seen, frames = [error], set[int](), 0
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        place = one.__traceback__
-        while place is not None and frames <= MAX_FRAMES:
-            frames, place = frames + 1, place.tb_next
-        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        seen.add(id(current))
+        frame = current.__traceback__
+        while frame is not None and frames <= MAX_FRAMES:
+            frames, frame = frames + 1, frame.tb_next
+        inner = current.exceptions if isinstance(current, BaseExceptionGroup) else ()
         is_long = frames > MAX_FRAMES or max(len(seen), len(inner)) > MAX_ERRORS
-        if is_long or len(str(one)) > MAX_TEXT:
+        if is_long or len(str(current)) > MAX_TEXT:
             return False
-        left += [*inner, *filter(None, (one.__cause__, one.__context__))]
+        pending += [*inner, *filter(None, (current.__cause__, current.__context__))]
     return True
 
 
 def _first(error: BaseException) -> BaseException:
     """Return the root cause of an error, within `_MAX_LINKS` steps."""
     for _ in range(_MAX_LINKS):
-        before = error.__cause__ or error.__context__
-        if before is None:
+        cause = error.__cause__ or error.__context__
+        if cause is None:
             break
-        error = before
+        error = cause
     return error
 
 

@@ -127,10 +127,10 @@ class Admission:
             return 0.0
         oldest = next(iter(self._strangers))
         grace = self.limits.initialize_seconds * GRACE
-        waits = oldest.arrived_at + grace - self._loop.time()
-        if waits <= 0:
+        delay = oldest.arrived_at + grace - self._loop.time()
+        if delay <= 0:
             oldest.drop("too many connections before `initialize`")
-        return max(0.0, waits)
+        return max(0.0, delay)
 
     def enter(self, address: str) -> Visitor | None:
         """Count an accepted connection; return `None` if there are too many."""

@@ -176,7 +176,7 @@ def _clear(path: Path) -> None:
 def _bind(path: Path) -> socket.socket:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not chmod afterwards: others could connect in between.
-    before = os.umask(0o177)
+    previous_mask = os.umask(0o177)
     try:
         server.bind(os.fsencode(path))
         server.listen(_BACKLOG)
@@ -185,7 +185,7 @@ def _bind(path: Path) -> socket.socket:
         server.close()
         raise
     finally:
-        os.umask(before)
+        os.umask(previous_mask)
     return server
 
 

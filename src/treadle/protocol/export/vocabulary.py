@@ -80,11 +80,11 @@ class Vocabulary:
         variants: set[str] = set()
         elsewhere: set[str] = set()
         for definition in self.definitions.values():
-            mentioned = set(_mentions(definition))
-            is_held = isinstance(definition, Record) and definition.is_choice
-            held = {name for name in mentioned if self._is_variant(name) or is_held}
-            variants |= {name for name in held if self.record(name)}
-            elsewhere |= mentioned - held
+            names = set(_mentions(definition))
+            is_payload = isinstance(definition, Record) and definition.is_choice
+            payloads = {name for name in names if self._is_variant(name) or is_payload}
+            variants |= {name for name in payloads if self.record(name)}
+            elsewhere |= names - payloads
         yield from variants - elsewhere
 
     def _is_variant(self, name: str) -> bool:

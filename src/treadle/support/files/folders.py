@@ -33,7 +33,7 @@ def remove_folder(path: Path) -> None:
     """
     here = os.open(path, _FOLDER)
     try:
-        levels = [_emptied(path.name, here)]
+        levels = [_empty(path.name, here)]
         while len(levels) > 1 or levels[0].folders:
             here = _down(levels, here) if levels[-1].folders else _up(levels, here)
     finally:
@@ -49,7 +49,7 @@ def _down(levels: list[_Level], here: int) -> int:
     except FileNotFoundError:
         return here
     try:
-        levels.append(_emptied(name, below))
+        levels.append(_empty(name, below))
     except BaseException:
         os.close(below)
         raise
@@ -77,7 +77,7 @@ def _check_same(folder: int, level: _Level) -> None:
         raise OSError(errno.EBUSY, "the folder was moved while it was removed", level.name)
 
 
-def _emptied(name: str, folder: int) -> _Level:
+def _empty(name: str, folder: int) -> _Level:
     """Remove everything but the folders in a folder."""
     folders: list[str] = []
     with os.scandir(folder) as entries:

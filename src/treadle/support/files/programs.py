@@ -14,11 +14,11 @@ def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -
     to a program of theirs.
     """
     folders = (os.defpath if path is None else path).split(os.pathsep)
-    known = [folder for folder in folders if folder.startswith("/")]
+    absolute = [folder for folder in folders if folder.startswith("/")]
     if workspace is not None:
         top = os.path.realpath(workspace)
-        known.sort(key=lambda folder: _is_inside(os.path.realpath(folder), top))
-    return shutil.which(name, path=os.pathsep.join(known)) if known else None
+        absolute.sort(key=lambda folder: _is_inside(os.path.realpath(folder), top))
+    return shutil.which(name, path=os.pathsep.join(absolute)) if absolute else None
 
 
 def _is_inside(path: str, top: str) -> bool:

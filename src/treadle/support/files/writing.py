@@ -143,13 +143,13 @@ def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
         _replace(target, fill, None, mode)
         return
     with os.fdopen(descriptor, "wb") as file:
-        known = os.fstat(descriptor)
-        if stat.S_ISFIFO(known.st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISFIFO(status.st_mode):
             # Its reader may be slow, and a thread of the server would wait.
             raise NotRegularFile(errno.EINVAL, "not a file", os.fspath(path))
-        is_file = stat.S_ISREG(known.st_mode)
+        is_file = stat.S_ISREG(status.st_mode)
         # Other names of the same file must see the new content too.
-        if is_file and known.st_nlink == 1 and _can_replace(target, fill, known, mode):
+        if is_file and status.st_nlink == 1 and _can_replace(target, fill, status, mode):
             return
         os.set_blocking(descriptor, True)
         if is_file:
@@ -159,9 +159,9 @@ def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
             os.fchmod(descriptor, mode)
 
 
-def _can_replace(target: Path, fill: Fill, known: os.stat_result, mode: int | None) -> bool:
+def _can_replace(target: Path, fill: Fill, status: os.stat_result, mode: int | None) -> bool:
     try:
-        _replace(target, fill, known, mode)
+        _replace(target, fill, status, mode)
     except OSError as error:
         if error.errno not in _CANNOT_REPLACE:
             raise
@@ -169,14 +169,14 @@ def _can_replace(target: Path, fill: Fill, known: os.stat_result, mode: int | No
     return True
 
 
-def _replace(target: Path, fill: Fill, known: os.stat_result | None, mode: int | None) -> None:
+def _replace(target: Path, fill: Fill, status: os.stat_result | None, mode: int | None) -> None:
     scratch = target.with_name(f"{SCRATCH}{uuid7()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(scratch, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if known is not None:
-                _make_alike(descriptor, scratch, target, known)
+            if status is not None:
+                _make_alike(descriptor, scratch, target, status)
             fill(file)
             if mode is not None:
                 os.fchmod(descriptor, mode)
@@ -186,11 +186,11 @@ def _replace(target: Path, fill: Fill, known: os.stat_result | None, mode: int |
         raise
 
 
-def _make_alike(descriptor: int, scratch: Path, target: Path, known: os.stat_result) -> None:
+def _make_alike(descriptor: int, scratch: Path, target: Path, status: os.stat_result) -> None:
     """Copy the owner, the mode and the attributes of the replaced file to a new one."""
     created = os.fstat(descriptor)
-    if (created.st_uid, created.st_gid) != (known.st_uid, known.st_gid):
-        os.fchown(descriptor, known.st_uid, known.st_gid)
+    if (created.st_uid, created.st_gid) != (status.st_uid, status.st_gid):
+        os.fchown(descriptor, status.st_uid, status.st_gid)
     shutil.copystat(target, scratch)
     os.utime(scratch)  # but not its times
 

@@ -51,32 +51,32 @@ class Secrets:
             self._forms = frozenset(form.encode("utf-8", "replace").lower() for form in forms)
         data = text[:limit].encode("utf-8", "surrogatepass")
         # Lowering bytes affects ASCII only, so that positions in both are the same.
-        places = _places(data.lower(), self._forms)
+        ranges = _find_ranges(data.lower(), self._forms)
         if limit is not None and len(text) > limit:
             longest = max(map(len, self._forms), default=0)
-            places = [*places, (max(0, len(data) - longest), len(data))]
-        return _replaced(data, places).decode("utf-8", "replace") if places else text
+            ranges = [*ranges, (max(0, len(data) - longest), len(data))]
+        return _replace_ranges(data, ranges).decode("utf-8", "replace") if ranges else text
 
 
-def _places(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
-    places = []
+def _find_ranges(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
+    ranges = []
     for form in forms:
         start = text.find(form)
         while start >= 0:
-            places.append((start, start + len(form)))
+            ranges.append((start, start + len(form)))
             start = text.find(form, start + len(form))
-    return places
+    return ranges
 
 
-def _replaced(text: bytes, places: list[tuple[int, int]]) -> bytes:
+def _replace_ranges(text: bytes, ranges: list[tuple[int, int]]) -> bytes:
     """Replace ranges, which may overlap, by one mark each."""
     pieces = []
-    done = 0
-    for start, end in sorted(places):
-        if start >= done:
-            pieces += [text[done:start], REDACTED.encode()]
-        done = max(done, end)
-    return b"".join([*pieces, text[done:]])
+    end_of_last = 0
+    for start, end in sorted(ranges):
+        if start >= end_of_last:
+            pieces += [text[end_of_last:start], REDACTED.encode()]
+        end_of_last = max(end_of_last, end)
+    return b"".join([*pieces, text[end_of_last:]])
 
 
 def secrets_of_headers(headers: Mapping[str, str]) -> Iterator[str]:
