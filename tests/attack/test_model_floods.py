@@ -286,3 +286,10 @@ def test_a_signature_without_end_fails() -> None:
         feed(type="content_block_delta", delta=delta)
     with pytest.raises(ModelError, match="encrypted reasoning"):
         feed(type="content_block_delta", delta=delta)
+
+
+def test_a_stream_of_garbage_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    stream = ChatStream(Functions([]))
+    for _ in range(100):
+        stream.feed(b"garbage")
+    assert len(caplog.records) == 1

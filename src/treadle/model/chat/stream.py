@@ -115,6 +115,7 @@ class ChatStream:
         self._is_finished = False
         self._has_answer = False
         self._failure: ModelError | None = None
+        self._has_skipped = False
 
     def begin(self, _headers: Mapping[str, str]) -> Sequence[ModelEvent]:
         """The headers say nothing of interest."""
@@ -126,6 +127,7 @@ class ChatStream:
             raise self._failure
         chunk = _decoded(payload)
         if chunk is None:
+            self._note_skipped(payload)
             is_end = payload.strip() == b"[DONE]" and (self._is_finished or self._has_answer)
             return self._complete() if is_end else ()
         if chunk.error is not None:
@@ -143,6 +145,12 @@ class ChatStream:
         if self._is_finished and not chunk.choices and self._usage and not self._failure:
             events += self._complete()
         return events
+
+    def _note_skipped(self, payload: bytes) -> None:
+        # Once: a stream of nothing else would fill the log.
+        if not self._has_skipped and payload.strip() != b"[DONE]":
+            self._has_skipped = True
+            logger.warning("skipped a chunk that is no JSON", extra={"size": len(payload)})
 
     def finish(self) -> Sequence[ModelEvent]:
         """Some servers just hang up when they are done."""
@@ -279,7 +287,6 @@ def _decoded(payload: bytes) -> _Chunk | None:
     try:
         return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.warning("skipped a chunk that is no JSON", extra={"size": len(payload)})
         return None
 
 
