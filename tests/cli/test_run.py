@@ -175,8 +175,8 @@ def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
     ("arguments", "words"),
     [
         (["--questions", "ask", "-"], "--questions ask needs stdin"),
-        (["  "], "the prompt is empty"),
-        ([os.fsdecode(b"\xff")], "no text in UTF-8"),
+        (["  "], "prompt is empty"),
+        ([os.fsdecode(b"\xff")], "not valid UTF-8"),
     ],
 )
 def test_what_makes_no_sense_is_refused(home: Path, arguments: list[str], words: str) -> None:
@@ -227,14 +227,17 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
         (["--stall-seconds", "-5"], "--stall-seconds must not be negative"),
         (["--command", ""], "invalid server []: must not be empty"),
         (["--command", "codex 'app-server"], "No closing quotation"),
-        (["--stall-seconds", "nan"], "--stall-seconds is no number"),
-        (["--retry-seconds", "inf"], "--retry-seconds is no number"),
-        (["--read-seconds", "0"], "--read-seconds leaves nothing"),
-        (["--max-turns", "0"], "--max-turns leaves nothing"),
-        (["--max-tokens", "-5"], "--max-tokens leaves nothing"),
+        (["--stall-seconds", "nan"], "--stall-seconds must be a finite number"),
+        (["--retry-seconds", "inf"], "--retry-seconds must be a finite number"),
+        (["--read-seconds", "0"], "--read-seconds must be positive"),
+        (["--max-turns", "0"], "--max-turns must be positive"),
+        (["--max-tokens", "-5"], "--max-tokens must be positive"),
         (["--token-env", "NOT_SET_AT_ALL", "--url", "ws://127.0.0.1:1"], "NOT_SET_AT_ALL is not"),
-        (["--state", "no-folder/state.json"], "--state: 'no-folder/state.json' is no place"),
-        (["--state", "."], "--state: '.' is no place"),
+        (
+            ["--state", "no-folder/state.json"],
+            "--state: 'no-folder/state.json' is not a valid file path",
+        ),
+        (["--state", "."], "--state: '.' is not a valid file path"),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
 )

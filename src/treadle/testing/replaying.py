@@ -79,7 +79,7 @@ class Player(Provider):
                 return exchange
             nearest = nearest or deviations
         if not candidates:
-            left = f"none of the {len(self._unplayed)} of {self._size} remaining exchanges matches"
+            left = f"{len(self._unplayed)} of {self._size} exchanges remain, none matches"
             return CassetteMismatch(f"{self.path.name} has no (more) {what}: {left}")
         lines = [*islice(nearest, _SHOWN)]
         if len(nearest) > _SHOWN:

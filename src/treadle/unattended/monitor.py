@@ -98,7 +98,7 @@ class Monitor:
 
     def noticed(self, method: str, params: JsonValue) -> None:
         """Count usage and rate limits, and emit the notification as an event."""
-        if self._is_ours(params):
+        if self._concerns_thread(params):
             self.last_message_at = _now()
             self._note_start(method, params)
             self._note_work(method, params)
@@ -133,18 +133,18 @@ class Monitor:
 
     # --
 
-    def _is_ours(self, params: JsonValue) -> bool:
+    def _concerns_thread(self, params: JsonValue) -> bool:
         """Return whether a message concerns this thread; a shared server has others."""
         if not self._is_shared or not isinstance(params, dict):
             return True
-        named = params.get("threadId") or params.get("conversationId")
+        thread_id = params.get("threadId") or params.get("conversationId")
         thread = params.get("thread")
-        if named is None and isinstance(thread, dict):
-            named = thread.get("id")
-        if named is None:
+        if thread_id is None and isinstance(thread, dict):
+            thread_id = thread.get("id")
+        if thread_id is None:
             # Without a thread: only the oldest servers report turns in this way.
             return "turn" in params or "turnId" in params or "msg" in params or not params
-        return bool(named == self.thread_id)
+        return bool(thread_id == self.thread_id)
 
     def _note_start(self, method: str, params: JsonValue) -> None:
         """Take the turn's id from `turn/started`, which may come before the response."""

@@ -26,8 +26,8 @@ from treadle.unattended.state import RunState
 from treadle.unattended.usage import Usage
 
 CONTINUATION: Final = (
-    "Continue: the work is not done yet. What was said and done before is in this thread; "
-    "look at the present state of the workspace, do what is left, and do not start over."
+    "Continue: the work is not done yet. The earlier conversation is in this thread; "
+    "check the current state of the workspace, finish the remaining work, and do not start over."
 )
 IsDone: TypeAlias = Callable[[TurnReport], bool | Awaitable[bool]]
 Ending: TypeAlias = Literal["done", "idle", "max_turns"]
