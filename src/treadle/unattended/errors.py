@@ -1,22 +1,22 @@
 """The errors that end an unattended turn or session, with one `kind` for each case.
 
-    SessionError                 `kind`, `is_retryable`, `ends_session`, `exit_code`
-    ├── InvalidWorkspaceCwd      invalid_workspace_cwd: `reason`
-    ├── ServerNotFound           codex_not_found
-    ├── ResponseTimeout          response_timeout: `method`
-    ├── ResponseError            response_error: `method`, `code`, `data`
-    │   ├── InvalidThreadPayload invalid_thread_payload
-    │   └── InvalidTurnPayload   invalid_turn_payload
-    ├── PortExit                 port_exit: `status`, `stderr`
-    └── TurnError                a turn was started: `report`
-        ├── SessionTurnFailed    turn_failed: `codex_error_info`, `retry_at`
-        ├── SessionTurnCancelled turn_cancelled
-        ├── SessionTurnTimeout   turn_timeout
-        ├── Stalled              stalled
-        ├── TurnInputRequired    turn_input_required: `payload`
+    SessionError                    `kind`, `is_retryable`, `ends_session`, `exit_code`
+    ├── InvalidWorkspaceCwd         invalid_workspace_cwd: `reason`
+    ├── ServerNotFound              codex_not_found
+    ├── ResponseTimeout             response_timeout: `method`
+    ├── ResponseError               response_error: `method`, `code`, `data`
+    │   ├── InvalidThreadPayload    invalid_thread_payload
+    │   └── InvalidTurnPayload      invalid_turn_payload
+    ├── PortExit                    port_exit: `status`, `stderr`
+    └── TurnError                   a turn was started: `report`
+        ├── SessionTurnFailed       turn_failed: `codex_error_info`, `retry_at`
+        ├── SessionTurnCancelled    turn_cancelled
+        ├── SessionTurnTimeout      turn_timeout
+        ├── Stalled                 stalled
+        ├── TurnInputRequired       turn_input_required: `payload`
         ├── SessionApprovalRequired approval_required: `payload`
-        ├── SessionBudgetExceeded budget_exceeded
-        └── NoProgress           no_progress
+        ├── SessionBudgetExceeded   budget_exceeded
+        └── NoProgress              no_progress
 
 The kinds have the names that other drivers of app-servers use in their logs.
 """
