@@ -72,7 +72,7 @@ async def _demo(folder: Path) -> None:
                 pass  # it writes nothing to stdout; the loop ends with the process
         stage.play(_LAST)
         async with stage.server(url):
-            print("   ... another server starts; the client and the turn go on by themselves")
+            print("   ... another server starts; the client and the turn continue by themselves")
             await turn
             stage.report("second-letter.txt")
             page = await client.list_threads()
