@@ -17,6 +17,11 @@ ifneq ($(READY),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
+# The folders whose words have been edited; the others follow.
+WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks \
+	$(addprefix src/treadle/,cli client config connection jsonrpc protocol server shell support \
+	testing transport unattended wink)
+
 .PHONY: help setup demo test check format bench clean
 
 help: ## List the targets
@@ -33,9 +38,10 @@ demo: $(STAMP) ## Watch a server and a client talk
 test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
-check: $(STAMP) ## Run all that a change must pass: format, lint, types, imports, tests
+check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, imports, tests
 	@echo "== format" && $(BIN)/ruff format --check .
 	@echo "== lint" && $(BIN)/ruff check .
+	@echo "== words" && scripts/check-words $(WORDS)
 	@echo "== types" && $(BIN)/mypy
 	@echo "== imports" && $(BIN)/lint-imports --no-logo
 	@echo "== tests" && $(PYTEST)

@@ -21,8 +21,8 @@ def serving(*plays: fake.Play) -> FakeAppServer:
 
 async def test_a_sign_in_is_over_when_the_server_says_so() -> None:
     """Even before its own answer, and not when another one is over."""
-    other = fake.tells(ENDED, {"loginId": "l-0", "success": False, "error": "no"})
-    ours = fake.tells(ENDED, {"loginId": "l-1", "success": True, "error": None})
+    other = fake.notifies(ENDED, {"loginId": "l-0", "success": False, "error": "no"})
+    ours = fake.notifies(ENDED, {"loginId": "l-1", "success": True, "error": None})
     server = serving(other, ours, fake.answers(BEGUN))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         login = await client.login_chatgpt()
@@ -48,7 +48,7 @@ async def test_a_sign_in_by_code_shows_the_code() -> None:
 
 async def test_a_sign_in_that_fails_says_why() -> None:
     ended = {"loginId": "l-1", "success": False, "error": "nobody came"}
-    server = serving(fake.answers(BEGUN), fake.tells(ENDED, ended))
+    server = serving(fake.answers(BEGUN), fake.notifies(ENDED, ended))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         login = await client.login_chatgpt()
         with pytest.raises(LoginFailed, match="sign-in failed: nobody came") as caught:
@@ -89,7 +89,7 @@ async def test_a_server_that_cannot_do_it_refuses() -> None:
 
 
 def test_the_blocking_client_waits_as_well() -> None:
-    ours = fake.tells(ENDED, {"loginId": "l-1", "success": True})
+    ours = fake.notifies(ENDED, {"loginId": "l-1", "success": True})
     server = serving(fake.answers(BEGUN), ours).on(
         "account/login/cancel", fake.answers({"status": "notFound"})
     )

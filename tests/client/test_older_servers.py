@@ -20,10 +20,10 @@ def ids(request: JsonValue) -> JsonValue:
 async def end(connection: FakeConnection, request: JsonValue, text: str) -> None:
     """Tell the message of a turn, and its end."""
     told = {**ids(request), "item": fake.message(text, f"item-{text}")}
-    await connection.tell("item/started", told)
-    await connection.tell("item/completed", told)
+    await connection.notify("item/started", told)
+    await connection.notify("item/completed", told)
     ended = {**BEGUN, "status": "completed"}
-    await connection.tell("turn/completed", {"threadId": told["threadId"], "turn": ended})
+    await connection.notify("turn/completed", {"threadId": told["threadId"], "turn": ended})
 
 
 async def test_turns_with_the_same_id_in_two_threads_are_two_turns() -> None:
@@ -57,10 +57,10 @@ async def test_an_approval_is_asked_for_the_turn_of_its_own_thread() -> None:
         await connection.answer(request, {"turn": BEGUN})
         changes = [{"path": "a", "kind": {"type": "add"}, "diff": "x"}]
         item = {"type": "fileChange", "id": "i", "changes": changes, "status": "inProgress"}
-        await connection.tell("item/started", {**ids(request), "item": item})
+        await connection.notify("item/started", {**ids(request), "item": item})
         # The same turn of another thread ends: this one's edits must not be forgotten.
         ended = {**BEGUN, "status": "completed"}
-        await connection.tell("turn/completed", {"threadId": "thr-1", "turn": ended})
+        await connection.notify("turn/completed", {"threadId": "thr-1", "turn": ended})
         params = {**ids(request), "itemId": "i"}
         await connection.ask("item/fileChange/requestApproval", params)
         await end(connection, request, "done")
@@ -85,7 +85,7 @@ async def test_a_turn_that_never_begins_ends_with_the_one_that_took_its_input(
 
     async def join(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, {"turn": {**BEGUN, "id": "1"}})
-        await connection.tell("turn/started", {**ids(request), "turn": {**BEGUN, "id": "1"}})
+        await connection.notify("turn/started", {**ids(request), "turn": {**BEGUN, "id": "1"}})
         await end(connection, first[0], "both")
 
     server = FakeAppServer().on("turn/start", hold, join)
@@ -107,9 +107,11 @@ async def test_a_turn_that_begins_a_moment_later_is_its_own(virtual_clock: Virtu
     async def follow(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, {"turn": BEGUN})
         ended = {"id": "first", "items": [], "status": "completed"}
-        await connection.tell("turn/completed", {**ids(request), "turnId": "first", "turn": ended})
+        await connection.notify(
+            "turn/completed", {**ids(request), "turnId": "first", "turn": ended}
+        )
         await asyncio.sleep(1)
-        await connection.tell("turn/started", {**ids(request), "turn": BEGUN})
+        await connection.notify("turn/started", {**ids(request), "turn": BEGUN})
         await asyncio.sleep(5)
         await end(connection, request, "own")
 
@@ -125,7 +127,7 @@ async def test_a_turn_that_begins_a_moment_later_is_its_own(virtual_clock: Virtu
 async def test_events_told_twice_come_to_listeners_and_not_into_the_stream() -> None:
     """Upstream 0.98: each event is told a second time, in the words of an older protocol."""
     params = {"id": "0", "msg": {"type": "task_started"}, "conversationId": "thr-1"}
-    twice = fake.steps(fake.tells("codex/event/task_started", params), fake.turn())
+    twice = fake.steps(fake.notifies("codex/event/task_started", params), fake.turn())
     server = FakeAppServer().on("turn/start", twice)
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         heard: list[JsonValue] = []

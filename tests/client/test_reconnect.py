@@ -108,12 +108,12 @@ async def test_words_that_were_missed_are_told_as_one_delta_before_their_message
     """On a server that does not count: what comes after a gap is held back until it fits."""
     begin = fake.steps(
         fake.answers({"turn": BEGUN}),
-        fake.tells("item/started", {**IDS, "item": fake.message("", "m-1")}),
-        fake.tells("item/agentMessage/delta", {**IDS, "itemId": "m-1", "delta": "hel"}),
+        fake.notifies("item/started", {**IDS, "item": fake.message("", "m-1")}),
+        fake.notifies("item/agentMessage/delta", {**IDS, "itemId": "m-1", "delta": "hel"}),
         fake.hangs_up(),
     )
     session = {"thread": fake.thread(turns=[stored]), "model": "m", "cwd": "/"}
-    resume = fake.steps(fake.answers(session), *(fake.tells(*each) for each in live))
+    resume = fake.steps(fake.answers(session), *(fake.notifies(*each) for each in live))
     server = FakeAppServer().on("turn/start", begin).on("thread/resume", resume)
     async with (
         asyncio.timeout(20),

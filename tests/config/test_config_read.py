@@ -22,7 +22,7 @@ from tests.server.serving import (
 from treadle.config.configuration import Configuration
 from treadle.config.file import Overrides
 from treadle.protocol.base import JsonValue
-from treadle.server.handlers.config import tell_warnings
+from treadle.server.handlers.config import send_warnings
 
 USER = """
 model = "m-user"
@@ -133,7 +133,7 @@ async def test_a_client_can_be_told_the_warnings(home: Path) -> None:
     settings = configuration(home, "odd = 1")
     async with running(settings) as server, client_of(server) as peer:
         (session,) = server.sessions
-        tell_warnings(session, settings.effective())
+        send_warnings(session, settings.effective())
         (message,) = await told(peer, 1)
 
     assert message["method"] == "configWarning"

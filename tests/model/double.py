@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from treadle.model.base import Model, ModelEvent, ModelRequest
-from treadle.model.provider import Bearer, CredentialSource, ProviderConfig, build_model, nobody
+from treadle.model.provider import (
+    Bearer,
+    CredentialSource,
+    ProviderConfig,
+    build_model,
+    no_credentials,
+)
 from treadle.protocol.base import JsonValue
 
 
@@ -159,7 +165,7 @@ async def model_of(
     async def login() -> Bearer | None:
         return Bearer(token or "")
 
-    credentials: CredentialSource = login if token else nobody
+    credentials: CredentialSource = login if token else no_credentials
     model = build_model("double", config, environ=environ or {}, credentials=credentials)
     try:
         yield model

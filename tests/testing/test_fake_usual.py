@@ -41,7 +41,7 @@ async def heard_until(transport: Transport, method: str) -> list[JsonValue]:
 async def test_every_usual_answer_and_notification_is_of_its_type() -> None:
     ours, theirs = memory_pair()
     server = FakeAppServer()
-    server.on("done", fake.tells("done", {}))
+    server.on("done", fake.notifies("done", {}))
     async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
         tasks.create_task(server.attach(theirs))
         for method, params in REQUESTS.items():

@@ -247,7 +247,7 @@ def _compacts(turn: JsonValue) -> fake.Play:
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, {})
         thread_id = request["params"]["threadId"]
-        await connection.tell("turn/completed", {"threadId": thread_id, "turn": turn})
+        await connection.notify("turn/completed", {"threadId": thread_id, "turn": turn})
 
     return play
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from treadle.client._runtime.reconnect import Backoff, tell_missed
+from treadle.client._runtime.reconnect import Backoff, deliver_missed
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import (
     ClientError,
@@ -239,7 +239,7 @@ class TurnWatchdog:
             thread = (await self._core.request(THREAD_READ, params)).thread
             for turn in thread.turns:
                 if turn.id == state.id and turn.status != "inProgress":
-                    tell_missed(state, turn)
+                    deliver_missed(state, turn)
         if not state.is_over:
             state.fail(TurnTimeout(state.result(), seconds, is_total=False))
             self._core.give_up(state)

@@ -72,7 +72,7 @@ class RunSettings:
     auto_compact_limit: int | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] = ()
     disabled_plugin_ids: tuple[str, ...] = ()
-    tells_raw_events: bool = False
+    publishes_raw_events: bool = False
     asks: AskPolicy | None = None
     agents: AgentLimits = AgentLimits()
     # Features that are plainly on or off.

@@ -348,7 +348,7 @@ class LoadedThread(ModelContext):
     def count(self, turn: ActiveTurn, completed: Completed) -> None:
         """Enter a response into the books."""
         response_id = completed.response_id or uuid7()
-        if self.settings.tells_raw_events:
+        if self.settings.publishes_raw_events:
             spent = breakdown(completed.usage) if completed.usage is not None else None
             raw = RawResponseCompletedNotification(response_id, self.id, turn.id, spent)
             self.log.publish(n.RAW_RESPONSE_COMPLETED, raw)

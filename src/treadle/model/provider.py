@@ -64,11 +64,11 @@ class CredentialSource(Protocol):
     """Whoever is logged in, asked anew for each request because tokens expire."""
 
     async def __call__(self) -> Bearer | None:
-        """The token to send, or None if nobody is logged in."""
+        """The token to send, or None without a login."""
 
 
-async def nobody() -> Bearer | None:
-    """Credentials of a machine where nobody is logged in."""
+async def no_credentials() -> Bearer | None:
+    """Return the credentials of a machine without a login."""
     return None
 
 
@@ -132,7 +132,7 @@ def build_model(
     config: ProviderConfig,
     *,
     environ: Mapping[str, str],
-    credentials: CredentialSource = nobody,
+    credentials: CredentialSource = no_credentials,
 ) -> Model:
     """Make the model that speaks to a provider; nothing is connected or imported before its use.
 

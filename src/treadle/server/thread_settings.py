@@ -39,7 +39,7 @@ def start_settings(
     cwd = working_folder(params.cwd)
     effective = configuration.effective(cwd, params.config)
     settings = _configured(effective, cwd, params.config)
-    settings = replace(settings, tells_raw_events=params.experimental_raw_events)
+    settings = replace(settings, publishes_raw_events=params.experimental_raw_events)
     return _override(effective, settings, params), effective
 
 

@@ -199,7 +199,7 @@ _READERS: Final[Mapping[str, str]] = {
     "whoami": "",
 }
 
-# Programs that are told apart from the others by what they make of their operands.
+# Programs that differ from the others in how they treat their operands.
 _LIMITED: Final[Mapping[str, AllowedArguments]] = {
     # An operand is the new name.
     "hostname": AllowedArguments(max_operands=0),

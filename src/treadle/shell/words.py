@@ -93,7 +93,7 @@ class WordReader(ABC):
             self.count_step()
             self._at += 1
             self._read_special(word, character)
-        # A parenthesis that touches a word defines a function, is a pattern of its own kind, or
+        # A parenthesis that touches a word defines a function, is its own kind of pattern, or
         # makes a process part of the word.
         if self._at == start or self._text.startswith(("(", "<(", ">("), self._at):
             raise UnparsedScript

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from treadle.client._runtime.reconnect import tell_missed
+from treadle.client._runtime.reconnect import deliver_missed
 from treadle.client.errors import ClientError, RequestRefused
 from treadle.client.options import Input, TurnOptions
 from treadle.client.result import TurnResult
@@ -328,7 +328,7 @@ class Session:
             return True
         for candidate in thread.turns:
             if candidate.id == turn.id and candidate.status != "inProgress":
-                tell_missed(state, candidate)
+                deliver_missed(state, candidate)
                 return True
         return False
 

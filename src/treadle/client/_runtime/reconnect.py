@@ -99,7 +99,7 @@ def is_unsure(turn: Turn) -> bool:
     return turn.status == "interrupted" and turn.completed_at is None
 
 
-def tell_missed(state: TurnState, turn: Turn) -> None:
+def deliver_missed(state: TurnState, turn: Turn) -> None:
     """Deliver the completed items of a turn that are new, and its end if it has one."""
     known = [_content_of(item) for item in state.items.values()]
     for item in _finished(turn):

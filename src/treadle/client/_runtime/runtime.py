@@ -16,8 +16,8 @@ from treadle.client._runtime.reconnect import (
     Backoff,
     RequestSender,
     catch_up,
+    deliver_missed,
     is_unsure,
-    tell_missed,
 )
 from treadle.client._runtime.server_requests import ServerRequestHandlers
 from treadle.client._runtime.turn_state import TurnState
@@ -252,7 +252,7 @@ class ClientRuntime:
         if is_unsure(turn):
             self.tasks.spawn(self._read_until_sure(state, turn), f"read {state.id} again")
         else:
-            tell_missed(state, turn)
+            deliver_missed(state, turn)
 
     async def _read_until_sure(self, state: TurnState, turn: Turn) -> None:
         """Read a turn until its end is certain, or the attempts are used up."""
@@ -264,7 +264,7 @@ class ClientRuntime:
                 turn = next((each for each in thread.turns if each.id == state.id), turn)
                 if not is_unsure(turn):
                     break
-        tell_missed(state, turn)
+        deliver_missed(state, turn)
 
     def _forget(self, thread_id: str) -> None:
         """Drop the subscription to a thread that the server has unloaded."""

@@ -64,9 +64,9 @@ class UsageTracker:
             meter.charge(self.fill)
         record = UsageRecord(turn.id, response_id, breakdown(usage), self.ledger.total, window)
         self._log.record(record)
-        self.tell(turn.thread_id, turn.id)
+        self.publish(turn.thread_id, turn.id)
 
-    def tell(self, thread_id: str, turn_id: str) -> None:
+    def publish(self, thread_id: str, turn_id: str) -> None:
         """Tell the totals as they stand."""
         usage = self.ledger.to_protocol()
         params = ThreadTokenUsageUpdatedNotification(

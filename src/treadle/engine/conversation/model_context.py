@@ -185,7 +185,7 @@ class ModelContext:
         turn.complete_item(item, [*self.history_of(turn).take(*said.items), *said.taken])
 
     def _tell_raw(self, turn: ActiveTurn, items: Sequence[ModelItem]) -> None:
-        if self.settings.tells_raw_events:
+        if self.settings.publishes_raw_events:
             for item in items:
                 raw: JsonValue = item
                 params = RawResponseItemCompletedNotification(raw, self.id, turn.id)

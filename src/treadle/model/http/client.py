@@ -34,7 +34,7 @@ from treadle.model.http.body import ResponseBody, lower_headers
 from treadle.model.http.pacing import STEPS_PER_TURN, Pause, StreamReading, TextMeter, read_payloads
 from treadle.model.http.sse import decode_json, encode_json
 from treadle.model.http.tls import tls_context
-from treadle.model.provider import CredentialSource, ProviderConfig, nobody
+from treadle.model.provider import CredentialSource, ProviderConfig, no_credentials
 from treadle.protocol.base import JsonValue
 from treadle.support.files.descriptors import is_shortage
 from treadle.support.text.secrets import (
@@ -67,7 +67,7 @@ class ProviderEndpoint:
         config: ProviderConfig,
         *,
         environ: Mapping[str, str],
-        credentials: CredentialSource = nobody,
+        credentials: CredentialSource = no_credentials,
         now: Now = time.time,
     ) -> None:
         self.provider_id = provider_id

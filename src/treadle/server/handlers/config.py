@@ -47,7 +47,7 @@ _BUILT_IN_PROFILES: Final = (":read-only", ":workspace", ":danger-full-access")
 _SWITCHABLE: Final = ("apps", "plugins")
 
 
-def tell_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
+def send_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
     """Send one client the warnings about the configuration of its request."""
     for warning in effective.warnings:
         session.notify_nowait(CONFIG_WARNING, warning)

@@ -12,7 +12,7 @@ from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.model.base import ModelError
 from treadle.model.catalog import list_models
-from treadle.model.provider import build_model, nobody
+from treadle.model.provider import build_model, no_credentials
 from treadle.protocol.client_requests import CLIENT_REQUESTS, MODEL_LIST
 from treadle.protocol.model import ModelListParams, ModelListResponse
 from treadle.server.paging.offset import page
@@ -55,7 +55,7 @@ async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[
             effective.model_provider,
             config,
             environ=server.configuration.environ,
-            credentials=server.credentials.login if config.requires_openai_auth else nobody,
+            credentials=server.credentials.login if config.requires_openai_auth else no_credentials,
         )
     except ValueError as error:
         logger.warning("provider is not usable", extra={"reason": str(error)})

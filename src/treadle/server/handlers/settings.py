@@ -70,7 +70,7 @@ async def thread_rollback(
     if params.num_turns < 1:
         raise InvalidInput("numTurns", "numTurns must be >= 1")
     turns = await threads.roll_back(thread, num_turns=params.num_turns)
-    ctx.after_reply(partial(thread.usage.tell, thread.id, turns[-1].id if turns else ""))
+    ctx.after_reply(partial(thread.usage.publish, thread.id, turns[-1].id if turns else ""))
     return ThreadRollbackResponse(thread.snapshot(turns))
 
 

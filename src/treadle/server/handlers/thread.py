@@ -36,7 +36,7 @@ from treadle.protocol.thread import (
     ThreadStartResponse,
 )
 from treadle.protocol.turn import Turn
-from treadle.server.handlers.config import tell_warnings
+from treadle.server.handlers.config import send_warnings
 from treadle.server.handlers.history import backwards_cursors, turns_page
 from treadle.server.handshake import PROTOCOL_VERSION, describe
 from treadle.server.session import ClientSession
@@ -53,7 +53,7 @@ async def thread_start(
     """Start a thread and subscribe the client to it."""
     server = ctx.session.server
     settings, effective = start_settings(server.configuration, params)
-    tell_warnings(ctx.session, effective)
+    send_warnings(ctx.session, effective)
     thread = server.threads.start(
         _for_client(ctx.session, settings),
         describe=partial(_describe, ctx.session, params),

@@ -9,7 +9,7 @@ from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
 from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelError
-from treadle.model.provider import ProviderConfig, build_model, nobody
+from treadle.model.provider import ProviderConfig, build_model, no_credentials
 from treadle.model.retry import RetryPolicy
 from treadle.support.concurrency.tasks import BackgroundTasks
 
@@ -18,7 +18,7 @@ MAX_KEPT: Final = 32
 
 
 class ConfiguredModels:
-    """The providers of the configuration; one whose description changes is made anew.
+    """The providers of the configuration; one whose description changes is built again.
 
     Those that were asked least recently are closed, and made again when they are asked for.
     """
@@ -61,7 +61,7 @@ class ConfiguredModels:
 
     def _build(self, provider_id: str, config: ProviderConfig) -> Model:
         credentials = self._configuration.credentials
-        login = credentials.login if config.requires_openai_auth else nobody
+        login = credentials.login if config.requires_openai_auth else no_credentials
         environ = self._configuration.environ
         try:
             return build_model(provider_id, config, environ=environ, credentials=login)

@@ -43,7 +43,7 @@ class FakeConnection:
         error = {"code": code, "message": message, **({} if data is None else {"data": data})}
         await self.send({"id": request["id"], "error": error})
 
-    async def tell(self, method: str, params: JsonValue) -> None:
+    async def notify(self, method: str, params: JsonValue) -> None:
         """Send a notification."""
         await self.send({"method": method, "params": params})
 

@@ -63,11 +63,11 @@ def wrong_id(result: JsonValue, id_: JsonValue = "unknown-id") -> Play:
     return play
 
 
-def tells(method: str, params: JsonValue) -> Play:
+def notifies(method: str, params: JsonValue) -> Play:
     """Send a notification."""
 
     async def play(connection: FakeConnection, _request: JsonValue) -> None:
-        await connection.tell(method, params)
+        await connection.notify(method, params)
 
     return play
 

@@ -72,7 +72,7 @@ def turn(
         ids = {"threadId": thread_id, "turnId": turn_id}
         started = {"id": turn_id, "items": [], "status": "inProgress"}
         await connection.answer(request, {"turn": started})
-        await connection.tell("turn/started", {**ids, "turn": started})
+        await connection.notify("turn/started", {**ids, "turn": started})
         for method, params in asks:
             await connection.ask(method, {**ids, **_REQUEST_FIELDS, **(params or {})})
         for item in items:
@@ -80,11 +80,11 @@ def turn(
         if text:
             await _send_item(connection, ids, message(text), deltas or [text])
         usage = {"last": _USAGE, "total": _USAGE}
-        await connection.tell("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
+        await connection.notify("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
         completed = {**started, "status": "failed" if error else status, "error": error}
         if error:
-            await connection.tell("error", {**ids, "error": error, "willRetry": False})
-        await connection.tell("turn/completed", {**ids, "turn": completed})
+            await connection.notify("error", {**ids, "error": error, "willRetry": False})
+        await connection.notify("turn/completed", {**ids, "turn": completed})
 
     return play
 
@@ -93,11 +93,11 @@ async def _send_item(
     connection: FakeConnection, ids: JsonValue, item: JsonValue, deltas: Sequence[str] = ()
 ) -> None:
     started = {**item, "text": ""} if deltas else item
-    await connection.tell("item/started", {**ids, "item": started, "startedAtMs": 1})
+    await connection.notify("item/started", {**ids, "item": started, "startedAtMs": 1})
     for delta in deltas:
         params = {**ids, "itemId": item["id"], "delta": delta}
-        await connection.tell("item/agentMessage/delta", params)
-    await connection.tell("item/completed", {**ids, "item": item, "completedAtMs": 2})
+        await connection.notify("item/agentMessage/delta", params)
+    await connection.notify("item/completed", {**ids, "item": item, "completedAtMs": 2})
 
 
 def usual() -> Mapping[str, Play]:
@@ -107,7 +107,7 @@ def usual() -> Mapping[str, Play]:
     async def start_thread(connection: FakeConnection, request: JsonValue) -> None:
         created = thread(f"thr-{next(numbers)}")
         await connection.answer(request, _session(created))
-        await connection.tell("thread/started", {"thread": created})
+        await connection.notify("thread/started", {"thread": created})
 
     async def resume_thread(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, _session(thread(request["params"]["threadId"])))

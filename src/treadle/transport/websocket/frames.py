@@ -86,7 +86,7 @@ class Decoder:
     """Cuts a byte stream into events, the same ones however the bytes are chunked.
 
     A message beyond `limit` is discarded while it streams in, and reported when it ends. A strict
-    decoder, for peers that nobody knows yet, reports one message per call, and an oversized one as
+    decoder, for peers before `initialize`, reports one message per call, and an oversized one as
     soon as its first bytes are there; nothing follows that.
     """
 

@@ -179,7 +179,7 @@ def refuse_peer(reason: str) -> HttpResponse:
 
 
 def refuse_upgrade(request: HttpRequest) -> HttpResponse | None:
-    """Say why a request is no WebSocket upgrade, in the reference's order and words."""
+    """Return why a request is not a WebSocket upgrade, in the reference's order and words."""
 
     def value(name: str) -> str:
         return (request.header(name) or "").lower()
@@ -223,7 +223,7 @@ def encode_upgrade(target: str, host: str, key: str, extra: Headers = ()) -> byt
         *extra,
     )
     for name, value in fields:
-        # The value may be a secret, so only the name is told.
+        # The value may be a secret, so only the name is shown.
         if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable():
             raise ValueError(f"invalid value for header {name!r}")
     if not _REQUEST_LINE.fullmatch(f"GET {target} HTTP/1.1"):
