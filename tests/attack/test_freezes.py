@@ -441,7 +441,7 @@ async def test_settings_are_written_while_answers_are_checked_against_their_sche
         ),
         ("thread/inject_items", {"items": [{"type": "x"}] * 2001}, "items must have at most 2000"),
         ("command/exec", {"command": ["x"] * 32_769}, "command must have at most 32768 entries"),
-        ("thread/start", {"config": {f"a{n}": {"b": 1} for n in range(2000)}}, "more than 2000 "),
+        ("thread/start", {"config": {f"a{n}": {"b": 1} for n in range(2000)}}, "at most 2000"),
         ("model/list", {"x": [[]] * MAX_CONTAINERS}, f"more than {MAX_CONTAINERS} arrays"),
     ],
     ids=["input", "items", "command", "settings", "message"],

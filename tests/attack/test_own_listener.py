@@ -288,12 +288,13 @@ async def test_a_connection_whose_command_has_ended_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [(DIRECTLY, REFUSED), (FROM_A_THREAD, REFUSED), (IN_FLIGHT, UNKNOWN)],
+    ("script", "reasons"),
+    # In flight, it depends on the moment whether a process of the command has it open.
+    [(DIRECTLY, {REFUSED}), (FROM_A_THREAD, {REFUSED}), (IN_FLIGHT, {REFUSED, UNKNOWN})],
     ids=["directly", "thread", "in flight"],
 )
 async def test_a_token_does_not_help_a_command(
-    script: str, reason: str, home: Path, short_folder: Path
+    script: str, reasons: set[str], home: Path, short_folder: Path
 ) -> None:
     """A command can read what its user can read, the token's file too."""
     file = short_folder / "token"
@@ -303,7 +304,7 @@ async def test_a_token_does_not_help_a_command(
         header = f"Authorization: Bearer {TOKEN}\r\n"
         answered = await on.run(script, header, str(home / "stderr"))
 
-    assert answered == f"HTTP/1.1 403 Forbidden|{reason.strip()}"
+    assert answered in {f"HTTP/1.1 403 Forbidden|{reason.strip()}" for reason in reasons}
 
 
 @KINDS

@@ -111,7 +111,7 @@ def _pattern(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(f"(?:{each})/*(?:$|(?={_ENDS_WORD.pattern}))")
 
 
-_MAX_STARTS: Final = 400
+_MAX_STARTS: Final = 350
 _MAX_COMMANDS: Final = 1000
 _MAX_LINE: Final = 2000
 _ENDS_WORD: Final = re.compile(r"[\s'\"<>$\\;&|()`{}]")
