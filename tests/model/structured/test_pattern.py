@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from treadle.model.structured.effort import MAX_STEPS, Effort, SchemaTooComplex
+from treadle.model.structured.effort import MAX_STEPS, SchemaTooComplex, ValidationBudget
 from treadle.model.structured.pattern import Patterns, Undecided
 
 PATTERNS = [
@@ -38,7 +38,7 @@ PATTERNS = [
 
 
 def matches(pattern: str, text: str) -> bool:
-    return Patterns(Effort()).matches(pattern, text)
+    return Patterns(ValidationBudget()).matches(pattern, text)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -104,7 +104,7 @@ def test_what_cannot_be_matched_safely_is_undecided(pattern: str, text: str) -> 
 
 
 def test_all_patterns_of_one_effort_share_its_steps() -> None:
-    patterns = Patterns(Effort(2000))
+    patterns = Patterns(ValidationBudget(2000))
     assert not patterns.matches("b", "a" * 200)
 
     with pytest.raises(SchemaTooComplex):
@@ -112,7 +112,7 @@ def test_all_patterns_of_one_effort_share_its_steps() -> None:
 
 
 def test_a_pattern_is_prepared_once() -> None:
-    patterns = Patterns(Effort(50_000))
+    patterns = Patterns(ValidationBudget(50_000))
     for _ in range(50):
         assert not patterns.matches("b" * 1000, "")
         with pytest.raises(Undecided):

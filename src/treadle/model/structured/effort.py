@@ -12,7 +12,7 @@ class SchemaTooComplex(Exception):
     """The work takes more steps than it may."""
 
 
-class Effort:
+class ValidationBudget:
     """Counts the steps of one check, of all its parts together."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from treadle.model.structured.effort import Effort
+from treadle.model.structured.effort import ValidationBudget
 
 MAX_STATES: Final = 2000
 _MAX_LENGTH: Final = 10_000
@@ -46,7 +46,7 @@ class Undecided(Exception):
 class Patterns:
     """The patterns of one check, each prepared once; all work on them is one effort."""
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, effort: ValidationBudget) -> None:
         self._effort = effort
         self._prepared: dict[str, list[_State] | Undecided] = {}
 
@@ -125,7 +125,7 @@ def _holds(condition: str, text: str, place: int) -> bool:
             return (before != after) == (condition == "AT_BOUNDARY")
 
 
-def _compiled(pattern: str, effort: Effort) -> list[_State]:
+def _compiled(pattern: str, effort: ValidationBudget) -> list[_State]:
     """The states of a pattern, from 0 on; the one after the last is reached by a match."""
     if len(pattern) > _MAX_LENGTH:
         raise Undecided("the pattern is too long")
@@ -147,7 +147,7 @@ def _compiled(pattern: str, effort: Effort) -> list[_State]:
 class _Builder:
     """Makes states; each part goes on in the state that is made after it."""
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, effort: ValidationBudget) -> None:
         self.states: list[_State] = []
         self._effort = effort
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from treadle.model.structured.effort import MAX_STEPS, Effort, SchemaTooComplex
+from treadle.model.structured.effort import MAX_STEPS, SchemaTooComplex, ValidationBudget
 from treadle.model.structured.pattern import Patterns, Undecided
 from treadle.protocol.base import JsonValue
 
@@ -43,7 +43,7 @@ class SchemaRoot:
 
     def __init__(self, schema: JsonValue, steps: int = MAX_STEPS) -> None:
         self.schema = schema
-        self._effort = Effort(steps)
+        self._effort = ValidationBudget(steps)
         self._patterns = Patterns(self._effort)
 
     def spend(self, steps: int = STEPS_PER_CHECK, *, characters: int = 0) -> None:
