@@ -235,7 +235,7 @@ async def test_a_question_stops_the_clock_of_the_turn(
     in_memory: Reach, virtual_clock: VirtualClock
 ) -> None:
     """Users, 16: somebody who thinks is no silence."""
-    async with in_memory("asks", turn_silence=2.0) as (client, _), client:
+    async with in_memory("asks", turn_idle_timeout=2.0) as (client, _), client:
 
         @client.on_command_approval
         async def decide(_ask: CommandApproval) -> bool:

@@ -9,8 +9,7 @@ import pytest
 from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
 from treadle import AsyncClient, Disconnected, EventsLost, TurnInterrupted, TurnTimeout
-from treadle.client._runtime import notifications as hub
-from treadle.client._runtime import turn_state
+from treadle.client._runtime import notifications, turn_state
 from treadle.client.events import (
     AgentMessageDelta,
     ItemCompleted,
@@ -81,7 +80,7 @@ async def test_a_turn_can_be_stopped_and_tells_it(in_memory: Reach) -> None:
 
 
 async def test_a_turn_that_is_silent_for_too_long_is_given_up(in_memory: Reach) -> None:
-    async with in_memory("mute", turn_silence=0.01) as (client, heard), client:
+    async with in_memory("mute", turn_idle_timeout=0.01) as (client, heard), client:
         thread = await client.start_thread()
         with pytest.raises(TurnTimeout) as caught:
             await thread.run("hi")
@@ -134,7 +133,7 @@ async def test_closing_waits_until_a_turn_that_was_just_cancelled_is_stopped(
 
 async def test_a_silent_turn_is_looked_up_before_it_is_given_up(in_memory: Reach) -> None:
     """Users, 18: what told of the end may have been lost."""
-    async with in_memory("lost ending", turn_silence=0.01) as (client, heard), client:
+    async with in_memory("lost ending", turn_idle_timeout=0.01) as (client, heard), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert result.items == [AgentMessageThreadItem(id="item-1", text="told by nobody")]
@@ -229,7 +228,7 @@ async def test_a_reader_that_falls_too_far_behind_is_told_how_much_it_missed(
 ) -> None:
     """Queues are bounded, and nothing is dropped in silence."""
     monkeypatch.setattr(turn_state, "MAX_UNREAD", 2)
-    monkeypatch.setattr(hub, "MAX_UNREAD", 1)
+    monkeypatch.setattr(notifications, "MAX_UNREAD", 1)
     async with in_memory("announces") as (client, _), client:
         events = client.events()
         thread = await client.start_thread()

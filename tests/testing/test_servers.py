@@ -158,7 +158,7 @@ async def test_an_hour_of_silence_takes_no_time(
 ) -> None:
     script = Script([[waits(3600), says("late")]])
     with virtual_clock:
-        async with treadle_client(script, turn_silence=600) as client:
+        async with treadle_client(script, turn_idle_timeout=600) as client:
             thread = await client.start_thread()
             with pytest.raises(TurnTimeout) as caught:
                 await thread.run("hi")

@@ -103,7 +103,7 @@ class AsyncAccounts:
         if device_code:
             params = ChatgptDeviceCodeLoginAccountParams()
         # Opened before the request: the completion may arrive before the answer is processed.
-        events = self._core.hub.stream()
+        events = self._core.notifications.stream()
         try:
             response = await self._core.request(ACCOUNT_LOGIN_START, params)
         except BaseException:

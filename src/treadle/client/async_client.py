@@ -107,7 +107,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
             policy=options.get("approvals"),
             backoff=(Backoff() if reconnect is True else reconnect or None),
             timeout=options.get("request_timeout", REQUEST_TIMEOUT_SECONDS),
-            silence=options.get("turn_silence", IDLE_TIMEOUT_SECONDS),
+            idle_timeout=options.get("turn_idle_timeout", IDLE_TIMEOUT_SECONDS),
         )
         for each in options.get("tools", ()):
             self.add_tool(make_tool(each))
@@ -189,7 +189,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
 
     def events(self) -> EventStream:
         """Return a stream of new events outside turns: threads, accounts, warnings."""
-        return self._core.hub.stream()
+        return self._core.notifications.stream()
 
     # -- threads
 
@@ -209,7 +209,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         params = ThreadStartParams(dynamic_tools=[*specs] or None, **fields)
         session = await self.request(THREAD_START, params)
         # No event of a new thread is known yet: a server that numbers events starts after 0.
-        self._core.hub.seqs.setdefault(session.thread.id, 0)
+        self._core.notifications.seqs.setdefault(session.thread.id, 0)
         return self._open_thread(session, thread_tools)
 
     async def resume_thread(
@@ -228,7 +228,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         params = ThreadResumeParams(
             thread_id=thread_id, dynamic_tools=[*specs] or None, **to_wire(options)
         )
-        with self._core.hub.opening():
+        with self._core.notifications.opening():
             session = await self.request(THREAD_RESUME, params)
             return self._open_thread(session, thread_tools)
 
@@ -261,18 +261,18 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     # -- turns
 
     async def start_turn(
-        self, thread_id: str, given: Input, **options: Unpack[TurnOptions]
+        self, thread_id: str, input: Input, **options: Unpack[TurnOptions]
     ) -> Turn:
         """Start a turn and return once the server has accepted it; see `AsyncThread.stream`."""
         fields = to_wire(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
-        params = TurnStartParams(input=inputs_of(given), thread_id=thread_id, **fields)
+        params = TurnStartParams(input=inputs_of(input), thread_id=thread_id, **fields)
         return (await self.request(TURN_START, params)).turn
 
-    async def steer_turn(self, thread_id: str, given: Input, expected_turn_id: str) -> str:
+    async def steer_turn(self, thread_id: str, input: Input, expected_turn_id: str) -> str:
         """Add input to a running turn; return the id of the turn that received it."""
         params = TurnSteerParams(
-            thread_id=thread_id, expected_turn_id=expected_turn_id, input=inputs_of(given)
+            thread_id=thread_id, expected_turn_id=expected_turn_id, input=inputs_of(input)
         )
         return (await self.request(TURN_STEER, params)).turn_id
 
@@ -280,7 +280,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: None = None,
         **options: Unpack[TurnOptions],
@@ -289,7 +289,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T],
         **options: Unpack[TurnOptions],
@@ -297,7 +297,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
     async def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T] | None = None,
         **options: Unpack[TurnOptions],
@@ -305,8 +305,8 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         """Run a turn to its end; see `AsyncThread.run`."""
         thread = self.thread(thread_id)
         if output_type is None:
-            return await thread.run(given, **options)
-        return await thread.run(given, output_type=output_type, **options)
+            return await thread.run(input, **options)
+        return await thread.run(input, output_type=output_type, **options)
 
     # -- reviews
 
@@ -362,7 +362,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
 
     def _defaults(self) -> dict[str, JsonValue]:
         options = self._options
-        default_policy = "on-request" if self._core.asks.can_approve else "never"
+        default_policy = "on-request" if self._core.server_requests.can_approve else "never"
         defaults = {
             "approval_policy": options.get("approval_policy") or default_policy,
             "sandbox": options.get("sandbox", "workspace-write"),

@@ -13,9 +13,9 @@ from treadle.client.accounts import AsyncLogin
 from treadle.client.commands import AsyncCommand, CommandOutput
 from treadle.client.errors import EventsLost
 from treadle.client.events import AgentMessageDelta, Event
-from treadle.client.options import ForkOptions, Input, TurnOptions
+from treadle.client.options import CLIENT_DEFAULT, ForkOptions, IdleTimeout, Input, TurnOptions
 from treadle.client.result import ReviewResult, TurnResult
-from treadle.client.thread import DEFAULT, AsyncThread, ThreadSession
+from treadle.client.thread import AsyncThread, ThreadSession
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn
 from treadle.protocol.command import CommandExecResponse
@@ -58,9 +58,9 @@ class Turn:
         """Wait until the turn ends and return its result; see `AsyncTurn.result`."""
         return self._portal.run(self._turn.result())
 
-    def steer(self, given: Input) -> str:
+    def steer(self, input: Input) -> str:
         """Add input to the turn; return the id of the turn that received it."""
-        return self._portal.run(self._turn.steer(given))
+        return self._portal.run(self._turn.steer(input))
 
     def interrupt(self) -> None:
         """Interrupt the turn; it still ends with `turn/completed`."""
@@ -134,68 +134,76 @@ class Thread:
     @overload
     def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[None]: ...
     @overload
     def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T],
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[T]: ...
     def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T] | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[T] | TurnResult[None]:
         """Run a turn to its end; see `AsyncThread.run`."""
         run = self._thread.run
         if output_type is None:
-            return self._portal.run(run(given, silence=silence, timeout=timeout, **options))
+            return self._portal.run(
+                run(input, idle_timeout=idle_timeout, timeout=timeout, **options)
+            )
         return self._portal.run(
-            run(given, output_type=output_type, silence=silence, timeout=timeout, **options)
+            run(
+                input,
+                output_type=output_type,
+                idle_timeout=idle_timeout,
+                timeout=timeout,
+                **options,
+            )
         )
 
     def stream(
         self,
-        given: Input,
+        input: Input,
         *,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
         """Return a turn to iterate over; it starts with the first iteration."""
-        turn = self._thread.stream(given, silence=silence, timeout=timeout, **options)
+        turn = self._thread.stream(input, idle_timeout=idle_timeout, timeout=timeout, **options)
         return Turn(self._portal, turn)
 
     def start_turn(
         self,
-        given: Input,
+        input: Input,
         *,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
         """Start a turn and return it once the server has accepted it."""
-        turn = self.stream(given, silence=silence, timeout=timeout, **options)
+        turn = self.stream(input, idle_timeout=idle_timeout, timeout=timeout, **options)
         turn.start()
         return turn
 
-    def steer(self, given: Input, expected_turn_id: str) -> str:
+    def steer(self, input: Input, expected_turn_id: str) -> str:
         """Add input to a running turn; return the id of the turn that received it."""
-        return self._portal.run(self._thread.steer(given, expected_turn_id))
+        return self._portal.run(self._thread.steer(input, expected_turn_id))
 
     def interrupt(self, turn_id: str) -> None:
         """Interrupt a running turn."""
@@ -211,23 +219,27 @@ class Thread:
         target: ReviewTarget | None = None,
         *,
         delivery: ReviewDelivery | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
     ) -> ReviewResult:
         """Review code, by default the uncommitted changes, and wait for the result."""
         review = self._thread.run_review
-        return self._portal.run(review(target, delivery=delivery, silence=silence, timeout=timeout))
+        return self._portal.run(
+            review(target, delivery=delivery, idle_timeout=idle_timeout, timeout=timeout)
+        )
 
     def review(
         self,
         target: ReviewTarget | None = None,
         *,
         delivery: ReviewDelivery | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
     ) -> Turn:
         """Return a review to iterate over; it starts with the first iteration."""
-        turn = self._thread.review(target, delivery=delivery, silence=silence, timeout=timeout)
+        turn = self._thread.review(
+            target, delivery=delivery, idle_timeout=idle_timeout, timeout=timeout
+        )
         return Turn(self._portal, turn)
 
     def read(self, *, include_turns: bool = True) -> ThreadInfo:

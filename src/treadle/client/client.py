@@ -163,19 +163,19 @@ class Client(Handlers, Methods):
 
     # -- turns
 
-    def start_turn(self, thread_id: str, given: Input, **options: Unpack[TurnOptions]) -> TurnInfo:
+    def start_turn(self, thread_id: str, input: Input, **options: Unpack[TurnOptions]) -> TurnInfo:
         """Start a turn and return once the server has accepted it; see `Thread.stream`."""
-        return self._portal.run(self._client.start_turn(thread_id, given, **options))
+        return self._portal.run(self._client.start_turn(thread_id, input, **options))
 
-    def steer_turn(self, thread_id: str, given: Input, expected_turn_id: str) -> str:
+    def steer_turn(self, thread_id: str, input: Input, expected_turn_id: str) -> str:
         """Add input to a running turn; return the id of the turn that received it."""
-        return self._portal.run(self._client.steer_turn(thread_id, given, expected_turn_id))
+        return self._portal.run(self._client.steer_turn(thread_id, input, expected_turn_id))
 
     @overload
     def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: None = None,
         **options: Unpack[TurnOptions],
@@ -184,7 +184,7 @@ class Client(Handlers, Methods):
     def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T],
         **options: Unpack[TurnOptions],
@@ -192,7 +192,7 @@ class Client(Handlers, Methods):
     def run_turn(
         self,
         thread_id: str,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T] | None = None,
         **options: Unpack[TurnOptions],
@@ -200,8 +200,8 @@ class Client(Handlers, Methods):
         """Run a turn to its end; see `AsyncThread.run`."""
         thread = self.thread(thread_id)
         if output_type is None:
-            return thread.run(given, **options)
-        return thread.run(given, output_type=output_type, **options)
+            return thread.run(input, **options)
+        return thread.run(input, output_type=output_type, **options)
 
     # -- reviews
 

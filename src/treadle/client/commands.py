@@ -71,7 +71,7 @@ class AsyncCommand:
     async def start(self) -> None:
         """Start the command and collect its output."""
         self._answer = asyncio.get_running_loop().create_future()
-        self._core.hub.commands[self.id] = self._on_output
+        self._core.notifications.commands[self.id] = self._on_output
         self._core.tasks.spawn(self._run(self._answer), f"command {self.id}")
         # Sends the request before the caller can write to the command.
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ class AsyncCommand:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._core.hub.commands.pop(self.id, None)
+            self._core.notifications.commands.pop(self.id, None)
             self._changed.set()
 
     def _on_output(self, event: CommandExecOutputDeltaNotification) -> None:

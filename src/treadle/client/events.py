@@ -30,7 +30,7 @@ from treadle.protocol.item import ItemStartedNotification as ItemStarted
 from treadle.protocol.method import Notification
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS
 from treadle.protocol.status import ThreadStatusChangedNotification as ThreadStatusChanged
-from treadle.protocol.thread import ServerRequestResolvedNotification as AskResolved
+from treadle.protocol.thread import ServerRequestResolvedNotification as ServerRequestResolved
 from treadle.protocol.thread import ThreadStartedNotification as ThreadStarted
 from treadle.protocol.turn import TurnCompletedNotification as TurnCompleted
 from treadle.protocol.turn import TurnDiffUpdatedNotification as TurnDiffUpdated
@@ -41,13 +41,13 @@ from treadle.protocol.usage import ThreadTokenUsageUpdatedNotification as TokenU
 __all__ = [
     "FAULT",
     "AgentMessageDelta",
-    "AskResolved",
     "CommandOutputDelta",
     "Event",
     "ItemCompleted",
     "ItemStarted",
     "OutputDelta",
     "ReasoningSummaryDelta",
+    "ServerRequestResolved",
     "TextDelta",
     "ThreadStarted",
     "ThreadStatusChanged",

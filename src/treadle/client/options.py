@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias, TypedDict
 
@@ -41,6 +42,19 @@ from treadle.protocol.thread import (
 from treadle.protocol.tool import TurnToolOutput
 
 
+class ClientDefault(Enum):
+    """The type of `CLIENT_DEFAULT`."""
+
+    CLIENT_DEFAULT = "the client's value"
+
+
+CLIENT_DEFAULT: Final = ClientDefault.CLIENT_DEFAULT
+"""Selects the value that the client was created with; `None` means no limit."""
+
+IdleTimeout: TypeAlias = float | ClientDefault | None
+"""Seconds without an event before a turn is given up."""
+
+
 class ClientOptions(TypedDict, total=False):
     """Keyword arguments of a client."""
 
@@ -67,7 +81,7 @@ class ClientOptions(TypedDict, total=False):
     """Functions that the model may call in new threads."""
     request_timeout: float | None
     """Seconds to wait for an answer. Defaults to 30."""
-    turn_silence: float | None
+    turn_idle_timeout: float | None
     """Idle timeout of turns in seconds, suspended during server requests. Defaults to 300."""
     reconnect: bool | Backoff
     """Reconnect after a lost connection. Defaults to true for sockets, false for a process."""

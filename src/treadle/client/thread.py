@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, Unpack, overload
 from treadle.client._runtime.output import REPAIR, output_schema, read_output
 from treadle.client._runtime.turn_state import TurnState
 from treadle.client.errors import Disconnected, OutputInvalid
-from treadle.client.options import ForkOptions, Input, TurnOptions, inputs_of, to_wire
+from treadle.client.options import (
+    CLIENT_DEFAULT,
+    ClientDefault,
+    ForkOptions,
+    IdleTimeout,
+    Input,
+    TurnOptions,
+    inputs_of,
+    to_wire,
+)
 from treadle.client.result import ReviewResult, TurnResult, review_of
 from treadle.client.tools import ToolLike
 from treadle.client.turn import AsyncTurn, outcome_of
@@ -60,8 +69,6 @@ ThreadSession: TypeAlias = ThreadStartResponse | ThreadResumeResponse | ThreadFo
 """The server's answer to the start, resume or fork of a thread: the thread and its settings."""
 
 _MAX_START_ATTEMPTS: Final = 10
-DEFAULT: Final = -1.0
-"""Selects the client's `turn_silence`."""
 
 
 class AsyncThread:
@@ -92,36 +99,36 @@ class AsyncThread:
     @overload
     async def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[None]: ...
     @overload
     async def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T],
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[T]: ...
     async def run(
         self,
-        given: Input,
+        input: Input,
         *,
         output_type: type[T] | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnResult[T] | TurnResult[None]:
         """Run a turn to its end; `output_type` converts the final answer to a value of that type.
 
-        An answer that does not match the type is sent back to the model once. `silence` is the idle
-        timeout in seconds, `timeout` limits the whole turn; `None` means no limit.
+        An answer that does not match the type is sent back to the model once. `idle_timeout` limits
+        the time between two events, `timeout` the whole turn, in seconds; `None` means no limit.
 
         Raises:
             TurnFailed: the turn ended with an error.
@@ -131,14 +138,16 @@ class AsyncThread:
         """
         if output_type is not None:
             options["output_schema"] = output_schema(output_type)
-        result = await self._run(given, options, silence=silence, timeout=timeout)
+        result = await self._run(input, options, idle_timeout=idle_timeout, timeout=timeout)
         if output_type is None:
             return result
         try:
             output = read_output(output_type, result.agent_message)
         except OutputInvalid as invalid:
             correction = REPAIR.format(reason=invalid.reason)
-            second = await self._run(correction, options, silence=silence, timeout=timeout)
+            second = await self._run(
+                correction, options, idle_timeout=idle_timeout, timeout=timeout
+            )
             output = read_output(output_type, second.agent_message)
             result = replace(second, items=[*result.items, *second.items])
         return TurnResult(
@@ -153,32 +162,32 @@ class AsyncThread:
 
     def stream(
         self,
-        given: Input,
+        input: Input,
         *,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
         """Return a turn to iterate over; it starts with the first iteration."""
-        return self._turn(given, options, silence=silence, timeout=timeout)
+        return self._turn(input, options, idle_timeout=idle_timeout, timeout=timeout)
 
     async def start_turn(
         self,
-        given: Input,
+        input: Input,
         *,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> AsyncTurn:
         """Start a turn and return it once the server has accepted it."""
-        turn = self._turn(given, options, silence=silence, timeout=timeout)
+        turn = self._turn(input, options, idle_timeout=idle_timeout, timeout=timeout)
         await turn.start()
         return turn
 
-    async def steer(self, given: Input, expected_turn_id: str) -> str:
+    async def steer(self, input: Input, expected_turn_id: str) -> str:
         """Add input to a running turn; return the id of the turn that received it."""
         params = TurnSteerParams(
-            thread_id=self.id, expected_turn_id=expected_turn_id, input=inputs_of(given)
+            thread_id=self.id, expected_turn_id=expected_turn_id, input=inputs_of(input)
         )
         return (await self._core.request(TURN_STEER, params)).turn_id
 
@@ -196,14 +205,14 @@ class AsyncThread:
         async def begin() -> TurnState:
             return state
 
-        return AsyncTurn(self._core, begin, silence=self._core.silence)
+        return AsyncTurn(self._core, begin, idle_timeout=self._core.idle_timeout)
 
     def join(self) -> None:
         """Follow the running turn, if there is one."""
         turns = self.info.turns
         if turns and turns[-1].status == "inProgress":
             self._joined = TurnState(self.id, turns[-1], keeps_events=True)
-            self._core.hub.follow(self._joined)
+            self._core.notifications.follow(self._joined)
 
     # -- reviews
 
@@ -212,11 +221,11 @@ class AsyncThread:
         target: ReviewTarget | None = None,
         *,
         delivery: ReviewDelivery | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
     ) -> ReviewResult:
         """Review code, by default the uncommitted changes, and wait for the result."""
-        review = self.review(target, delivery=delivery, silence=silence, timeout=timeout)
+        review = self.review(target, delivery=delivery, idle_timeout=idle_timeout, timeout=timeout)
         return review_of(await review.result())
 
     def review(
@@ -224,7 +233,7 @@ class AsyncThread:
         target: ReviewTarget | None = None,
         *,
         delivery: ReviewDelivery | None = None,
-        silence: float | None = DEFAULT,
+        idle_timeout: IdleTimeout = CLIENT_DEFAULT,
         timeout: float | None = None,
     ) -> AsyncTurn:
         """Return a review to iterate over; it starts with the first iteration."""
@@ -239,7 +248,7 @@ class AsyncThread:
             return answer.review_thread_id or self.id, answer.turn
 
         begin = partial(self._core.begin_turn, open_turn, timeout=timeout)
-        return AsyncTurn(self._core, begin, silence=self._silence(silence))
+        return AsyncTurn(self._core, begin, idle_timeout=self._idle_timeout(idle_timeout))
 
     # -- the thread itself
 
@@ -275,25 +284,35 @@ class AsyncThread:
     # --
 
     async def _run(
-        self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
+        self,
+        input: Input,
+        options: TurnOptions,
+        *,
+        idle_timeout: IdleTimeout,
+        timeout: float | None,
     ) -> TurnResult[None]:
-        open_turn = self._opener(given, options)
-        silence = self._silence(silence)
-        state = await self._core.run_turn(open_turn, silence=silence, timeout=timeout)
+        open_turn = self._opener(input, options)
+        seconds = self._idle_timeout(idle_timeout)
+        state = await self._core.run_turn(open_turn, idle_timeout=seconds, timeout=timeout)
         return outcome_of(state)
 
     def _turn(
-        self, given: Input, options: TurnOptions, *, silence: float | None, timeout: float | None
+        self,
+        input: Input,
+        options: TurnOptions,
+        *,
+        idle_timeout: IdleTimeout,
+        timeout: float | None,
     ) -> AsyncTurn:
-        open_turn = self._opener(given, options)
+        open_turn = self._opener(input, options)
         begin = partial(self._core.begin_turn, open_turn, timeout=timeout)
-        return AsyncTurn(self._core, begin, silence=self._silence(silence))
+        return AsyncTurn(self._core, begin, idle_timeout=self._idle_timeout(idle_timeout))
 
-    def _opener(self, given: Input, options: TurnOptions) -> TurnOpener:
+    def _opener(self, input: Input, options: TurnOptions) -> TurnOpener:
         """Return the function that starts the turn; its message id makes it safe to repeat."""
         fields = to_wire(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
-        params = TurnStartParams(input=inputs_of(given), thread_id=self.id, **fields)
+        params = TurnStartParams(input=inputs_of(input), thread_id=self.id, **fields)
         return partial(self._start, params)
 
     async def _start(self, params: TurnStartParams) -> tuple[str, Turn]:
@@ -323,8 +342,8 @@ class AsyncThread:
                     return turn
         return None
 
-    def _silence(self, seconds: float | None) -> float | None:
-        return self._core.silence if seconds == DEFAULT else seconds
+    def _idle_timeout(self, seconds: IdleTimeout) -> float | None:
+        return self._core.idle_timeout if isinstance(seconds, ClientDefault) else seconds
 
     async def _subscribe(self) -> None:
         """Subscribe this client to the thread's events."""

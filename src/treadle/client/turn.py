@@ -43,11 +43,11 @@ class AsyncTurn:
         core: ClientRuntime,
         begin: Callable[[], Awaitable[TurnState]],
         *,
-        silence: float | None,
+        idle_timeout: float | None,
     ) -> None:
         self._core = core
         self._begin = begin
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._state: TurnState | None = None
         self._starting = asyncio.Lock()
 
@@ -89,11 +89,11 @@ class AsyncTurn:
             raise
         return outcome_of(state)
 
-    async def steer(self, given: Input) -> str:
+    async def steer(self, input: Input) -> str:
         """Add input to the turn; return the id of the turn that received it."""
         state = await self._started()
         params = TurnSteerParams(
-            thread_id=state.thread_id, expected_turn_id=state.id, input=inputs_of(given)
+            thread_id=state.thread_id, expected_turn_id=state.id, input=inputs_of(input)
         )
         return (await self._core.request(TURN_STEER, params)).turn_id
 
@@ -159,7 +159,7 @@ class AsyncTurn:
         async with self._starting:
             if self._state is None:
                 self._state = await self._begin()
-                TurnWatchdog(self._core, self._state, silence=self._silence)
+                TurnWatchdog(self._core, self._state, idle_timeout=self._idle_timeout)
             return self._state
 
 
@@ -209,27 +209,29 @@ async def interrupt(core: ClientRuntime, state: TurnState) -> None:
 class TurnWatchdog:
     """Applies the idle timeout to a turn; open server requests suspend it."""
 
-    def __init__(self, core: ClientRuntime, state: TurnState, *, silence: float | None) -> None:
+    def __init__(
+        self, core: ClientRuntime, state: TurnState, *, idle_timeout: float | None
+    ) -> None:
         self._core = core
         self._state = state
-        self._silence = silence
-        self._alarm = None if silence is None else core.alarms.set(silence, self._check)
+        self._idle_timeout = idle_timeout
+        self._alarm = None if idle_timeout is None else core.alarms.set(idle_timeout, self._check)
         state.at_end(self._stop)
 
     def _check(self) -> None:
         state = self._state
         now = state.now()
-        if self._silence is None or state.is_over:
+        if self._idle_timeout is None or state.is_over:
             return
-        hub = self._core.hub
-        followed = hub.turns.get((state.thread_id, state.id), state)
-        if followed.open_requests or state.thread_id in hub.waiting:
+        notifications = self._core.notifications
+        followed = notifications.turns.get((state.thread_id, state.id), state)
+        if followed.open_requests or state.thread_id in notifications.waiting:
             state.last_event_at = now
-        remaining = state.last_event_at + self._silence - now
+        remaining = state.last_event_at + self._idle_timeout - now
         if remaining > 0:
             self._alarm = self._core.alarms.set(remaining, self._check)
         else:
-            self._core.tasks.spawn(self._expire(self._silence), f"idle timeout of {state.id}")
+            self._core.tasks.spawn(self._expire(self._idle_timeout), f"idle timeout of {state.id}")
 
     async def _expire(self, seconds: float) -> None:
         """Fail the turn unless the server has stored its end: `turn/completed` may be lost."""

@@ -110,7 +110,7 @@ class SessionClient(AsyncClient):
             approval_policy=options.approval_policy,
             sandbox=options.sandbox,
             request_timeout=options.read_seconds,
-            turn_silence=None,
+            turn_idle_timeout=None,
         )
 
 

@@ -161,7 +161,7 @@ class Session:
 
     # -- turns
 
-    async def run(self, given: Input, **options: Unpack[TurnOptions]) -> TurnReport:
+    async def run(self, input: Input, **options: Unpack[TurnOptions]) -> TurnReport:
         """Run a turn to its end; all turns use the same thread.
 
         Raises:
@@ -175,7 +175,7 @@ class Session:
             self._failure = None
             self._monitor.begin_turn()
             merged: TurnOptions = {"cwd": self._workspace.cwd, **self._options.turn, **options}
-            turn = thread.stream(given, silence=None, timeout=None, **merged)
+            turn = thread.stream(input, idle_timeout=None, timeout=None, **merged)
             try:
                 result = await self._drive(turn)
             except ClientError as error:
@@ -323,7 +323,7 @@ class Session:
             thread = await self._client.read_thread(turn.thread_id, include_turns=True)
         except ClientError:
             return False  # unknown thread or no answer
-        state = self._client.core.hub.turns.get((turn.thread_id, turn.id))
+        state = self._client.core.notifications.turns.get((turn.thread_id, turn.id))
         if state is None:
             return True
         for candidate in thread.turns:
@@ -337,7 +337,7 @@ class Session:
         self._failure = self._failure or error
         core = self._client.core
         key = self._monitor.thread_id, self._monitor.turn_id or ""
-        state = core.hub.turns.get(key)
+        state = core.notifications.turns.get(key)
         if state is not None:
             state.fail(error)
             core.give_up(state)

@@ -64,7 +64,7 @@ def _handle_refresh(client: AsyncClient, mode: ExternalTokenAuth, renew: Renew) 
         account, plan = tokens.account_id or mode.account_id, tokens.plan_type or mode.plan_type
         return _Tokens(**_fields(replace(tokens, account_id=account, plan_type=plan)))
 
-    client.core.asks.handle(ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, refresh)
+    client.core.server_requests.handle(ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, refresh)
 
 
 def _fields(mode: ExternalTokenAuth) -> dict[str, JsonValue]:

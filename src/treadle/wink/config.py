@@ -86,7 +86,7 @@ class CodexAppServerClientConfig:
     request_timeout_s: float = 30.0
     interrupt_grace_s: float = 2.0
     """Time for an interrupted turn to stop before the server is killed."""
-    turn_silence_s: float | None = None
+    turn_idle_timeout_s: float | None = None
     """Idle timeout of a turn while no tool runs. Defaults to none."""
     max_continuations: int = 10
     """Maximum number of further turns that a prompt's completion checker may request."""

@@ -171,7 +171,9 @@ class PromptRun:
         self._worker.post(partial(self._transcript.user, text))
         async with self._limited():
             turn = await thread.start_turn(
-                self._input(text), silence=self._config.turn_silence_s, **self._turn_options()
+                self._input(text),
+                idle_timeout=self._config.turn_idle_timeout_s,
+                **self._turn_options(),
             )
         if self._spec.on_turn is not None:
             self._worker.post(partial(self._spec.on_turn, RunningTurn(self._loop, turn)))

@@ -213,7 +213,7 @@ class ServerHandle:
             client_title="WINK Agent",
             approvals=config.approvals or _implied_approvals(config),
             request_timeout=config.request_timeout_s,
-            turn_silence=None,
+            turn_idle_timeout=None,
         )
 
     def _connector(self, more: dict[str, str]) -> Connector:

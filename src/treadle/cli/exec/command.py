@@ -73,7 +73,7 @@ async def _run(work: ExecPlan, signals: list[int]) -> int:
         sandbox=None,
         approval_policy="never" if work.never_asks else "on-request",
         request_timeout=None,
-        turn_silence=None,
+        turn_idle_timeout=None,
         reconnect=False,
     )
     client.on("*", output.receive)
@@ -143,10 +143,10 @@ async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
 
 def _turn(thread: AsyncThread, work: ExecPlan) -> AsyncTurn:
     if work.review is not None:
-        return thread.review(work.review, silence=None)
+        return thread.review(work.review, idle_timeout=None)
     return thread.stream(
         [*work.images, work.prompt or ""],
-        silence=None,
+        idle_timeout=None,
         output_schema=work.output_schema,
         effort=work.settings.as_set.model_reasoning_effort,
         cyber_access_program=work.args.cyber_access_program,

@@ -64,45 +64,45 @@ class Handlers:
         """
 
         def register(listener: L) -> L:
-            self._core.hub.listen(name, listener)
+            self._core.notifications.listen(name, listener)
             return listener
 
         return register if listener is None else register(listener)
 
     def off(self, name: str, listener: Listener) -> None:
         """Remove a listener."""
-        self._core.hub.unlisten(name, listener)
+        self._core.notifications.unlisten(name, listener)
 
     # -- server requests
 
     def on_command_approval(self, handler: C) -> C:
         """Register the handler that decides whether a command may run."""
-        self._core.asks.handle(wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL, handler)
+        self._core.server_requests.handle(wire.ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL, handler)
         return handler
 
     def on_file_change(self, handler: F) -> F:
         """Register the handler that decides whether files may be changed."""
-        self._core.asks.handle(wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL, handler)
+        self._core.server_requests.handle(wire.ITEM_FILE_CHANGE_REQUEST_APPROVAL, handler)
         return handler
 
     def on_permissions(self, handler: G) -> G:
         """Register the handler that decides which additional permissions are granted."""
-        self._core.asks.handle(wire.ITEM_PERMISSIONS_REQUEST_APPROVAL, handler)
+        self._core.server_requests.handle(wire.ITEM_PERMISSIONS_REQUEST_APPROVAL, handler)
         return handler
 
     def on_user_input(self, handler: U) -> U:
         """Register the handler of the model's questions; it returns answers by question id."""
-        self._core.asks.handle(wire.ITEM_TOOL_REQUEST_USER_INPUT, handler)
+        self._core.server_requests.handle(wire.ITEM_TOOL_REQUEST_USER_INPUT, handler)
         return handler
 
     def on_elicitation(self, handler: E) -> E:
         """Register the handler of elicitations; it returns the form's content, or `False`."""
-        self._core.asks.handle(wire.MCP_SERVER_ELICITATION_REQUEST, handler)
+        self._core.server_requests.handle(wire.MCP_SERVER_ELICITATION_REQUEST, handler)
         return handler
 
     def on_token_refresh(self, handler: K) -> K:
         """Register the handler that returns new ChatGPT tokens."""
-        self._core.asks.handle(wire.ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, handler)
+        self._core.server_requests.handle(wire.ACCOUNT_CHATGPT_AUTH_TOKENS_REFRESH, handler)
         return handler
 
     def on_request(
@@ -111,7 +111,7 @@ class Handlers:
         """Register the handler of any server request, by its entry in `server_requests`."""
 
         def register(handler: Callable[[P], R | Awaitable[R]]) -> Callable[[P], R | Awaitable[R]]:
-            self._core.asks.handle(method, handler)
+            self._core.server_requests.handle(method, handler)
             return handler
 
         return register

@@ -17,10 +17,10 @@ from treadle.client._runtime.turn_state import OLD_ENDS, TurnState
 from treadle.client.errors import ClientError, EventsLost
 from treadle.client.events import (
     FAULT,
-    AskResolved,
     Event,
     ItemCompleted,
     ItemStarted,
+    ServerRequestResolved,
     ThreadStatusChanged,
     TurnCompleted,
     UnknownNotification,
@@ -110,35 +110,41 @@ class EventStream:
 class Opening:
     """The period in which a request that opens a turn waits for its answer."""
 
-    __slots__ = ("_hub", "_serial")
+    __slots__ = ("_notifications", "_serial")
 
-    def __init__(self, hub: NotificationRouter) -> None:
-        self._hub = hub
+    def __init__(self, notifications: NotificationRouter) -> None:
+        self._notifications = notifications
         self._serial = 0
 
     def __enter__(self) -> int:
-        self._serial = self._hub.begin_opening()
+        self._serial = self._notifications.begin_opening()
         return self._serial
 
     def __exit__(self, *_: object) -> None:
-        self._hub.end_opening(self._serial)
+        self._notifications.end_opening(self._serial)
 
 
 class NotificationRouter:
     """Decodes each notification once and delivers it to turns, listeners and streams."""
 
-    def __init__(self, tasks: BackgroundTasks) -> None:
+    def __init__(
+        self,
+        tasks: BackgroundTasks,
+        *,
+        can_return: bool,
+        on_closed: Callable[[str], None],
+        on_resolved: Callable[[ServerRequestResolved], None],
+    ) -> None:
         self._tasks = tasks
+        self.can_return: Final = can_return  # whether the client reconnects
+        self._on_closed = on_closed
+        self._on_resolved = on_resolved
         self.turns: dict[TurnKey, TurnState] = {}
         self.seqs: dict[str, int] = {}
-        self.counts = False  # whether the server numbers its events
-        self.can_return = False  # whether the client reconnects
         self.waiting: set[str] = set()
         """Ids of threads that wait for an answer of a client."""
         self._edits: dict[str, tuple[TurnKey, Sequence[FileUpdateChange]]] = {}
-        self.on_closed: Callable[[str], None] = _ignore
         self.commands: dict[str, Callable[[CommandExecOutputDeltaNotification], None]] = {}
-        self.on_resolved: Callable[[AskResolved], None] = _ignore
         self._early: dict[TurnKey, tuple[int, list[Event]]] = {}
         self._ended: dict[TurnKey, tuple[int, TurnState]] = {}
         self._early_ends: list[tuple[Event, str | None]] = []
@@ -195,12 +201,12 @@ class NotificationRouter:
             return
         if isinstance(event, ThreadStatusChanged):
             self.record_status(event.thread_id, event.status)
-        elif isinstance(event, AskResolved):
-            self.on_resolved(event)
+        elif isinstance(event, ServerRequestResolved):
+            self._on_resolved(event)
         elif isinstance(event, _CLOSINGS):
             self.seqs.pop(event.thread_id, None)
             self.waiting.discard(event.thread_id)
-            self.on_closed(event.thread_id)
+            self._on_closed(event.thread_id)
         elif isinstance(event, TurnCompleted) or method in OLD_ENDS:
             self._end_only_turn(event, thread_id)
         for stream in self._streams:
@@ -239,7 +245,7 @@ class NotificationRouter:
             known.share_with(state)
             return
         self.turns[key] = state
-        if self.can_return and not self.counts:
+        if self.can_return:
             state.text = OpenText()
         state.at_end(partial(self._on_end, state))
         _, events = self._early.pop(key, (0, []))
@@ -374,10 +380,6 @@ _CLOSINGS: Final = (
     ThreadDeletedNotification,
 )
 _ITEMS: Final = frozenset({ItemStarted, ItemCompleted, TurnCompleted})
-
-
-def _ignore(_event: object) -> None:
-    pass
 
 
 def _join(state: TurnState, ended: TurnState, last_event_at: float) -> None:

@@ -56,20 +56,20 @@ class Backoff:
 
 
 async def catch_up(
-    send: RequestSender, hub: NotificationRouter, thread_id: str, reconcile: Reconcile
+    send: RequestSender, notifications: NotificationRouter, thread_id: str, reconcile: Reconcile
 ) -> bool:
     """Subscribe to a thread again and deliver missed events; return false if refused."""
-    for state in hub.turns.values():
-        if state.thread_id == thread_id and state.text is not None and not hub.counts:
+    for state in notifications.turns.values():
+        if state.thread_id == thread_id and state.text is not None:
             state.text.break_off()
     try:
-        thread = await _resume(send, thread_id, hub.seqs.get(thread_id))
+        thread = await _resume(send, thread_id, notifications.seqs.get(thread_id))
     except RequestRefused as refused:
-        _give_up(hub, thread_id, refused)
+        _give_up(notifications, thread_id, refused)
         return False
-    hub.record_status(thread_id, thread.status)
+    notifications.record_status(thread_id, thread.status)
     turns = {turn.id: turn for turn in thread.turns}
-    for state in list(hub.turns.values()):
+    for state in list(notifications.turns.values()):
         if state.thread_id == thread_id and state.id in turns:
             reconcile(state, turns[state.id])
     return True
@@ -85,8 +85,8 @@ async def _resume(send: RequestSender, thread_id: str, after_seq: int | None) ->
     return (await send(THREAD_RESUME, ThreadResumeParams(thread_id=thread_id))).thread
 
 
-def _give_up(hub: NotificationRouter, thread_id: str, reason: ClientError) -> None:
-    for state in list(hub.turns.values()):
+def _give_up(notifications: NotificationRouter, thread_id: str, reason: ClientError) -> None:
+    for state in list(notifications.turns.values()):
         if state.thread_id == thread_id:
             state.fail(reason)
 

@@ -24,6 +24,7 @@ from treadle.client._runtime.turn_state import TurnState
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.connectors import Connector
 from treadle.client.errors import ClientError, Disconnected, TurnTimeout
+from treadle.client.events import ServerRequestResolved
 from treadle.client.tools import ClientTools
 from treadle.client.turn import TurnWatchdog, interrupt
 from treadle.protocol.client_requests import THREAD_READ
@@ -96,18 +97,23 @@ class ClientRuntime:
         policy: ApprovalPolicy | None,
         backoff: Backoff | None,
         timeout: float | None,
-        silence: float | None,
+        idle_timeout: float | None,
     ) -> None:
         self.tasks = BackgroundTasks()
         self.alarms = Alarms()
-        self.hub = NotificationRouter(self.tasks)
-        self.hub.can_return = backoff is not None
+        self.notifications = NotificationRouter(
+            self.tasks,
+            can_return=backoff is not None,
+            on_closed=self._forget,
+            on_resolved=self._withdraw,
+        )
         self.tools = ClientTools()
-        self.asks = ServerRequestHandlers(self.hub, self.tools, policy, self.tasks)
-        self.silence = silence
+        self.server_requests = ServerRequestHandlers(
+            self.notifications, self.tools, policy, self.tasks
+        )
+        self.idle_timeout = idle_timeout
         self.subscribed: set[str] = set()
         """Ids of the threads that this client is subscribed to."""
-        self.hub.on_closed = self._forget
         self._name = uuid7()
         self._numbers = count(1)
         self._closing_tasks: set[asyncio.Task[None]] = set()
@@ -116,10 +122,10 @@ class ClientRuntime:
         self._server: InitializeResponse | None = None
         self.connection = ServerConnection(
             connector,
-            self.asks.router(),
+            self.server_requests.router(),
             self.tasks,
             self.alarms,
-            on_notice=self.hub.on_notice,
+            on_notice=self.notifications.on_notice,
             on_return=self._on_return,
             on_end=self._end,
             hello=hello,
@@ -168,14 +174,14 @@ class ClientRuntime:
         return await self._wait_for(_Start(open_turn, None), timeout)
 
     async def run_turn(
-        self, open_turn: TurnOpener, *, silence: float | None, timeout: float | None
+        self, open_turn: TurnOpener, *, idle_timeout: float | None, timeout: float | None
     ) -> TurnState:
         """Open a turn and wait until it ends; the caller wakes only once.
 
         Raises:
             ClientError: the client gave the turn up.
         """
-        watch = partial(TurnWatchdog, self, silence=silence)
+        watch = partial(TurnWatchdog, self, idle_timeout=idle_timeout)
         return await self._wait_for(_Start(open_turn, watch), timeout)
 
     async def _wait_for(self, start: _Start, timeout: float | None) -> TurnState:
@@ -206,10 +212,10 @@ class ClientRuntime:
 
     async def _open_turn(self, start: _Start) -> None:
         try:
-            with self.hub.opening() as opening:
+            with self.notifications.opening() as opening:
                 thread_id, turn = await start.open_turn()
                 state = TurnState(thread_id, turn, keeps_events=start.watch is None)
-                self.hub.follow(state, opening)
+                self.notifications.follow(state, opening)
                 if turn.items or turn.status != "inProgress":
                     self.reconcile(state, turn)  # not new: its start was requested twice
         except asyncio.CancelledError:
@@ -242,9 +248,9 @@ class ClientRuntime:
 
     async def _on_return(self, send: RequestSender) -> None:
         """Subscribe to the threads again, first to those with an awaited turn."""
-        awaited = {state.thread_id for state in self.hub.turns.values()}
+        awaited = {state.thread_id for state in self.notifications.turns.values()}
         for thread_id in sorted(self.subscribed | awaited, key=lambda id_: id_ not in awaited):
-            if not await catch_up(send, self.hub, thread_id, self.reconcile):
+            if not await catch_up(send, self.notifications, thread_id, self.reconcile):
                 self.subscribed.discard(thread_id)
 
     def reconcile(self, state: TurnState, turn: Turn) -> None:
@@ -270,5 +276,8 @@ class ClientRuntime:
         """Drop the subscription to a thread that the server has unloaded."""
         self.subscribed.discard(thread_id)
 
+    def _withdraw(self, event: ServerRequestResolved) -> None:
+        self.server_requests.withdraw(event)
+
     def _end(self, failure: Disconnected) -> None:
-        self.hub.end(failure, is_clean=self._is_closed)
+        self.notifications.end(failure, is_clean=self._is_closed)

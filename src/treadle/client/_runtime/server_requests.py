@@ -30,7 +30,7 @@ from treadle.client.approvals import (
     FileChangeApproval,
 )
 from treadle.client.errors import ApprovalRequired, InputRequired
-from treadle.client.events import AskResolved
+from treadle.client.events import ServerRequestResolved
 from treadle.client.tools import ClientTools
 from treadle.connection.context import Context
 from treadle.connection.router import Router
@@ -66,17 +66,16 @@ class ServerRequestHandlers:
 
     def __init__(
         self,
-        hub: NotificationRouter,
+        notifications: NotificationRouter,
         tools: ClientTools,
         policy: ApprovalPolicy | None,
         tasks: BackgroundTasks,
     ) -> None:
-        self._hub = hub
+        self._notifications = notifications
         self._tools = tools
-        self._deduplicator = RequestDeduplicator(tasks, can_return=hub.can_return)
+        self._deduplicator = RequestDeduplicator(tasks, can_return=notifications.can_return)
         self._handlers: dict[str, Handler] = {}
         self._running: dict[Id, asyncio.Task[Any]] = {}
-        hub.on_resolved = self._withdraw
         if policy is not None:
             self.follow(policy)
 
@@ -134,7 +133,7 @@ class ServerRequestHandlers:
     async def _do(self, method: Request[Any, Any], raw: msgspec.Raw) -> msgspec.Struct:
         params = decode(method.params_decoder, method.params, raw)
         key = getattr(params, "thread_id", None), getattr(params, "turn_id", None) or ""
-        state = self._hub.turns.get(key)
+        state = self._notifications.turns.get(key)
         with _suspend_timeout(state):
             if isinstance(params, DynamicToolCallParams):
                 return await self._tools.call(params)
@@ -165,7 +164,7 @@ class ServerRequestHandlers:
             return _answer_cancelled(method, respond)
         except Exception as error:
             logger.exception("handler failed", extra={"method": method.method})
-            self._hub.report(error)
+            self._notifications.report(error)
             if respond is None:
                 raise
             return respond(None, params)
@@ -175,12 +174,12 @@ class ServerRequestHandlers:
             case CommandExecutionRequestApprovalParams() | ExecCommandApprovalParams():
                 return _command_approval(params)
             case FileChangeRequestApprovalParams() | ApplyPatchApprovalParams():
-                edits = self._hub.edits(getattr(params, "item_id", ""))
+                edits = self._notifications.edits(getattr(params, "item_id", ""))
                 return _file_approval(params, edits)
             case _:
                 return params
 
-    def _withdraw(self, event: AskResolved) -> None:
+    def withdraw(self, event: ServerRequestResolved) -> None:
         """Cancel a handler: another client has answered, or the turn has moved on."""
         task = self._running.pop(event.request_id, None)
         if task is not None:
