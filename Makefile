@@ -18,11 +18,11 @@ ifneq ($(READY),$(CURDIR))
 endif
 
 # The folders whose words have been edited; the others follow.
-WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks \
+WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts/generate \
 	$(addprefix src/treadle/,cli client config connection jsonrpc protocol server shell support \
 	testing transport unattended wink)
 
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check generate format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, 
 	@echo "== types" && $(BIN)/mypy
 	@echo "== imports" && $(BIN)/lint-imports --no-logo
 	@echo "== tests" && $(PYTEST)
+
+generate: $(STAMP) ## Write the files that follow from the method table
+	@$(BIN)/python -m scripts.generate
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .

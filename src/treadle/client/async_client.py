@@ -9,9 +9,9 @@ from typing import Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from treadle.client._methods.async_methods import AsyncMethods
 from treadle.client._methods.files import AsyncFiles
 from treadle.client._methods.handlers import Handlers
-from treadle.client._methods.methods import AsyncMethods
 from treadle.client._runtime.notifications import EventStream
 from treadle.client._runtime.reconnect import Backoff
 from treadle.client._runtime.runtime import ClientRuntime

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 
+from treadle.client._methods.blocking_methods import Methods
 from treadle.client._methods.files import AnyPath
 from treadle.client._methods.handlers import Handlers
-from treadle.client._methods.methods import Methods
 from treadle.client._runtime.portal import Portal
 from treadle.client._runtime.runtime import ClientRuntime
 from treadle.client.async_client import AsyncClient

@@ -96,9 +96,16 @@ class GitDiffToRemoteResponse(Value, frozen=True):
 
 
 GET_CONVERSATION_SUMMARY = Request(
-    "getConversationSummary", GetConversationSummaryParams, GetConversationSummaryResponse
+    "getConversationSummary",
+    GetConversationSummaryParams,
+    GetConversationSummaryResponse,
+    call="get_conversation_summary",
 )
-GIT_DIFF_TO_REMOTE = Request("gitDiffToRemote", GitDiffToRemoteParams, GitDiffToRemoteResponse)
-GET_AUTH_STATUS = Request("getAuthStatus", GetAuthStatusParams, GetAuthStatusResponse)
+GIT_DIFF_TO_REMOTE = Request(
+    "gitDiffToRemote", GitDiffToRemoteParams, GitDiffToRemoteResponse, call="diff_to_remote"
+)
+GET_AUTH_STATUS = Request(
+    "getAuthStatus", GetAuthStatusParams, GetAuthStatusResponse, call="get_auth_status"
+)
 
 LEGACY_REQUESTS: Final = index(globals(), Request)

@@ -27,12 +27,15 @@ class Request(Generic[P, R]):
         *,
         experimental: bool = False,
         scope: Scope | None = None,
+        call: str | None = None,
     ) -> None:
         self.method: Final = method
         self.params: Final = params
         self.result: Final = result
         self.experimental: Final = experimental
         self.scope: Final = scope
+        self.call: Final = call
+        """The name of the client's method that sends this request."""
 
     @cached_property
     def params_decoder(self) -> msgspec.json.Decoder[P]:

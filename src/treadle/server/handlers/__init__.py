@@ -6,52 +6,18 @@ most of the server's startup time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import Final
 
 from treadle.connection.router import Router
+from treadle.server.handlers._table import RESOURCES
 from treadle.server.session import ClientSession
-
-RESOURCES: Final[Mapping[str, str]] = {
-    "account": "account/bedrock/checkGovCloudRequirements account/login/cancel "
-    "account/login/start account/logout account/rateLimits/read account/read "
-    "account/usage/read account/workspaceMessages/read getAuthStatus",
-    "collaboration": "collaborationMode/list",
-    "command": "command/exec command/exec/resize command/exec/terminate command/exec/write",
-    "config": "config/read configRequirements/read experimentalFeature/enablement/set "
-    "experimentalFeature/list hooks/list permissionProfile/list",
-    "config_write": "config/batchWrite config/value/write",
-    "feature": "mock/experimentalMethod",
-    "fs": "fs/copy fs/createDirectory fs/getMetadata fs/readDirectory fs/readFile fs/remove "
-    "fs/unwatch fs/watch fs/writeFile",
-    "goal": "thread/goal/clear thread/goal/get thread/goal/set",
-    "history": "thread/items/list thread/items/read thread/search thread/searchOccurrences "
-    "thread/turns/list",
-    "initialize": "initialize",
-    "mcp": "config/mcpServer/reload mcpServer/event/stream/start "
-    "mcpServer/event/stream/stop mcpServer/oauth/login mcpServer/resource/read "
-    "mcpServer/tool/call mcpServerStatus/list",
-    "model": "model/list",
-    "review": "review/start thread/approveGuardianDeniedAction",
-    "settings": "thread/revert thread/rollback thread/settings/update",
-    "skill": "skills/config/write skills/list",
-    "terminal": "thread/backgroundTerminals/clean thread/backgroundTerminals/list "
-    "thread/backgroundTerminals/terminate thread/shellCommand",
-    "thread": "thread/fork thread/resume thread/start",
-    "thread_manage": "thread/archive thread/compact/start thread/delete thread/inject_items "
-    "thread/list thread/loaded/list thread/metadata/update thread/name/set "
-    "thread/read thread/unarchive thread/unsubscribe",
-    "turn": "turn/interrupt turn/settings/update turn/start turn/steer",
-}
-"""The methods that each file handles."""
 
 
 def register(router: Router[ClientSession]) -> None:
     """Register the location of every handler with the router."""
     for resource, methods in RESOURCES.items():
-        router.include_later(methods.split(), partial(router_of, resource))
+        router.include_later(methods, partial(router_of, resource))
 
 
 def router_of(resource: str) -> Router[ClientSession]:
