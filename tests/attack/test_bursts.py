@@ -1,4 +1,4 @@
-"""Much work that begins at the same moment is begun piece by piece, between requests of others."""
+"""A burst of work is started piece by piece, so that requests of others are served in between."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ async def test_requests_are_answered_while_many_calls_of_one_answer_begin(
     assert max(later - earlier for earlier, later in pairwise(answered_at)) <= MAX_GAP
 
 
-# -- the keeper of commands
+# -- the supervisor of commands
 
 
 class Stopped:
-    """A keeper that reads no orders; a loop that waits for it is set free, and that is noted."""
+    """A stopped supervisor. An alarm resumes it if the event loop waits for it, and counts that."""
 
-    def __init__(self, keeper: Supervisor) -> None:
-        self._pid = keeper.pid
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._pid = supervisor.pid
         self.had_to_go_on = False
         self._alarm = threading.Timer(SECONDS, self._on_alarm)
 
@@ -89,11 +89,11 @@ class Stopped:
         os.kill(self._pid, signal.SIGCONT)
 
 
-async def launch(keeper: Supervisor, folder: Path, inherited: tuple[int, ...] = ()) -> int:
+async def launch(supervisor: Supervisor, folder: Path, inherited: tuple[int, ...] = ()) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     try:
         fds = Descriptors(null, null, null)
-        child = await keeper.launch(
+        child = await supervisor.launch(
             ["/bin/sh", "-c", "test ! -e /proc/self/fd/9"],
             cwd=str(folder),
             env={},
@@ -105,24 +105,26 @@ async def launch(keeper: Supervisor, folder: Path, inherited: tuple[int, ...] = 
     return await child.exited
 
 
-async def test_the_event_loop_does_not_wait_for_a_keeper_with_many_orders(tmp_path: Path) -> None:
-    keeper = Supervisor()
+async def test_the_event_loop_does_not_wait_for_a_busy_supervisor(tmp_path: Path) -> None:
+    supervisor = Supervisor()
     try:
         async with asyncio.TaskGroup() as group:
-            with Stopped(keeper) as stopped:
-                work = [group.create_task(launch(keeper, tmp_path)) for _ in range(COMMANDS)]
+            with Stopped(supervisor) as stopped:
+                work = [group.create_task(launch(supervisor, tmp_path)) for _ in range(COMMANDS)]
                 for _ in range(COMMANDS):
                     await asyncio.sleep(0)
                 assert not stopped.had_to_go_on
         assert {task.result() for task in work} == {0}
     finally:
-        keeper.close()
+        supervisor.close()
 
 
-async def test_an_order_that_breaks_off_leaves_nothing_to_the_next_command(tmp_path: Path) -> None:
-    """The descriptors of its first part would be taken for those of the next one."""
-    keeper = Supervisor()
-    passed = keeper._pass  # noqa: SLF001 - the moment between two parts of an order
+async def test_an_interrupted_order_leaves_no_descriptors_for_the_next_command(
+    tmp_path: Path,
+) -> None:
+    """The descriptors of the partial order would otherwise be passed to the next command."""
+    supervisor = Supervisor()
+    passed = supervisor._pass  # noqa: SLF001 - the moment between two parts of an order
 
     async def broken(word: bytes, fds: list[int]) -> None:
         await passed(word, fds)
@@ -130,9 +132,9 @@ async def test_an_order_that_breaks_off_leaves_nothing_to_the_next_command(tmp_p
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(keeper, "_pass", broken)
+            patch.setattr(supervisor, "_pass", broken)
             with pytest.raises(asyncio.CancelledError):
-                await launch(keeper, tmp_path, (2,) * MOST_AT_ONCE)
-        assert await launch(keeper, tmp_path) == 0
+                await launch(supervisor, tmp_path, (2,) * MOST_AT_ONCE)
+        assert await launch(supervisor, tmp_path) == 0
     finally:
-        keeper.close()
+        supervisor.close()

@@ -50,21 +50,22 @@ async def serving(home: Path, clock: WallClock, *script: Response) -> AsyncItera
 
 @pytest.fixture
 def work(home: Path) -> Path:
-    """A folder to work in."""
+    """Return a working folder."""
     folder = home.parent / "work"
     folder.mkdir()
     return folder
 
 
-def durations(told: list[JsonValue]) -> list[JsonValue]:
-    """Every duration, and how long items took by their two times."""
-    found = [value for message in told for value in _all(message, "durationMs")]
+def durations(messages: list[JsonValue]) -> list[JsonValue]:
+    """Return every duration, and the time between the start and the end of each item."""
+    found = [value for message in messages for value in _all(message, "durationMs")]
     starts = {
-        params["item"]["id"]: params["startedAtMs"] for params in params_of(told, "item/started")
+        params["item"]["id"]: params["startedAtMs"]
+        for params in params_of(messages, "item/started")
     }
     ends = {
         params["item"]["id"]: params["completedAtMs"]
-        for params in params_of(told, "item/completed")
+        for params in params_of(messages, "item/completed")
     }
     return [*found, *(ends[id_] - start for id_, start in starts.items() if id_ in ends)]
 
@@ -92,15 +93,15 @@ async def test_a_turn_during_which_the_clock_is_set_back_has_no_negative_duratio
         free = {"approvalPolicy": "untrusted", "sandbox": "workspace-write"}
         thread_id = await client.start(cwd=str(work), model="gpt-5.5", **free)
         turn_id = await client.begin(thread_id)
-        told = await client.until(APPROVAL)
+        messages = await client.until(APPROVAL)
         clock.set_back()
-        await client.peer.send({"id": told[-1]["id"], "result": {"decision": "accept"}})
+        await client.peer.send({"id": messages[-1]["id"], "result": {"decision": "accept"}})
         more = await client.until("item/fileChange/requestApproval")
         await client.peer.send({"id": more[-1]["id"], "result": {"decision": "accept"}})
-        told += more + await client.end_of(turn_id)
-        turn = params_of(told, "turn/completed")[-1]["turn"]
+        messages += more + await client.end_of(turn_id)
+        turn = params_of(messages, "turn/completed")[-1]["turn"]
 
-        assert all(taken >= 0 for taken in durations(told))
+        assert all(taken >= 0 for taken in durations(messages))
         assert 0 <= turn["durationMs"] < HOUR_MS
         assert turn["completedAt"] >= turn["startedAt"]
         assert _all((await client.read(thread_id)), "durationMs")[0] >= 0
@@ -114,16 +115,16 @@ async def test_a_client_tool_that_runs_while_the_clock_is_set_back_has_no_negati
     async with serving(home, clock, calls("look", {}), says("ok")) as client:
         thread_id = await client.start(cwd=str(work), dynamicTools=[tool])
         turn_id = await client.begin(thread_id)
-        told = await client.until("item/tool/call")
+        messages = await client.until("item/tool/call")
         clock.set_back()
         answer = {"contentItems": [{"type": "inputText", "text": "x"}], "success": True}
-        await client.peer.send({"id": told[-1]["id"], "result": answer})
-        told += await client.end_of(turn_id)
+        await client.peer.send({"id": messages[-1]["id"], "result": answer})
+        messages += await client.end_of(turn_id)
 
-    assert all(taken >= 0 for taken in durations(told))
+    assert all(taken >= 0 for taken in durations(messages))
 
 
-async def test_a_turn_that_another_server_began_has_no_negative_duration(
+async def test_a_turn_started_by_another_server_has_no_negative_duration(
     home: Path, work: Path
 ) -> None:
     clock = WallClock()
@@ -137,17 +138,17 @@ async def test_a_turn_that_another_server_began_has_no_negative_duration(
         await client.ask("thread/resume", {"threadId": thread_id})
         asked = (await client.until(APPROVAL))[-1]
         await client.peer.send({"id": asked["id"], "result": {"decision": "decline"}})
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    turn = params_of(told, "turn/completed")[-1]["turn"]
+    turn = params_of(messages, "turn/completed")[-1]["turn"]
     assert turn["durationMs"] >= 0
     assert turn["completedAt"] >= turn["startedAt"]
 
 
-async def test_the_deadline_of_a_question_is_no_later_after_a_restart(
+async def test_the_deadline_of_a_server_request_is_not_later_after_a_restart(
     home: Path, work: Path
 ) -> None:
-    """It had a minute; the clock by which its deadline is stored is set back by an hour."""
+    """The timeout is one minute; the clock of the stored deadline is set back by an hour."""
     (home / "config.toml").write_text("[asks]\ndeadline_ms = 60000\n", "utf-8")
     clock = WallClock()
     async with serving(home, clock, calls("exec_command", {"cmd": "touch x"})) as client:
@@ -160,7 +161,7 @@ async def test_the_deadline_of_a_question_is_no_later_after_a_restart(
     with VirtualClock() as virtual:
         async with client_of(server) as client:
             await client.ask("thread/resume", {"threadId": thread_id})
-            # Not `until`, which gives up after half a minute of this time.
+            # Not `until`, which times out after 30 seconds of this clock.
             while (await client.peer.receive()).get("method") != "turn/completed":
                 pass
         await server.close()

@@ -1,4 +1,4 @@
-"""A command that uses too much ends, with a message that names the limit, and nothing else does."""
+"""A command that exceeds a limit is killed with a message that names it; others keep running."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.timeout(60)
 PYTHON = f"{sys.executable} -I -S -c"
 KILLED = 137
 
-# Bounded by themselves too: were there no limit, they would end by failing the test.
+# These stop by themselves too: without a limit they end and the test fails.
 SPREADING_PROCESSES = (
     "bomb() { [ $1 -gt 0 ] && { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 30; }; bomb 8"
 )
-# Each child leaves its session and its parent, so that no group and no parent names it.
+# Each child leaves its session and its parent, so neither a group nor a parent identifies it.
 ESCAPING_PROCESSES = f"""{PYTHON} '
 import os, time
 for _ in range(400):
@@ -69,7 +69,7 @@ files = [os.memfd_create("hidden") for _ in range(8)]
 for file in files:
     os.write(file, bytes(64 * 1024**2))
 time.sleep(30)'"""
-# One page is read in each 2 MiB of 100 GiB: zeros that all share, and a table for each.
+# Reads one page in each 2 MiB of 100 GiB: the zero page is shared, but each needs a page table.
 PAGE_TABLES = f"""{PYTHON} '
 import mmap, time
 length, step = 100 * 1024**3, 2 * 1024**2
@@ -96,7 +96,7 @@ SANDBOXED, FREE = "workspace-write", "danger-full-access"
 
 @dataclass
 class Attacked:
-    """A thread in which a command already runs, and the means to attack beside it."""
+    """A thread in which a command already runs, and methods to attack beside it."""
 
     stage: Stage
     client: Client
@@ -115,14 +115,14 @@ class Attacked:
 
     @property
     def seen_by_model(self) -> str:
-        """What the model read about the command."""
+        """Return what the model read about the command."""
         text: str = self.stage.model.requests[-1].outputs()["call-2"]
         return text
 
 
 @asynccontextmanager
 async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attacked]:
-    """Run a command beside which another one is to go over a limit; both must be as expected."""
+    """Run a command beside one that exceeds a limit; both must end as expected."""
     async with staged(home) as stage:
         stage.configure(f"[sandbox.limits]\n{limit}\n")
         client = await stage.client()
@@ -164,7 +164,7 @@ async def attacked(home: Path, limit: str, sandbox: str) -> AsyncIterator[Attack
         *("CPU of one", "CPU of many", "disk", "file"),
     ],
 )
-async def test_greedy_command_ends_alone_and_says_why(
+async def test_greedy_command_alone_is_killed_and_reports_the_limit(
     home: Path, sandbox: str, limit: str, script: str, reason: str
 ) -> None:
     async with attacked(home, limit, sandbox) as scene:
@@ -222,7 +222,7 @@ async def test_client_of_command_exec_reads_on_stderr_which_limit_was_hit(
 
 
 async def test_client_is_not_asked_to_run_a_killed_command_outside_the_sandbox(home: Path) -> None:
-    """The note names `sandbox.limits`; it must not be taken for a denial by the sandbox."""
+    """The message names `sandbox.limits`; it must not be taken for a denial by the sandbox."""
     async with staged(home) as stage:
         stage.configure("[sandbox.limits]\nprocesses = 64\n")
         client = await stage.client()
@@ -230,10 +230,10 @@ async def test_client_is_not_asked_to_run_a_killed_command_outside_the_sandbox(h
             cwd=str(stage.workspace), approvalPolicy="on-request", sandbox=SANDBOXED
         )
         stage.model.plays(calls("exec_command", {"cmd": SPREADING_PROCESSES, "login": False}))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
 
-    assert "item/commandExecution/requestApproval" not in [each.get("method") for each in told]
-    assert commands(told)[-1]["exitCode"] == KILLED
+    assert "item/commandExecution/requestApproval" not in [each.get("method") for each in messages]
+    assert commands(messages)[-1]["exitCode"] == KILLED
 
 
 async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out(

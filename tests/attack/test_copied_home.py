@@ -1,4 +1,4 @@
-"""A copy of a home is separate from it: what is done there changes nothing in the other one."""
+"""A copied home is independent of the original: changes in one do not affect the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.server.server import Server
 
 
 async def spoken(stage: Stage) -> tuple[str, Path]:
-    """Have a conversation and end the server; gives the thread and its file."""
+    """Run one turn and stop the server; return the thread id and the rollout."""
     client = await stage.client()
     stage.model.plays(says("hi"))
     thread_id = await client.start()
@@ -30,7 +30,7 @@ async def spoken(stage: Stage) -> tuple[str, Path]:
 
 @asynccontextmanager
 async def client_in(home: Path) -> AsyncIterator[Client]:
-    """A client of another server, with this home."""
+    """Yield a client of another server with this home."""
     server = Server(configuration=Configuration(home))
     try:
         async with client_of(server) as client:

@@ -1,4 +1,4 @@
-"""Whatever lies where the titles of threads are kept, every thread is listed and resumed."""
+"""Whatever is stored in the place of thread titles, every thread is listed and resumed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KINDS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_titles_that_cannot_be_read_hide_no_thread(stage: Stage, kind: str) -> None:
+async def test_unreadable_titles_hide_no_thread(stage: Stage, kind: str) -> None:
     client = await stage.client()
     stage.model.plays(says("hi"))
     thread_id = await client.start()
     await client.run(thread_id)
     await client.ask("thread/name/set", {"threadId": thread_id, "name": "title"})
-    # The server has read the titles, so it looks for what is behind them.
+    # The server has read the titles, so it checks for changes behind them.
     await client.ask("thread/list", {})
     await stage.restart()
     path = stage.home / names.FILE_NAME

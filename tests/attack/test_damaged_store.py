@@ -49,7 +49,7 @@ async def listed(client: Client, **params: JsonValue) -> list[str]:
 
 
 async def spoken(stage: Stage, client: Client, text: str = "hello") -> tuple[str, Path]:
-    """Start a thread with one turn; give its id and its file."""
+    """Start a thread with one turn; return its id and its rollout."""
     stage.model.plays(says("hi"))
     thread_id = await client.start()
     await client.run(thread_id, text)
@@ -57,7 +57,7 @@ async def spoken(stage: Stage, client: Client, text: str = "hello") -> tuple[str
     return thread_id, Path(thread["path"])
 
 
-# -- what lies where a rollout is expected
+# -- odd files in the place of a rollout
 
 
 def make_directory(path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_odd_files_cannot_be_resumed_by_path(stage: Stage, kind: str) -> N
     "place", ["sessions", "sessions/2026", "sessions/2026/01", "archived_sessions"]
 )
 @pytest.mark.parametrize("kind", ["pipe", "link loop", "link to a device", "unreadable"])
-async def test_odd_folders_fail_no_list(stage: Stage, place: str, kind: str) -> None:
+async def test_odd_folders_do_not_break_a_list(stage: Stage, place: str, kind: str) -> None:
     client = await stage.client()
     path = stage.home / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ ODD_LINES = {
 
 
 @pytest.mark.parametrize("kind", ODD_LINES)
-async def test_a_bad_line_costs_nothing_but_itself(stage: Stage, kind: str) -> None:
+async def test_a_bad_line_loses_only_itself(stage: Stage, kind: str) -> None:
     client = await stage.client()
     other, _ = await spoken(stage, client, "other")
     thread_id, path = await spoken(stage, client)
@@ -245,7 +245,7 @@ async def test_a_rollout_that_is_too_large_is_refused_by_size(
         assert (refused.data["size"], refused.data["limit"]) == (path.stat().st_size, 100_000)
 
 
-# -- what is stored can be read again
+# -- whatever is stored can be read again
 
 
 def nested(levels: int) -> JsonValue:
@@ -279,9 +279,9 @@ async def test_a_deep_call_of_a_client_tool_leaves_its_thread_readable(stage: St
     levels = 9_990
     arguments = '{"a":' * levels + "1" + "}" * levels
     stage.model.plays(calls("probe", arguments), says("refused"))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert [message for message in told if message.get("method") == "item/tool/call"] == []
+    assert [message for message in messages if message.get("method") == "item/tool/call"] == []
     outputs = (await stage.model.asked(2)).outputs()
     assert "nested deeper than 128 levels" in json.dumps(outputs)
     await stage.restart()
@@ -401,7 +401,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
     assert set(await listed(client)) == threads
     DAMAGES[kind](stage.home / "treadle.sqlite")
 
-    # Another server finds the damage first, and puts another file in its place.
+    # Another server finds the damage first and replaces the file.
     other = Server(configuration=Configuration(stage.home))
     async with client_of(other) as beside:
         assert set(await listed(beside)) == threads
@@ -413,7 +413,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
     assert len(answer["data"]) == 1
 
 
-async def test_every_page_of_the_index_may_be_damaged(stage: Stage) -> None:
+async def test_damage_to_any_page_of_the_index_is_survived(stage: Stage) -> None:
     client = await stage.client()
     threads = {(await spoken(stage, client, f"word{number}"))[0] for number in range(3)}
     await listed(client)

@@ -69,7 +69,7 @@ async def server(
 
 
 def runs(command: str) -> JsonValue:
-    """Return a step in which the model runs a command."""
+    """Return a response that runs a command."""
     return {"type": "calls", "tool": "exec_command", "arguments": {"cmd": command}}
 
 
@@ -104,7 +104,7 @@ async def test_every_request_is_answered_without_descriptors_and_works_later(hom
     assert "Traceback" not in transport.stderr_tail
 
 
-async def test_turn_goes_on_when_a_command_cannot_be_started(home: Path) -> None:
+async def test_turn_continues_when_a_command_cannot_be_started(home: Path) -> None:
     responses = [[runs("touch x; echo 1")], [runs("echo 2")], "done", [runs("echo 3")], "done"]
     async with server(home, responses) as (transport, client):
         thread = await client.start(sandbox="danger-full-access", approvalPolicy="untrusted")
@@ -121,7 +121,7 @@ async def test_turn_goes_on_when_a_command_cannot_be_started(home: Path) -> None
         assert "Too many open files" in failed["aggregatedOutput"]
         assert fed[-1]["params"]["turn"]["status"] == "completed"
         assert [item["aggregatedOutput"] for item in completed_commands(fed)] == ["3\n"]
-        # Nothing leaks on the failed path; what workers use meanwhile goes by itself.
+        # The failure path leaks nothing; descriptors of workers are closed soon after.
         while len(open_descriptors(transport.pid)) >= 20:
             await client.ask("thread/loaded/list", {})
 
@@ -139,7 +139,7 @@ async def test_idle_thread_holds_one_descriptor_and_an_unloaded_one_none(home: P
 
 
 async def _held_when_idle(transport: SubprocessTransport, client: Client) -> set[str]:
-    """Return the threads whose lock is open, once no rollout is: a worker syncs them."""
+    """Return the threads whose lock is open, after workers have synced and closed all rollouts."""
     while any(name.endswith(".jsonl") for name in open_descriptors(transport.pid)):
         await client.ask("thread/loaded/list", {})
     names = open_descriptors(transport.pid)
@@ -159,10 +159,10 @@ async def test_server_works_within_128_descriptors(home: Path) -> None:
         assert len(open_descriptors(transport.pid)) < 40
 
 
-async def test_command_waits_while_others_have_too_many_descriptors_on_their_way(
+async def test_command_waits_while_too_many_descriptors_are_in_flight(
     home: Path,
 ) -> None:
-    """The kernel counts the descriptors in messages of all processes of an ordinary user."""
+    """The kernel counts in-flight descriptors over all processes of an ordinary user."""
     near, far = socket.socketpair()
     responses = [[runs("echo first")], "done", [runs("echo ran")], "done"]
     async with server(home, responses, soft=128, hard=128) as (_, client):
@@ -181,7 +181,7 @@ async def test_command_waits_while_others_have_too_many_descriptors_on_their_way
         assert (command["exitCode"], command["aggregatedOutput"]) == (0, "ran\n")
 
 
-async def test_threads_beyond_the_limit_are_refused_and_the_others_live(home: Path) -> None:
+async def test_threads_beyond_the_limit_are_refused_and_the_others_keep_working(home: Path) -> None:
     async with server(home, ["hi"] * 4, soft=64, hard=64) as (_, client):
         while "Too many open files" not in await outcome(client, "thread/start", {}):
             pass
@@ -194,7 +194,7 @@ async def test_threads_beyond_the_limit_are_refused_and_the_others_live(home: Pa
         await client.run(await client.start())
 
 
-async def test_idle_threads_without_listeners_are_unloaded_when_descriptors_are_short(
+async def test_idle_threads_without_subscribers_are_unloaded_when_descriptors_run_short(
     home: Path,
 ) -> None:
     async with server(home, soft=64, hard=64) as (_, client):
@@ -206,7 +206,7 @@ async def test_idle_threads_without_listeners_are_unloaded_when_descriptors_are_
 
 
 async def test_commands_get_the_soft_limit_that_the_server_was_started_with(home: Path) -> None:
-    """Programs that use `select` fail with numbers from 1024 on."""
+    """Programs that use `select` fail with descriptors from 1024 on."""
     async with server(home, soft=300) as (transport, client):
         command = ["sh", "-c", "ulimit -S -n; ulimit -H -n"]
         params = {"command": command, "sandboxPolicy": {"type": "dangerFullAccess"}}

@@ -1,4 +1,4 @@
-"""A full disk costs a turn, and nothing else: it is reported, and the thread works afterwards."""
+"""A full disk fails one turn: the error is reported, and the thread works afterwards."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from treadle.protocol.base import JsonValue
 FREE: JsonValue = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 ASKING: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}
 ASK = "item/commandExecution/requestApproval"
-# More than the index frees on the full disk when it goes on in memory.
+# More than the index frees on the full disk when it moves into memory.
 LONG = "long " * 100_000
 FAILED = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
 
 
 def runs(command: str, call_id: str, *gates: asyncio.Event) -> Reply:
-    """A reply that says something long and wants a command, when the gates are open."""
+    """Return a long message and a command call, sent when the gates are open."""
     arguments = json.dumps({"cmd": command, "login": False})
     call: JsonValue = {
         "type": "function_call",
@@ -40,12 +40,12 @@ def runs(command: str, call_id: str, *gates: asyncio.Event) -> Reply:
     return Reply([created(), *gates, *said, done(call), completed()])
 
 
-def assert_reported(told: list[JsonValue], disk: SmallDisk) -> None:
+def assert_reported(messages: list[JsonValue], disk: SmallDisk) -> None:
     """Require that clients learn what failed, where and why."""
-    outline = [line_of(each) for each in told]
+    outline = [line_of(each) for each in messages]
     assert [line for line in outline if line in FAILED] == FAILED
-    (error,) = [each["error"] for each in params_of(told, "error")]
-    assert error == told[-1]["params"]["turn"]["error"]
+    (error,) = [each["error"] for each in params_of(messages, "error")]
+    assert error == messages[-1]["params"]["turn"]["error"]
     assert "No space left on device (ENOSPC)" in error["message"]
     assert "/sessions/" in error["message"]
     assert error["codexErrorInfo"] == "other"
@@ -63,7 +63,7 @@ async def restarted(home: Path, thread_id: str) -> JsonValue:
 
 
 def numbers(path: Path) -> list[int]:
-    """The numbers of the stored events, each line of the file being whole."""
+    """Return the numbers of the stored events; every line of the file must be complete."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     marks = [line.get("treadle") or {} for line in lines]
     return [mark["seq"] for mark in marks if mark.get("record") == "event"]
@@ -88,8 +88,8 @@ async def test_a_turn_that_cannot_be_stored_fails_and_the_next_one_works(tmp_pat
 
         disk.empty()
         disk.model.plays(says("second answer"))
-        told = await client.run(thread_id, "second")
-        assert line_of(told[-1]) == "turn/completed completed"
+        messages = await client.run(thread_id, "second")
+        assert line_of(messages[-1]) == "turn/completed completed"
         thread = await client.read(thread_id)
         disk.save(tmp_path / "saved")
 
@@ -109,10 +109,12 @@ async def test_a_command_that_runs_when_the_disk_fills_up_is_ended(tmp_path: Pat
         started = disk.workspace / "pid"
         disk.model.plays(runs(f"echo $$ > {started}; exec sleep 600", "call-1"))
         turn_id = await client.begin(thread_id)
-        await client.until("item/started", lambda told: told["item"]["type"] == "commandExecution")
+        await client.until(
+            "item/started", lambda params: params["item"]["type"] == "commandExecution"
+        )
         pid = int(await asyncio.to_thread(_content, started))
         disk.fill()
-        # A steered message has to be stored, and cannot be.
+        # A steered message must be stored, and cannot be.
         refusal = await client.refusal(
             "turn/steer",
             {
@@ -137,10 +139,10 @@ async def test_an_approval_that_cannot_be_stored_is_a_denial(tmp_path: Path) -> 
         disk.fill()
         decision = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", LONG]}}
         await client.peer.send({"id": question["id"], "result": {"decision": decision}})
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-        assert "serverRequest/resolved" in [each["method"] for each in told]
-        assert_reported(told, disk)
+        assert "serverRequest/resolved" in [each["method"] for each in messages]
+        assert_reported(messages, disk)
         assert not marker.exists()
         assert len(disk.model.requests) == 1
 
@@ -149,7 +151,7 @@ async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: P
     async with small_disk(tmp_path) as disk:
         client = disk.client
         thread_id = await client.start(cwd=str(disk.workspace))
-        # The index is written in the background: when it fails, its log makes room.
+        # The index is written in the background; when that fails, its log frees space.
         await client.ask("thread/list", {})
         disk.fill()
         given = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
@@ -188,7 +190,7 @@ async def test_threads_are_listed_read_archived_and_deleted_on_a_full_disk(tmp_p
 
 
 def _content(path: Path) -> str:
-    """Wait for a command to write a file: that is no event which a test could wait for."""
+    """Wait until a command has written a file; there is no event for this."""
     while not path.exists() or not (text := path.read_text()):
         time.sleep(0.005)
     return text
@@ -210,7 +212,7 @@ async def test_a_slow_disk_delays_its_own_answers_and_nothing_else(
     monkeypatch.setattr(os, "fdatasync", waits)
     turn = asyncio.ensure_future(slow.begin(thread_id))  # noqa: TID251  it has to wait meanwhile
     assert await asyncio.to_thread(began.wait, 20)
-    # The message is written, but not on the disk: it is not acknowledged, and others go on.
+    # The message is written but not synced: it is not acknowledged, and other requests continue.
     assert len((await other.ask("thread/list", {}))["data"]) == 1
     assert (await other.read(thread_id))["id"] == thread_id
     assert not turn.done()

@@ -1,4 +1,4 @@
-"""Files that clients write into a workspace do not lead them out of it."""
+"""Files that clients write into a workspace cannot redirect them outside of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = (ANYWHERE, *KNOWN, "-s", "workspace-write")
         ("last.md", "ln -s second last.md; ln -s {target} second"),
     ],
 )
-async def test_last_message_does_not_follow_a_link_of_a_command(
+async def test_last_message_does_not_follow_a_link_made_by_a_command(
     tmp_path: Path, outside: Path, name: str, script: str
 ) -> None:
     async with bench(TREADLE, tmp_path) as at:
@@ -35,19 +35,19 @@ async def test_last_message_does_not_follow_a_link_of_a_command(
         assert any(path.is_symlink() for path in at.cwd.iterdir())
         assert (ran.exit_code, target.read_text()) == (0, "precious")
         assert "a link that a sandboxed command may have made" in ran.stderr
-        # The next run finds the link of this one.
+        # The next run meets the link that this one left.
         await at.run(*OPTIONS, "-o", name, "go", replies=[says("planted")])
         assert target.read_text() == "precious"
 
 
-async def test_last_message_does_not_wait_for_a_pipe_of_a_command(tmp_path: Path) -> None:
+async def test_last_message_does_not_wait_for_a_pipe_made_by_a_command(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         replies = [calls("exec_command", {"cmd": "mkfifo last.md"}, "c1"), says("done")]
         ran = await at.run(*OPTIONS, "-o", "last.md", "go", replies=replies)
         assert (ran.exit_code, "Failed to write last message file" in ran.stderr) == (0, True)
 
 
-async def test_last_message_follows_the_links_of_the_user(tmp_path: Path) -> None:
+async def test_last_message_follows_links_made_by_the_user(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         (tmp_path / "mine").mkdir()
         (tmp_path / "link").symlink_to("mine")

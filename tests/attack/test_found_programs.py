@@ -1,4 +1,4 @@
-"""Programs that are searched for by name are not those that a workspace offers."""
+"""A program that is looked up by name is never one that a workspace provides."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_program_of_the_workspace_does_not_take_the_place_of_another(
     path = f"{inside}:{outside}/link:{other}"
     found = find_command("codex", {"PATH": path}, workspace=str(workspace))
     assert found == [known, "app-server"]
-    # Whoever works in a folder may have installed a program there, and only there.
+    # A user who works in this folder may have installed a program there, and only there.
     assert find_on_path("codex", str(inside), workspace=str(workspace)) == planted
 
 

@@ -1,7 +1,7 @@
-"""Commands that leave the sandbox unseen run no program that a sandboxed command has planted.
+"""Commands that run outside the sandbox unattended start no program that a sandboxed one planted.
 
-An `allow` rule frees a command without a question, and a client may approve by itself what only
-reads. Nobody looks then at which program a name leads to, nor at the start-up files of the shell.
+An `allow` rule runs a command without approval, and a client may approve read-only commands
+automatically. No user then checks which program a name resolves to, or the shell's startup files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ APPROVAL = "item/commandExecution/requestApproval"
 
 @dataclass
 class Scene:
-    """A server whose user has a home folder, a folder with tools, and one that is out of reach."""
+    """A server whose user has a home folder, a folder with tools, and a folder out of reach."""
 
     bench: Bench
     user: Path
@@ -37,7 +37,7 @@ class Scene:
 
     @property
     def evil(self) -> str:
-        """A script that leaves a file where no sandboxed command can."""
+        """Return a script that creates a file where no sandboxed command can."""
         return f"echo evil; echo x > {self.outside}/planted"
 
     async def run(self, cwd: Path, script: str, *, login: bool = True) -> str:
@@ -46,7 +46,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    """Provide a rule that allows `mine`, a good program of that name, and a user's home folder."""
+    """Provide a rule that allows `mine`, a legitimate program of that name, and a home folder."""
     user, tools, outside = (home.parent / name for name in ("user", "tools", "outside"))
     for folder in (user, outside):
         folder.mkdir()
@@ -59,10 +59,10 @@ async def scene(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sc
         yield Scene(bench_, user, tools, outside)
 
 
-# -- start-up files of a shell
+# -- startup files of a shell
 
 
-async def test_folder_that_the_profile_adds_is_not_searched_for_what_a_rule_frees(
+async def test_folder_that_the_profile_adds_is_not_searched_for_an_allowed_program(
     scene: Scene,
 ) -> None:
     cargo = scene.user / ".cargo"
@@ -89,10 +89,10 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
-async def test_what_an_earlier_thread_left_in_the_home_folder_takes_no_effect(
+async def test_files_that_an_earlier_thread_left_in_the_home_folder_take_no_effect(
     scene: Scene, plant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first thread works in the home folder, with the stock profile of Debian."""
+    """The first thread works in the home folder, with Debian's default profile."""
     monkeypatch.setenv("SSH_CLIENT", "127.0.0.1 1 22")
     monkeypatch.setenv("SHLVL", "0")
     (scene.user / ".profile").write_text(
@@ -122,7 +122,7 @@ if shutil.which("zsh") is None:
 
 
 @pytest.mark.parametrize("inner", INNER)
-async def test_shell_within_a_freed_script_keeps_it_in_the_sandbox(
+async def test_allowed_script_that_starts_a_shell_stays_in_the_sandbox(
     scene: Scene, inner: str
 ) -> None:
     ws = scene.bench.stage.workspace
@@ -148,7 +148,7 @@ async def test_shell_itself_is_judged_too(scene: Scene) -> None:
 async def test_program_that_only_the_profile_finds_runs_in_the_sandbox(
     scene: Scene, home: Path
 ) -> None:
-    """A rule is of no use there, but the command still works."""
+    """The rule has no effect there, but the command still works."""
     program(scene.user / "own", "only-mine", "echo ran; echo x > ../outside-of-ws")
     (scene.user / ".profile").write_text('PATH="$HOME/own:$PATH"\n')
     rule(home, "only-mine")
@@ -160,7 +160,7 @@ async def test_program_that_only_the_profile_finds_runs_in_the_sandbox(
 async def test_library_of_the_workspace_is_not_loaded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty part of these variables means the folder that a command runs in."""
+    """An empty entry in these variables means the working folder of the command."""
     ws = scene.bench.stage.workspace
     program(scene.tools, "mine", 'echo "<$LD_LIBRARY_PATH|$PYTHONPATH|$PATH>"')
     monkeypatch.setenv("LD_LIBRARY_PATH", f":/usr/lib:{ws}/lib")
@@ -169,11 +169,11 @@ async def test_library_of_the_workspace_is_not_loaded(
     assert f"</usr/lib||{scene.tools}:/usr/bin:/bin>" in await scene.run(ws, "mine")
 
 
-# -- commands that only read, approved to run outside
+# -- read-only commands, approved to run outside
 
 
 async def approved(scene: Scene, tool: str, wanted: dict[str, JsonValue]) -> str:
-    """Have the user approve a command that is to run outside; gives its output."""
+    """Run a command outside the sandbox after an approval; return its output."""
     client: Client = scene.bench.client
     ws = str(scene.bench.stage.workspace)
     scene.bench.thread_id = await client.start(
@@ -196,7 +196,7 @@ READING: dict[str, tuple[str, dict[str, JsonValue]]] = {
 
 
 @pytest.mark.parametrize(("tool", "wanted"), READING.values(), ids=READING)
-async def test_approved_reading_command_does_not_run_a_planted_program(
+async def test_approved_read_only_command_does_not_run_a_planted_program(
     scene: Scene, tool: str, wanted: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ws = scene.bench.stage.workspace
@@ -243,7 +243,7 @@ def test_client_approves_no_shell_that_a_shell_starts(shell: str) -> None:
     assert not only_reads(f"{shell} 'cat a; {shell} ls'")
 
 
-# -- the words that start a shell
+# -- the command line that starts a shell
 
 
 @pytest.mark.parametrize(

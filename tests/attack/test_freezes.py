@@ -1,7 +1,7 @@
-"""No request and no call of a model delays the others: slow work is off the loop, or refused.
+"""No request and no tool call delays others: slow work runs off the event loop, or is refused.
 
-A test here either makes one step of the work wait and sees that another client is answered
-meanwhile, or sees that work out of proportion is refused before it begins. No test takes the time.
+A test here either blocks one step of the work and checks that another client is answered
+meanwhile, or checks that excessive work is refused before it begins. No test measures time.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ async def writer(stage: Stage) -> tuple[Client, str]:
 
 
 async def output(stage: Stage, text: str) -> str:
-    """Let the model send a patch and give what it gets back; the turn must end well."""
+    """Let the model send a patch and return its output; the turn must complete."""
     client, thread_id = await writer(stage)
     stage.model.plays(patches(text), says("ok"))
-    told = await client.run(thread_id)
-    assert outline(told)[-2:] == EPILOGUE
+    messages = await client.run(thread_id)
+    assert outline(messages)[-2:] == EPILOGUE
     result: str = stage.model.requests[-1].outputs()["call-1"]
     return result
 
@@ -75,7 +75,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 async def answers_others(stage: Stage) -> bool:
-    """Whether another client gets a whole turn while something waits."""
+    """Return whether another client completes a whole turn while something blocks."""
     other = await stage.client()
     thread_id = await other.start(cwd=str(stage.workspace))
     stage.model.plays(says("here"))
@@ -86,7 +86,7 @@ async def answers_others(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("step", ["read_file", "carry_out"])
-async def test_other_clients_are_served_while_a_patch_is_worked_on(stage: Stage, step: str) -> None:
+async def test_other_clients_are_served_while_a_patch_is_applied(stage: Stage, step: str) -> None:
     client, thread_id = await writer(stage)
     stage.model.plays(patches(GREETING))
     with stalled(work, step) as stall:
@@ -95,9 +95,9 @@ async def test_other_clients_are_served_while_a_patch_is_worked_on(stage: Stage,
         assert await answers_others(stage)
         stage.model.plays(says("ok"))
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert contents(stage.workspace) == {"a.txt": "goodbye\n", "b.txt": "b\n"}
 
 
@@ -111,12 +111,12 @@ async def test_interrupt_ends_a_turn_whose_patch_hangs_and_no_file_changes(
         turn_id = await client.begin(thread_id)
         await stall.reached()
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
         stall.release()
         stage.model.plays(says("ok"))
         await client.run(thread_id)
 
-    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "interrupted"
+    assert params_of(messages, "turn/completed")[-1]["turn"]["status"] == "interrupted"
     assert contents(stage.workspace) == {"a.txt": "hello\n"}
 
 
@@ -129,9 +129,9 @@ async def test_interrupt_while_files_are_renamed_waits_for_all_of_them(stage: St
         for _ in range(2):
             await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-4:] == [
+    assert outline(messages)[-4:] == [
         "item/completed fileChange",
         "turn/diff/updated",
         "thread/status/changed idle",
@@ -139,7 +139,7 @@ async def test_interrupt_while_files_are_renamed_waits_for_all_of_them(stage: St
     ]
     (item,) = [
         params["item"]
-        for params in params_of(told, "item/completed")
+        for params in params_of(messages, "item/completed")
         if params["item"]["type"] == "fileChange"
     ]
     assert item["status"] == "completed"
@@ -147,7 +147,7 @@ async def test_interrupt_while_files_are_renamed_waits_for_all_of_them(stage: St
 
 
 async def test_patches_of_two_threads_to_one_file_both_take_effect(stage: Stage) -> None:
-    """The second one was planned before the first one was carried out."""
+    """The second one was planned before the first one was applied."""
     client, first = await writer(stage)
     second = await client.start(
         cwd=str(stage.workspace), sandbox="workspace-write", approvalPolicy="never"
@@ -159,14 +159,16 @@ async def test_patches_of_two_threads_to_one_file_both_take_effect(stage: Stage)
         for thread_id, line in ((first, "one"), (second, "two")):
             stage.model.plays(patches(patch("*** Update File: a.txt", f"-{line}", f"+{line}!")))
             turns.append(await client.begin(thread_id))
-            await client.until("item/started", lambda told: told["item"]["type"] == "fileChange")
+            await client.until(
+                "item/started", lambda params: params["item"]["type"] == "fileChange"
+            )
         await stall.reached()
         stage.model.plays(says("ok"), says("ok", number=2))
         stall.release()
         ended: set[str] = set()
         while ended != set(turns):
-            told = await client.until("turn/completed")
-            ended.add(told[-1]["params"]["turn"]["id"])
+            messages = await client.until("turn/completed")
+            ended.add(messages[-1]["params"]["turn"]["id"])
 
     assert path.read_text() == "one!\ntwo!\n"
 
@@ -227,7 +229,7 @@ def _too_deep() -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("make", [_too_many, _too_deep])
-async def test_a_patch_out_of_proportion_is_refused(
+async def test_an_excessive_patch_is_refused(
     stage: Stage, make: Callable[[], tuple[str, str]]
 ) -> None:
     text, reason = make()
@@ -253,15 +255,15 @@ async def test_large_diffs_are_not_sent(stage: Stage) -> None:
     client, thread_id = await writer(stage)
     stage.model.plays(patches(patch("*** Update File: wide", "@@", "-end", "+END")), says("ok"))
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert sum(len(str(message)) for message in told) < MEBIBYTE
-    assert "not shown" in _changes(told)[0]["diff"]
-    assert "Binary files" in params_of(told, "turn/diff/updated")[-1]["diff"]
+    assert sum(len(str(message)) for message in messages) < MEBIBYTE
+    assert "not shown" in _changes(messages)[0]["diff"]
+    assert "Binary files" in params_of(messages, "turn/diff/updated")[-1]["diff"]
 
 
-def _changes(told: list[JsonValue]) -> list[JsonValue]:
-    items = [params["item"] for params in params_of(told, "item/completed")]
+def _changes(messages: list[JsonValue]) -> list[JsonValue]:
+    items = [params["item"] for params in params_of(messages, "item/completed")]
     (changes,) = [item["changes"] for item in items if item["type"] == "fileChange"]
     result: list[JsonValue] = changes
     return result
@@ -283,7 +285,7 @@ def _changes(told: list[JsonValue]) -> list[JsonValue]:
 async def test_requests_about_files_that_hang_delay_only_their_own_client(
     stage: Stage, step: str, method: str, names: dict[str, str]
 ) -> None:
-    """Even when they use all the threads that one client has."""
+    """Even when they occupy all the threads of that client."""
     stage.workspace.joinpath("a.txt").write_text("hello\n")
     slow, other = await stage.client(), await stage.client()
     params: JsonValue = {key: str(stage.workspace / name) for key, name in names.items()}
@@ -300,7 +302,7 @@ async def test_requests_about_files_that_hang_delay_only_their_own_client(
     assert stall.calls <= MAX_FILE_REQUESTS
 
 
-async def test_a_folder_that_fits_no_answer_is_refused(
+async def test_a_folder_that_does_not_fit_into_an_answer_is_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_files, "MAX_ENTRIES", 10)
@@ -314,7 +316,7 @@ async def test_a_folder_that_fits_no_answer_is_refused(
 
 
 @pytest.mark.parametrize("part", ["localImage", "skill"])
-async def test_other_clients_are_served_while_a_file_of_an_input_is_read(
+async def test_other_clients_are_served_while_an_input_file_is_read(
     stage: Stage, part: str
 ) -> None:
     path = stage.workspace / "x"
@@ -331,9 +333,9 @@ async def test_other_clients_are_served_while_a_file_of_an_input_is_read(
         assert await answers_others(stage)
         stage.model.plays(says("ok"))
         stall.release()
-        told = await client.until("turn/completed")
+        messages = await client.until("turn/completed")
 
-    assert told[-1]["params"]["turn"]["status"] == "completed"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
@@ -359,7 +361,7 @@ async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
     assert "touch" in (stage.home / "rules" / "default.rules").read_text()
 
 
-# -- what a folder says to agents
+# -- instructions and skills of a folder
 
 
 @pytest.mark.parametrize(
@@ -379,12 +381,12 @@ async def test_other_clients_are_served_while_skills_and_documents_are_read(
         await stall.reached()
         assert await other.ask("thread/loaded/list", {})
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
-def test_a_folder_of_skills_is_looked_at_up_to_a_limit(
+def test_a_folder_of_skills_is_scanned_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skills, "MAX_ENTRIES", 50)
@@ -406,16 +408,16 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
         await stall.reached()
         assert await other.ask("thread/loaded/list", {})
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert len(stage.model.requests) == 2
 
 
 async def test_settings_are_written_while_answers_are_checked_against_their_schemas(
     stage: Stage,
 ) -> None:
-    """Checks have threads to themselves: they cannot take those of other kinds of work."""
+    """Checks have their own threads: they cannot occupy those of other kinds of work."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
@@ -426,9 +428,9 @@ async def test_settings_are_written_while_answers_are_checked_against_their_sche
         await stall.reached()
         assert (await other.ask("config/value/write", edit))["status"] == "ok"
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Attacks on the network gate: spellings of local hosts, names that lead to them, our own ports.
+"""Attacks on the egress proxy: spellings of local hosts, names that resolve to them, own ports.
 
-Every attempt is made by a sandboxed command against the real gate, over each protocol of it, and a
-real server on the loopback interface counts who reached it.
+Every attempt is made by a sandboxed command against the real proxy, over each of its protocols, and
+a real server on the loopback interface counts the connections that reach it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ADDRESSES = [
 ]
 """Addresses as SOCKS sends them, in bytes."""
 
-# Reads [way, host] pairs and prints one verdict for each: "refused", or what came through.
+# Reads [protocol, host] pairs and prints one verdict for each: "refused", or what came through.
 ATTEMPTS = f"""
 import json, socket, sys
 attempts, port = json.loads(sys.argv[1]), int(sys.argv[2])
@@ -108,32 +108,32 @@ print(*[is_own(ip_address(f"203.0.114.{last}")) for last in (10, 11, 12)])
 
 
 class Target(NamedTuple):
-    """A server on every loopback address, and how many have reached it."""
+    """A server on every loopback address, and how many connections have reached it."""
 
     port: int
     reached: list[str]
 
 
 class Attempt(NamedTuple):
-    """A way through the gate, and the host to name on it."""
+    """A protocol of the egress proxy, and the host to request over it."""
 
     way: str
     host: str
 
 
 def by_name(hosts: Sequence[str]) -> list[Attempt]:
-    """Every way on which a host is a text."""
+    """Return attempts over every protocol that sends the host as text."""
     return [Attempt(way, host) for way in ("connect", "http", "name") for host in hosts]
 
 
 def by_address(addresses: Sequence[str]) -> list[Attempt]:
-    """The way on which a host is bytes."""
+    """Return attempts over the protocol that sends the host as bytes."""
     return [Attempt("address", address) for address in addresses]
 
 
 @asynccontextmanager
 async def target() -> AsyncIterator[Target]:
-    """Wait for connections that must not come."""
+    """Wait for connections that must not arrive."""
     reached: list[str] = []
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +193,7 @@ async def test_a_wildcard_opens_no_local_address() -> None:
     assert reached == []
 
 
-async def test_an_entry_that_names_an_address_opens_every_spelling_of_it_and_no_other() -> None:
+async def test_an_entry_that_names_an_address_allows_every_spelling_of_it_and_no_other() -> None:
     policy = NetworkPolicy(domains=(*EVERYTHING, ("127.1", "allow")))
     opened = [*by_name(LOOPBACK), *by_address(["127.0.0.1", "::ffff:127.0.0.1"])]
     closed = by_name(LOCAL)
@@ -206,7 +206,7 @@ async def test_an_entry_that_names_an_address_opens_every_spelling_of_it_and_no_
 
 
 async def test_a_denied_address_is_denied_in_every_spelling_and_under_every_name() -> None:
-    """An allowed name leads to it, as an attacker's name server can make it do."""
+    """An allowed name resolves to it, as an attacker's name server can arrange."""
     policy = NetworkPolicy(domains=(*EVERYTHING, ("0x7f.1", "deny")), allows_local=True)
     attempts = [
         *by_name([*LOOPBACK, "localhost", "rebound.test", "[64:ff9b::7f00:1]"]),
@@ -225,8 +225,8 @@ async def test_a_denied_address_is_denied_in_every_spelling_and_under_every_name
     }
 
 
-async def test_a_denied_loopback_address_is_not_reached_by_no_address() -> None:
-    """The kernel connects to loopback if it is given 0.0.0.0 or ::."""
+async def test_a_denied_loopback_address_is_not_reached_through_the_unspecified_address() -> None:
+    """The kernel connects 0.0.0.0 and :: to loopback."""
     unspecified = ["0.0.0.0", "0", "0x0", "[::]", "[::ffff:0.0.0.0]"]  # noqa: S104 - to refuse
     attempts = [*by_name(unspecified), *by_address(["0.0.0.0", "::"])]  # noqa: S104 - to refuse
 
@@ -237,8 +237,8 @@ async def test_a_denied_loopback_address_is_not_reached_by_no_address() -> None:
     assert (reached, "reached" in verdicts.values()) == ([], False)
 
 
-def test_every_address_of_this_machine_is_its_own() -> None:
-    """A second address in one subnet is reached from the first, in a network made for this."""
+def test_every_address_of_this_machine_counts_as_local() -> None:
+    """A second address in one subnet is reached from the first, in a network created for this."""
     script = "; ".join(
         [
             "ip link set lo up && ip link add v0 type veth && ip link set v0 up",
@@ -257,7 +257,7 @@ def test_every_address_of_this_machine_is_its_own() -> None:
 
 @pytest.mark.parametrize("host", ["\ufdfa" * 20_000, "\u00e9." * 20_000, "%ef%b7%ba" * 7_000])
 def test_a_host_that_is_too_long_is_not_decoded(host: str) -> None:
-    """IDNA took four seconds for one of these, on the loop that serves everybody."""
+    """IDNA took four seconds for one of these, on the event loop."""
     for _ in range(100):
         with pytest.raises(ValueError, match="it is too long"):
             normal(host)
@@ -303,8 +303,8 @@ async def test_an_allowed_name_opens_no_local_address(answer: list[str]) -> None
     assert (reached, asked) == ([], ["rebound.test"] * len(attempts))
 
 
-async def test_the_connection_goes_to_the_address_that_was_judged() -> None:
-    """A name server that answers otherwise the second time is not asked a second time."""
+async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
+    """A name server that would answer differently the second time is queried only once."""
     policy = NetworkPolicy(domains=(*EVERYTHING, ("127.0.0.1", "deny")), allows_local=True)
     answers = iter([["::1"], ["127.0.0.1"]])
 
@@ -317,8 +317,8 @@ async def test_the_connection_goes_to_the_address_that_was_judged() -> None:
     assert (list(verdicts.values()), reached) == (["reached"], ["::1"])
 
 
-async def test_the_gate_never_connects_to_a_listener_of_its_own_server() -> None:
-    """Not even where local hosts are open and the address has its entry."""
+async def test_the_egress_proxy_never_connects_to_a_listener_of_its_own_server() -> None:
+    """Not even where local hosts are allowed and the address has its own entry."""
     domains = (*EVERYTHING, ("127.0.0.1", "allow"), ("::1", "allow"), ("localhost", "allow"))
     policy = NetworkPolicy(domains=domains, allows_local=True)
     listener = WebSocketListener("127.0.0.1", 0)
@@ -348,7 +348,7 @@ enabled = true
     async with target() as (port, reached), bench(home, config, **params) as on:
         urls = [f"http://{host}:{port}/" for host in ("127.0.0.1", "127.1", "localhost", "[::1]")]
         script = shlex.join(["python3", "-c", FETCH, *urls])
-        _told, output = await on.call("exec_command", {"cmd": script, "login": False})
+        _messages, output = await on.call("exec_command", {"cmd": script, "login": False})
 
     assert reached == []
     assert output.count("local and private addresses are not allowed") >= len(urls)
@@ -370,14 +370,14 @@ enabled = true
     async with bench(home, config, **params) as on:
         urls = [f"http://host{number}.test/" for number in range(6)]
         script = shlex.join(["python3", "-c", FETCH, *urls])
-        _told, output = await on.call("exec_command", {"cmd": script, "login": False})
+        _messages, output = await on.call("exec_command", {"cmd": script, "login": False})
 
     assert output.count("403 blocked-by-allowlist") == len(urls)
     assert output.count("was blocked: ") == 3
     assert output.endswith("\nNetwork access to further hosts was blocked.\n")
 
 
-async def test_slow_look_ups_of_a_command_delay_no_other_work(
+async def test_slow_lookups_of_a_command_delay_no_other_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on, waiting = threading.Event(), threading.Semaphore(0)

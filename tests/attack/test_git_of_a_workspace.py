@@ -1,4 +1,4 @@
-"""Programs that Treadle itself runs in a workspace do nothing for a command that prepared it."""
+"""Programs that Treadle itself runs in a workspace execute nothing that a command prepared."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from treadle.unattended import Session, SessionOptions
 
 SECONDS = 50
 MISSING = "1" * 40
-AS_NOBODY = "git -c user.name=nobody -c user.email=nobody@example.com"
+GIT = "git -c user.name=someone -c user.email=someone@example.com"
 SETTINGS = f'sandbox_mode = "workspace-write"\napproval_policy = "never"\n{NO_TEMPORARY_FOLDERS}'
 
-# Each leaves a repository in which `git status` runs a filter: a file whose date is not that of
-# the index has to be read again.
+# Each script leaves a repository in which `git status` runs a filter: a file whose date differs
+# from the index has to be read again.
 IN_THE_FOLDER = """
 git init -q --bare made && mv made/* . && rmdir made
 git config -f config core.bare false && git config -f config core.worktree "$PWD"
@@ -39,7 +39,7 @@ git config -f config filter.x.clean "touch {trap}; cat"
 """
 BEHIND_A_GITLINK = f"""
 mkdir -p sub && cd sub && git init -q . && echo '* filter=x' > .gitattributes; echo hi > f
-git add . && {AS_NOBODY} commit -q -m x && touch -d 2001-01-01 f
+git add . && {GIT} commit -q -m x && touch -d 2001-01-01 f
 git config filter.x.clean "touch {{trap}}; cat"
 """
 ON_THE_PATH = """
@@ -51,7 +51,7 @@ PLANTS = {
     "program on the path": ON_THE_PATH,
 }
 PARTIAL_CLONE = f"""
-mkdir sub && cd sub && git init -q . && {AS_NOBODY} commit -q --allow-empty -m x
+mkdir sub && cd sub && git init -q . && {GIT} commit -q --allow-empty -m x
 git config core.repositoryFormatVersion 1 && git config extensions.partialClone o
 git config remote.o.promisor true && git config remote.o.url "$PWD"
 git config remote.o.uploadpack "touch {{trap}}; false"
@@ -60,7 +60,7 @@ echo {MISSING} > .git/refs/heads/base
 
 
 def script(command: str) -> str:
-    """Return what the model says: run a command, then end."""
+    """Return the model's script: run a command, then end."""
     arguments = {"cmd": command, "login": False}
     call = {"type": "calls", "tool": "exec_command", "arguments": arguments, "call_id": "c"}
     return json.dumps([[call], ["done"]])
@@ -73,7 +73,7 @@ def variables(home: Path, command: str) -> dict[str, str]:
 
 
 def spring(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
-    """Run git without any confinement."""
+    """Run git without confinement."""
     command = ["git", *arguments]
     subprocess.run(command, cwd=folder, env=env, capture_output=True, check=False)
 
@@ -104,7 +104,7 @@ def test_report_of_a_turn_runs_no_program_of_the_workspace_outside(
     assert (done.returncode, done.stderr) == (0, "")
     assert (workspace / "planted").exists()
     assert names(outside) == []
-    # The trap is a real one.
+    # Without confinement, the trap works.
     spring(workspace, "status", env=env)
     assert names(outside) == ["sprung"]
 
@@ -147,7 +147,7 @@ async def test_review_of_a_partial_clone_runs_no_program_of_it_outside(
         refused = await bench_.client.refusal("review/start", params)
         assert "base" in refused.message or MISSING in refused.message
     assert names(outside) == []
-    # The trap is a real one where git fetches what is missing.
+    # The trap works where git fetches missing objects.
     spring(clone, "rev-parse", "--verify", f"{MISSING}^{{commit}}")
     assert names(outside) == ["sprung"]
 

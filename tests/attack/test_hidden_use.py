@@ -1,4 +1,4 @@
-"""A command that hides what it uses from its user is held to its limits all the same."""
+"""A command that hides its resource usage is held to its limits all the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FREE: JsonValue = {"type": "dangerFullAccess"}
 KILLED = 137
 COUNTS_FILES = Path("/proc/self/fd").stat().st_size > 0
 
-# /proc shows nothing of a process whose first thread has ended (60 and 93 are `exit`).
+# /proc shows no usage of a process whose main thread has exited (60 and 93 are `exit`).
 FIRST_THREAD_ENDS = """
 import ctypes, os, threading, time
 libc = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ def leave(work):
     threading.Thread(target=run).start()
     libc.syscall(60 if os.uname().machine == "x86_64" else 93, 0)
 """
-# An ordinary user cannot look into such a process.
+# An ordinary user cannot inspect such a process.
 NOT_DUMPABLE = """
 import ctypes, mmap, os, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
@@ -38,7 +38,7 @@ def leave(work):
     work()
     time.sleep(30)
 """
-# Its open files are those of one thread; 0x400 is CLONE_FILES.
+# Only one thread has these files open; 0x400 is CLONE_FILES.
 OWN_FILES = """
 import ctypes, os, threading, time
 def leave(work):
@@ -143,12 +143,12 @@ async def test_a_command_that_hides_what_it_uses_is_killed(
 
 
 async def test_a_command_that_hides_and_uses_little_is_not_killed(home: Path) -> None:
-    # Not with DISK_LIMIT: space that other tests take meanwhile would count.
+    # Not with DISK_LIMIT: disk space that other tests use meanwhile would count.
     limits = f"{MEMORY_LIMIT}\n{CPU_LIMIT}"
     script = NOT_DUMPABLE.replace("30", "2") + "leave(lambda: None)\nprint('done')"
     assert (await run(home, limits, script, SANDBOXED))["stdout"] == "done\n"
 
 
-async def test_no_memory_can_be_left_in_a_pipe_by_its_page(home: Path) -> None:
+async def test_no_memory_can_be_hidden_in_the_pages_of_a_pipe(home: Path) -> None:
     answer = await run(home, "", VMSPLICE, SANDBOXED)
     assert answer["stdout"] == f"-1 {errno.ENOSYS}\n"

@@ -74,7 +74,7 @@ def furnished(home: Path) -> Path:
 
 
 async def attacked(confinement: Confinement, writable: Path, *paths: Path) -> bool:
-    """Run all attempts against the paths; true if one of the paths changed."""
+    """Run all attempts against the paths; return whether one of the paths changed."""
     named = [str(path) for path in paths]
     has_modes = (await find_backend()).name != "landlock"
     before = look_at(named, modes=has_modes)
@@ -105,7 +105,7 @@ async def test_home_cannot_be_changed_by_a_command(
     assert confinement.may_write(str(scratch / "new"))
 
 
-async def test_home_stays_closed_when_it_is_granted(backend: Backend, tmp_path: Path) -> None:
+async def test_home_stays_protected_when_it_is_granted(backend: Backend, tmp_path: Path) -> None:
     home = furnished(tmp_path / "ws" / "home")
     granted = [home, home / "rules", home / "config.toml"]
     confinement = confine(Protection(homes=[str(home)]), tmp_path / "ws", granted=granted)
@@ -126,8 +126,8 @@ async def test_worktree_in_the_home_is_writable_and_the_rest_is_not(
     assert not await attacked(confinement, worktree, home / "config.toml", home / "rules")
 
 
-async def test_settings_behind_links_stay_closed(backend: Backend, tmp_path: Path) -> None:
-    """A home whose files are links into a folder of dotfiles, which is in the workspace."""
+async def test_settings_behind_links_stay_protected(backend: Backend, tmp_path: Path) -> None:
+    """The files of the home are links into a folder of dotfiles, which is in the workspace."""
     ws, home = tmp_path / "ws", tmp_path / "linked"
     dotfiles = furnished(ws / "dotfiles" / "treadle")
     home.mkdir()
@@ -168,7 +168,7 @@ async def test_link_to_the_home_directly_in_the_workspace_stops_commands(
 async def test_missing_home_cannot_be_created_by_a_command(
     working: dict[str, Backend], tmp_path: Path
 ) -> None:
-    """Another server may be started later, with the default home."""
+    """Another server may be started later with the default home."""
     if "bubblewrap" not in working:
         pytest.skip("bubblewrap does not work here")
     ws = tmp_path / "ws"
@@ -244,10 +244,10 @@ print(done, ctypes.get_errno())
 """
 
 
-async def test_flags_of_a_file_outside_cannot_be_set_by_its_path(
+async def test_attributes_of_a_file_outside_cannot_be_set_by_its_path(
     backend: Backend, tmp_path: Path
 ) -> None:
-    """By `file_setattr`, which Linux has from 6.17 on and Landlock does not look at."""
+    """`file_setattr`, in Linux since 6.17, is not checked by Landlock."""
     file = tmp_path / "file"
     file.write_text("precious")
     confinement = Boundary(Protection()).confine(ReadOnlySandboxPolicy(), str(tmp_path))
@@ -255,10 +255,10 @@ async def test_flags_of_a_file_outside_cannot_be_set_by_its_path(
     assert done.stdout == f"-1 {errno.EPERM}\n"
 
 
-async def test_interpreter_cannot_be_led_elsewhere_by_a_new_file(
+async def test_interpreter_cannot_be_redirected_by_a_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interpreter reads `pyvenv.cfg` beside or above itself, if only a command makes it."""
+    """An interpreter reads a `pyvenv.cfg` beside or above itself, even one made by a command."""
     program = tmp_path / "ws" / "python" / "bin" / "python3"
     program.parent.mkdir(parents=True)
     program.write_text("")
@@ -276,10 +276,10 @@ async def test_interpreter_cannot_be_led_elsewhere_by_a_new_file(
         assert [path.name for path in program.parent.iterdir()] == ["python3"]
 
 
-def test_mode_of_a_placeholder_is_not_given_to_what_a_link_leads_to(
+def test_mode_of_a_placeholder_is_not_applied_to_the_target_of_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another command puts the link there between the making of the folder and its mode."""
+    """Another command puts the link there after the folder is made and before its mode is set."""
     target, place, mkdir = tmp_path / "target", tmp_path / ".codex", Path.mkdir
     target.mkdir(0o700)
 
@@ -306,7 +306,7 @@ async def test_patch_leaves_no_set_user_id_bit_on_what_it_writes(home: Path) -> 
     assert (file.read_text(), file.stat().st_mode & 0o7777) == ("new\n", 0o755)
 
 
-async def test_rule_that_a_command_plants_frees_no_command(home: Path) -> None:
+async def test_rule_that_a_command_plants_allows_no_command(home: Path) -> None:
     async with bench(home, **WRITES) as bench_:
         top = str(home.parent)
         thread_id = await bench_.client.start(cwd=top, **WRITES)
@@ -317,15 +317,15 @@ async def test_rule_that_a_command_plants_frees_no_command(home: Path) -> None:
     assert not (home / "rules").exists()
 
 
-async def test_patch_of_the_home_is_not_approved_by_itself(home: Path) -> None:
+async def test_patch_of_the_home_is_not_approved_automatically(home: Path) -> None:
     async with bench(home, **WRITES) as bench_:
         client = bench_.client
         thread_id = await client.start(cwd=str(home.parent), **WRITES)
         patch = f"*** Begin Patch\n*** Add File: {home}/rules/default.rules\n+x\n*** End Patch"
         bench_.stage.model.plays(patches(patch))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         assert "writing outside of the project" in bench_.output()
-        assert not params_of(told, "turn/diff/updated")
+        assert not params_of(messages, "turn/diff/updated")
     assert not (home / "rules").exists()
 
 
@@ -342,8 +342,8 @@ async def test_command_exec_cannot_write_the_home(stage: Stage) -> None:
     assert not (stage.home / "planted").exists()
 
 
-async def test_landlock_keeps_what_it_can_open_usable(tmp_path: Path) -> None:
-    """Under Landlock the folder with the home is opened piece by piece."""
+async def test_landlock_keeps_the_unprotected_parts_usable(tmp_path: Path) -> None:
+    """Under Landlock the parent folder of the home is opened entry by entry."""
     ws = tmp_path / "ws"
     furnished(ws / "home")
     (ws / "src").mkdir()
@@ -353,11 +353,11 @@ async def test_landlock_keeps_what_it_can_open_usable(tmp_path: Path) -> None:
     assert (done.stderr, (ws / "src" / "new").read_text()) == ("", "x")
 
 
-# -- code that is loaded late
+# -- code that is imported late
 
 
 async def test_running_server_loads_no_code_that_changed(home: Path) -> None:
-    """The package lies in the workspace, and something changed it all the same."""
+    """The package is in the workspace, and was changed despite the protection."""
     ws = home.parent / "ws"
     package = Path(treadle.__file__).parent
     shutil.copytree(package, ws / "lib" / "treadle", ignore=shutil.ignore_patterns("__pycache__"))
@@ -376,7 +376,7 @@ async def test_running_server_loads_no_code_that_changed(home: Path) -> None:
             refused = await client.refusal("skills/list", {})
             assert refused.code == -32603
             await client.ask("thread/loaded/list", {})
-            # A module of the working folder does not take the place of an installed one.
+            # A module in the working folder does not shadow an installed one.
             value = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
             await client.ask("config/value/write", value)
     finally:

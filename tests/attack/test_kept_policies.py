@@ -1,4 +1,4 @@
-"""A policy that a client was promised holds in reviews, and under the next server."""
+"""A policy that a client was promised applies in reviews, and under the next server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def policy_after_restart(stage: Stage, thread_id: str) -> tuple[str, str]:
     return resumed["approvalPolicy"], resumed["sandbox"]["type"]
 
 
-async def test_thread_that_has_had_no_turn_keeps_its_policy(stage: Stage) -> None:
+async def test_thread_without_turns_keeps_its_policy(stage: Stage) -> None:
     _, thread_id = await begun(stage, **STRICT)
     assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
 
@@ -39,7 +39,7 @@ async def test_fork_keeps_the_policy_that_it_was_given(stage: Stage) -> None:
     assert kept == ("untrusted", "readOnly")
 
 
-async def test_policy_that_was_changed_between_turns_is_kept(stage: Stage) -> None:
+async def test_policy_that_was_changed_between_turns_is_stored(stage: Stage) -> None:
     client, thread_id = await begun(stage, **FREE)
     await client.run(thread_id)
     change = {"approvalPolicy": "untrusted", "sandboxPolicy": {"type": "readOnly"}}
@@ -47,7 +47,7 @@ async def test_policy_that_was_changed_between_turns_is_kept(stage: Stage) -> No
     assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
 
 
-async def test_policy_of_a_later_turn_counts(stage: Stage) -> None:
+async def test_policy_of_the_latest_turn_applies(stage: Stage) -> None:
     client, thread_id = await begun(stage, **STRICT)
     await client.run(thread_id, sandboxPolicy={"type": "dangerFullAccess"})
     assert await policy_after_restart(stage, thread_id) == ("untrusted", "dangerFullAccess")

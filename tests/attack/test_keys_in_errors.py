@@ -41,7 +41,7 @@ Answers = Callable[[str], bytes]
 
 @asynccontextmanager
 async def service(answer: Answers) -> AsyncIterator[str]:
-    """Answer each request with the bytes that are made of its text; gives the address."""
+    """Answer each request with bytes made from its text; yield the address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -57,13 +57,13 @@ async def service(answer: Answers) -> AsyncIterator[str]:
 
 
 def said(request: str) -> bytes:
-    """Find the secrets of a request, as a service quotes them."""
+    """Return the secrets in a request, as a service quotes them."""
     named = re.findall(r"(?im)^(?:authorization|x-api-key|x-custom): (.*)\r$", request)
     return " ".join([*named, parse_qs(request.split()[1].partition("?")[2])["code"][0]]).encode()
 
 
 def as_base64(request: str) -> bytes:
-    """Quote the secrets of a request in base64."""
+    """Return the secrets in a request, quoted in base64."""
     return base64.b64encode(said(request))
 
 
@@ -102,7 +102,7 @@ ANSWERS: dict[str, Answers] = {
 
 
 def found(text: str) -> list[str]:
-    """Find what is left of the secrets in a text, in any case; ten characters are too many."""
+    """Return what is left of the secrets in a text, ignoring case; ten characters are too many."""
     shown = text.lower()
     encoded = [base64.b64encode(secret.encode()).decode()[:12] for secret in SECRETS]
     starts = [secret[:10] for secret in SECRETS]
@@ -110,7 +110,7 @@ def found(text: str) -> list[str]:
 
 
 async def error_of(answer: Answers, wire_api: str) -> ModelError:
-    """Make one request that must fail."""
+    """Make one request, which must fail, and return its error."""
     async with service(answer) as url:
         config = msgspec.convert(
             {"base_url": url, "wire_api": wire_api, **PROVIDER}, ProviderConfig
@@ -162,7 +162,7 @@ async def test_turn_shows_and_stores_no_secret(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    """Retries' warnings, the error of the turn, the rollout and the log are searched."""
+    """Searches the warnings of retries, the error of the turn, the rollout and the log."""
     monkeypatch.setenv("KEY", KEY)
     caplog.set_level(logging.DEBUG, "treadle")
     async with service(ANSWERS[name]) as url:
@@ -203,7 +203,7 @@ async def test_refusal_with_a_compressed_body_keeps_its_status() -> None:
     assert (error.http_status, error.is_retryable, error.info) == (503, True, "serverOverloaded")
 
 
-# -- streams that only keep the connection open
+# -- streams that send only keep-alives
 
 
 @pytest.mark.parametrize("wire_api", ["responses", "chat", "anthropic"])
@@ -240,7 +240,7 @@ async def test_keep_alives_hold_a_turn_for_a_limited_time(wire_api: str, keep_al
 
 
 def json_answer(request: str, result: JsonValue) -> bytes:
-    """Answer a request of the protocol."""
+    """Answer a request of the MCP protocol."""
     asked = json.loads(request.partition("\r\n\r\n")[2])
     body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
     head = "content-type: application/json\r\nconnection: close\r\n"
@@ -248,7 +248,7 @@ def json_answer(request: str, result: JsonValue) -> bytes:
 
 
 def mcp_server(request: str) -> bytes:
-    """Start well, and answer calls of tools with a line that quotes the request."""
+    """Initialize correctly, and answer tool calls with a line that quotes the request."""
     if '"initialize"' in request:
         about = {"name": "x", "version": "1"}
         return json_answer(
@@ -269,7 +269,7 @@ def quoting(request: str) -> bytes:
 
 
 def all_of(published: list[JsonValue], caplog: pytest.LogCaptureFixture) -> str:
-    """Return all that clients got and all that was logged."""
+    """Return everything that clients received and everything that was logged."""
     return " ".join([json.dumps(published), *(str(vars(each)) for each in caplog.records)])
 
 
@@ -369,12 +369,12 @@ async def test_sign_in_whose_token_exchange_fails_shows_no_secret(stage: Stage) 
         query = parse_qs(urlsplit(begun["authorizationUrl"]).query)
         back = urlsplit(query["redirect_uri"][0])
         await browse(back.port or 0, f"{back.path}?code={HEADER}&state={query['state'][0]}")
-        told = await completed_login(client)
+        login = await completed_login(client)
 
     assert HEADER in sent[0]
-    assert told["success"] is False
-    assert "failed to sign in" in told["error"]
-    assert found(told["error"]) == []
+    assert login["success"] is False
+    assert "failed to sign in" in login["error"]
+    assert found(login["error"]) == []
 
 
 def document(value: JsonValue, status: str = "200 OK") -> bytes:
@@ -385,7 +385,7 @@ def document(value: JsonValue, status: str = "200 OK") -> bytes:
 
 
 async def browse(port: int, target: str) -> None:
-    """Open a page as a browser does."""
+    """Request a page as a browser does."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
     await reader.read()
@@ -393,7 +393,7 @@ async def browse(port: int, target: str) -> None:
 
 
 async def completed_login(client: Client) -> JsonValue:
-    """Wait for the outcome of a sign-in."""
+    """Wait for the end of a sign-in and return its notification."""
     return (await client.until("mcpServer/oauthLogin/completed"))[-1]["params"]
 
 

@@ -1,4 +1,4 @@
-"""A first message that was acknowledged is seen after kill -9, without a resume."""
+"""A first message that was acknowledged is visible after kill -9, without a resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def killable(home: Path) -> SubprocessTransport:
 
 
 async def shown(client: Client) -> tuple[list[str], list[str]]:
-    """The threads that a list and a search show."""
+    """Return the threads that a list and a search show."""
     listing = await client.ask("thread/list", {})
     search = await client.ask("thread/search", {"searchTerm": WORDS})
     return (
@@ -39,7 +39,7 @@ async def shown(client: Client) -> tuple[list[str], list[str]]:
 
 
 async def spoken_until(home: Path, moment: str) -> str:
-    """Say something to a new thread, and kill the server as soon as something is known of it."""
+    """Send a message to a new thread, and kill the server at this moment."""
     transport = killable(home)
     async with asyncio.timeout(SECONDS), over(transport) as client:
         thread_id = await client.start()
@@ -76,7 +76,7 @@ async def test_another_server_on_the_same_home_shows_it(home: Path) -> None:
         transport = killable(home)
         async with asyncio.timeout(SECONDS), over(transport) as other:
             thread_id = await other.start()
-            # It knows the thread as an empty one before the first message comes.
+            # This server knows the thread as empty before the first message arrives.
             assert await shown(client) == ([], [])
             await other.begin(thread_id, WORDS)
             os.kill(transport.pid, signal.SIGKILL)
@@ -85,8 +85,8 @@ async def test_another_server_on_the_same_home_shows_it(home: Path) -> None:
         assert said_first(await client.read(thread_id)) == [WORDS]
 
 
-async def test_every_beginning_of_the_file_shows_it(home: Path) -> None:
-    """A kill leaves what was written until then: here is each state that holds the message."""
+async def test_every_prefix_of_the_file_that_holds_the_message_shows_it(home: Path) -> None:
+    """A kill leaves what was written until then: this tries each state that holds the message."""
     with watching_writes() as sizes:
         async with playing(home, [says("ok")]) as server, client_of(server) as client:
             thread_id = await client.start()

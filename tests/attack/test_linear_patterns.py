@@ -1,6 +1,6 @@
-"""Text that others choose is read in linear time, however it is made.
+"""Text that others choose is processed in linear time, however it is constructed.
 
-Each text here took more than a minute before, which is longer than a test may take.
+Each text here once took more than a minute, which is longer than a test may take.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_the_format_of_printf() -> None:
 
 
 def test_a_document_whose_end_begins_with_tabs() -> None:
-    """No line ends it: the shell takes the tabs away first. One took seconds."""
+    """No line ends it: the shell strips the tabs first. One took seconds."""
     tabs = "\t" * (MAX_SCRIPT // 2 - 100)
     for name in range(50):
         assert parse(f"cat <<-'{tabs}{name}'\n{tabs}\nx") is None
@@ -46,18 +46,18 @@ class _Choice(msgspec.Struct):
 
 
 def test_a_value_that_is_not_allowed() -> None:
-    """It was read as the path of the error."""
+    """It was parsed as the path of the error."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert({"x": " - at `$" + "[" * 1_000_000}, _Choice)
     assert explain(caught.value, _Choice).path == "x"
 
 
 @pytest.mark.parametrize("start", ['"', '"""'])
-def test_a_query_with_a_text_that_is_not_closed(start: str) -> None:
+def test_a_query_with_an_unterminated_string(start: str) -> None:
     assert operations("query { a } " + start + '\\"' * 1_000_000) == ["query"]
 
 
-def test_a_command_with_a_text_that_is_not_closed() -> None:
+def test_a_command_with_an_unterminated_string() -> None:
     command = '"' + '\\"' * 1_000_000
     item = CommandExecutionThreadItem(
         id="1", command=command, command_actions=[], cwd="/", status="completed"
@@ -89,13 +89,13 @@ def test_a_pattern_in_the_place_of_a_program() -> None:
     name = "e" * 60 + "x"
     assert fitting(Glob("*e" * 8 + "a"), [name]) == []
     assert fitting(Glob("*e" * 7 + "*x"), [name, "git"]) == [name]
-    assert fitting(Glob("g*" + "t" * 2_000), ["git"]) == ["git"]  # too long to be looked at
+    assert fitting(Glob("g*" + "t" * 2_000), ["git"]) == ["git"]  # too long to be matched
 
 
 @pytest.mark.parametrize("before", ["", "((( "], ids=["understood", "not understood"])
 @pytest.mark.parametrize("between", [" ", "\n"], ids=["words", "commands"])
 def test_lists_in_braces(before: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of thousands of lists stood for 512 words before they were counted."""
+    """Each of thousands of lists expanded to 512 words before they were counted."""
     words: list[str] = []
     real = unclear.marked
 
@@ -110,7 +110,7 @@ def test_lists_in_braces(before: str, between: str, monkeypatch: pytest.MonkeyPa
     assert len(words) < 12_000
 
 
-def test_many_tests_in_a_script_that_is_not_understood() -> None:
-    """Each was looked at for its end, all of them again for each judgement."""
+def test_many_tests_in_a_script_that_cannot_be_parsed() -> None:
+    """Each was searched for its end, and all of them again for each judgement."""
     with pytest.raises(CommandTooComplex):
         list(every_command(["bash", "-c", "((( " + "[[ " * 30_000], {"git"}))

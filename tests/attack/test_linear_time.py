@@ -1,6 +1,6 @@
-"""What a stranger, a client or a model sends is looked at a bounded number of times.
+"""Input from unknown peers, clients and models is processed in a bounded number of passes.
 
-No test here takes the time: each counts the steps of the work, or sees that it ends by its budget.
+No test here measures time: each counts steps of work, or checks that the work stops at its budget.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from treadle.support.text.json_text import MAX_CONTAINERS, MAX_NESTING, is_neste
 
 T = TypeVar("T")
 
-# Each look at a part of 64 KiB takes some ten calls.
+# Each pass over a part of 64 KiB takes some ten calls.
 MAX_LOOKS = 60
-# Of folders in one another; paths of that many still have room for those of the test.
+# Nested folders; paths this deep still leave room for those of the test.
 DEPTH = 1500
 
 
 def counted(work: Callable[[], T]) -> tuple[T, int]:
-    """Do some work; returns its result and how many functions of the interpreter it called."""
+    """Run a function; return its result and how many interpreter functions it called."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _function: object) -> None:
@@ -64,10 +64,10 @@ def counted(work: Callable[[], T]) -> tuple[T, int]:
         ((b"[" * MAX_NESTING + b"]" * MAX_NESTING) * 700, False),
     ],
 )
-def test_a_document_of_brackets_is_looked_at_a_few_times_however_deep_it_is(
+def test_a_document_of_brackets_is_read_in_few_passes_however_deep_it_is(
     document: bytes, is_deeper: bool
 ) -> None:
-    """To remove level after level took a second for each megabyte, on the event loop."""
+    """Removing level after level took a second per megabyte, on the event loop."""
     found, calls = counted(lambda: is_nested_deeper(document))
 
     assert found == is_deeper
@@ -76,7 +76,7 @@ def test_a_document_of_brackets_is_looked_at_a_few_times_however_deep_it_is(
 
 @pytest.mark.parametrize("before", [0, 1, 7, 8, 9, 32_767, 32_768, 40_000])
 @pytest.mark.parametrize("depth", [MAX_NESTING, MAX_NESTING + 1])
-def test_the_nesting_is_exact_wherever_the_deepest_place_is(before: int, depth: int) -> None:
+def test_the_nesting_depth_is_exact_wherever_the_deepest_place_is(before: int, depth: int) -> None:
     document = b"[" + b"[]," * before + b"[" * (depth - 1) + b"]" * depth
     assert is_nested_deeper(document) == (depth > MAX_NESTING)
 
@@ -85,7 +85,7 @@ def test_the_nesting_is_exact_wherever_the_deepest_place_is(before: int, depth: 
 
 
 def bounded(work: Callable[[], T], limit: int) -> T:
-    """Do some work that may call and resume functions so many times, and no more."""
+    """Run a function that may call and resume functions at most `limit` times."""
     left = limit
 
     def count(_frame: FrameType, event: str, _function: object) -> None:
@@ -102,7 +102,7 @@ def bounded(work: Callable[[], T], limit: int) -> T:
 
 
 def each(schema: JsonValue) -> JsonValue:
-    """A schema that tries another one for each item, and takes all but a zero at the end."""
+    """Return a schema that tries another one for each item and rejects only a zero at the end."""
     return {"items": {"anyOf": [schema, {"not": {"const": 0}}]}}
 
 
@@ -134,14 +134,14 @@ EXPENSIVE: dict[str, tuple[JsonValue, JsonValue]] = {
 
 @pytest.mark.parametrize("kind", EXPENSIVE)
 def test_all_checks_of_an_answer_draw_from_one_budget(kind: str) -> None:
-    """Each match of a pattern had a budget to itself, and the other keywords had none."""
+    """Each match of a pattern once had its own budget, and the other keywords had none."""
     value, schema = EXPENSIVE[kind]
     text = json.dumps([*value, 0] if isinstance(value, list) else value)
 
     assert bounded(lambda: validate(text, schema), 4 * MAX_STEPS) == []
 
 
-def test_a_budget_is_enough_for_what_people_ask_for() -> None:
+def test_a_budget_is_enough_for_realistic_schemas() -> None:
     record = {"id": "ab-12", "mail": "someone@example.org", "state": "open", "tags": ["x", "y"]}
     fields: JsonValue = {
         "id": {"type": "string", "pattern": r"^[a-z]{2}-\d+$"},
@@ -169,14 +169,14 @@ def test_a_budget_is_enough_for_what_people_ask_for() -> None:
     ],
     ids=["deep", "list", "nested"],
 )
-def test_odd_answers_and_schemas_are_judged(
+def test_unusual_answers_and_schemas_are_judged(
     text: str, schema: JsonValue, problems: list[str]
 ) -> None:
-    """A failure of the check itself ended the turn as an internal error."""
+    """A failure of the check itself once ended the turn as an internal error."""
     assert validate(text, schema) == problems
 
 
-# -- folders in folders
+# -- nested folders
 
 
 def deep_folder(root: Path) -> Path:
@@ -185,7 +185,7 @@ def deep_folder(root: Path) -> Path:
 
 @contextmanager
 def few_descriptors() -> Iterator[None]:
-    """Allow only few more descriptors than are open: one for each level is too many."""
+    """Allow only few descriptors beyond the open ones: one for each level is too many."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_now = max(int(link.name) for link in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 20, before[1]))
@@ -196,7 +196,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 async def test_folders_are_made_copied_and_removed_however_deep_they_are(stage: Stage) -> None:
-    """A level of recursion for each folder ended in an internal error."""
+    """One level of recursion per folder ended in an internal error."""
     client = await stage.client()
     top, other = stage.workspace / "top", stage.workspace / "other"
     params: JsonValue = {"path": str(deep_folder(top)), "recursive": True}
@@ -222,10 +222,10 @@ def test_private_folders_are_made_however_deep_they_are(tmp_path: Path) -> None:
         files.remove(tmp_path / "top", recursive=True, force=True)
 
 
-def test_a_folder_that_is_moved_while_it_is_emptied_takes_no_other_one_with_it(
+def test_a_folder_that_is_moved_while_it_is_emptied_removes_no_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The way up from the inner folder then leads to a place that was not to be removed."""
+    """The way up from the inner folder then leads to a folder that must not be removed."""
     (tmp_path / "top" / "inner" / "deep").mkdir(parents=True)
     (tmp_path / "elsewhere" / "inner").mkdir(parents=True)
     original = os.rmdir
@@ -242,11 +242,11 @@ def test_a_folder_that_is_moved_while_it_is_emptied_takes_no_other_one_with_it(
     assert (tmp_path / "elsewhere" / "inner").is_dir()
 
 
-# -- what is logged
+# -- logged tracebacks
 
 
 def long_chain() -> Exception:
-    """An error for each level of a deep recursion, each raised while the one before was handled."""
+    """Raise an error for each level of a deep recursion, each while the previous one is handled."""
     error: Exception = ValueError("first")
     for number in range(2000):
         following = KeyError(number)
@@ -294,7 +294,7 @@ def test_a_long_traceback_is_shortened_before_it_is_formatted(
     assert type(error).__name__ in line
 
 
-def test_an_ordinary_traceback_is_whole() -> None:
+def test_an_ordinary_traceback_is_complete() -> None:
     error = deep_calls(3)
     error.__context__ = KeyError("before")
     record = logging.makeLogRecord({"exc_info": (type(error), error, error.__traceback__)})

@@ -1,4 +1,4 @@
-"""An index that another process keeps locked delays nothing but the index."""
+"""An index that another process keeps locked delays only the index."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def ids(client: Client) -> list[str]:
 
 
 async def order_of_answers(client: Client, *requests: tuple[str, JsonValue]) -> list[str]:
-    """Send requests at once, and give their methods in the order of the answers."""
+    """Send requests at once, and return their methods in the order of the answers."""
     sent = {f"order-{number}": method for number, (method, _) in enumerate(requests)}
     await client.peer.send(
         *(
@@ -61,7 +61,7 @@ async def order_of_answers(client: Client, *requests: tuple[str, JsonValue]) -> 
     return answered
 
 
-async def test_threads_go_on_while_the_index_is_locked(stage: Stage) -> None:
+async def test_threads_continue_while_the_index_is_locked(stage: Stage) -> None:
     client = await stage.client()
     stage.model.plays(says("one"), says("two"), says("three"))
     known = await client.start()
@@ -77,12 +77,12 @@ async def test_threads_go_on_while_the_index_is_locked(stage: Stage) -> None:
             await client.ask("thread/resume", {"threadId": known})
             await client.run(known, "third")
             assert words(await client.read(known)) == [["first", "one"], ["third", "three"]]
-            # A list shows what the index has, as nothing can be added to it.
+            # A list shows what the index has, because nothing can be added to it.
             assert await ids(client) == [known]
     assert set(await ids(client)) == {known, added}
 
 
-async def test_a_list_that_waits_keeps_nobody_waiting(stage: Stage) -> None:
+async def test_a_list_that_waits_delays_no_other_request(stage: Stage) -> None:
     client = await stage.client()
     stage.model.plays(says("one"))
     thread_id = await client.start()
@@ -137,7 +137,7 @@ async def test_a_thread_is_listed_as_soon_as_its_message_is_accepted(stage: Stag
 def test_a_stopped_process_that_opens_the_index_is_not_waited_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock that serializes opening is given up on after a while."""
+    """Waiting for the lock that serializes opening has a timeout."""
     monkeypatch.setattr(database, "OPEN_SECONDS", 0.05)
     pid = os.fork()
     if pid == 0:
@@ -157,7 +157,7 @@ def test_a_stopped_process_that_opens_the_index_is_not_waited_for(
         os.waitpid(pid, 0)
 
 
-def test_what_waits_for_the_index_is_bounded() -> None:
+def test_the_changes_that_wait_for_the_index_are_bounded() -> None:
     lost: list[int] = []
     numbers = count()
 

@@ -1,4 +1,4 @@
-"""Files that a command can open it can lock too; the server never waits for such a lock."""
+"""A command can lock the files that it can open; the server never waits for such a lock."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.harness.threads import Client, Stage
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.opened_roots import FILE_NAME
 
-# The mode by which the server knows its own placeholders.
+# The mode by which the server recognizes its own placeholders.
 PLACEHOLDER = 0o1555
 
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold a lock as a command that runs in the background could."""
+    """Hold a lock as a background command could."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ async def plant(client: Client, folder: Path) -> JsonValue:
     )
 
 
-async def test_a_locked_placeholder_delays_no_command_and_stays_closed(stage: Stage) -> None:
+async def test_a_locked_placeholder_delays_no_command_and_stays_protected(stage: Stage) -> None:
     client = await stage.client()
     settings = stage.workspace / ".codex"
     settings.mkdir()

@@ -1,4 +1,4 @@
-"""A long thread is read beside the event loop: other requests are answered meanwhile."""
+"""A long thread is read off the event loop: other requests are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURNS = 150
 
 
 def write_long_thread(home: Path) -> str:
-    """Write a thread of several megabytes, of which every request reads all."""
+    """Write a thread of several megabytes, all of which every request reads."""
     clock = Clock()
     store = Store(home, clock=clock)
     journal = store.create(meta(clock))
@@ -37,7 +37,7 @@ def write_long_thread(home: Path) -> str:
 
 
 async def answered_first(client: Client, method: str, params: JsonValue) -> str:
-    """Send a slow request and a quick one behind it; give the method that is answered first."""
+    """Send a slow request and then a quick one; return the method that is answered first."""
     await client.peer.send(
         {"id": "slow", "method": method, "params": params},
         {"id": "quick", "method": "thread/loaded/list", "params": {}},
@@ -77,7 +77,7 @@ async def test_a_quick_request_overtakes_one_that_reads_a_long_thread(
 
 
 async def test_two_clients_that_resume_a_long_thread_share_it(stage: Stage) -> None:
-    """The second one waits for the first one to load it, instead of being refused."""
+    """The second one waits while the first one loads it, instead of being refused."""
     thread_id = await asyncio.to_thread(write_long_thread, stage.home)
     clients = [await stage.client() for _ in range(3)]
     async with asyncio.TaskGroup() as tasks:
@@ -92,7 +92,7 @@ async def test_two_clients_that_resume_a_long_thread_share_it(stage: Stage) -> N
         await client.end_of(turn_id)
 
 
-async def test_a_client_that_leaves_while_a_thread_is_loaded_leaves_no_lease(
+async def test_a_client_that_disconnects_while_a_thread_is_loaded_leaves_no_lease(
     stage: Stage,
 ) -> None:
     thread_id = await asyncio.to_thread(write_long_thread, stage.home)
@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_while_a_thread_is_loaded_leaves_no_lease(
     assert answer["thread"]["id"] == thread_id
 
 
-async def test_events_that_happened_long_ago_are_read_beside_the_event_loop(
+async def test_events_that_happened_long_ago_are_read_off_the_event_loop(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thread_id = await asyncio.to_thread(write_long_thread, stage.home)

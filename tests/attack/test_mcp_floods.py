@@ -1,4 +1,4 @@
-"""An MCP server that answers too much, or what cannot be read, fails its call and nothing else."""
+"""An MCP server that answers too much, or unreadably, fails its call and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from treadle.support.text.secrets import MAX_TEXT
 
 FLOOD = str(ROOT / "tests" / "harness" / "mcp_flood.py")
 ASK = "mcpServer/elicitation/request"
-# A call that waits for its timeout does not end within the time of a test.
+# A call that waits for its timeout does not end within the timeout of a test.
 FOR_EVER: JsonValue = {"startup_timeout_sec": 25, "tool_timeout_sec": 600}
 TOO_LONG = f"exceeds a limit: it has more than {MAX_MESSAGE_BYTES} bytes"
 MIB = 1024 * 1024
@@ -52,7 +52,7 @@ async def ready(stage: Stage, name: str = "flood", **server: JsonValue) -> tuple
 
 
 async def process_of(stage: Stage, client: Client, thread_id: str) -> str:
-    """Call the ordinary tool; returns what it says about its process."""
+    """Call the ordinary tool; return what it reports about its process."""
     item, output = await call(stage.model, client, thread_id, "mcp__flood__echo")
     assert item["status"] == "completed"
     return text_of(output)
@@ -68,7 +68,7 @@ async def process_of(stage: Stage, client: Client, thread_id: str) -> str:
         ("digits", "does not fit the protocol"),
     ],
 )
-async def test_an_answer_that_is_not_decoded_fails_its_call_and_the_server_stays(
+async def test_an_answer_that_is_too_large_to_decode_fails_its_call_and_the_server_stays(
     stage: Stage, tool: str, reason: str
 ) -> None:
     client, thread_id = await ready(stage)
@@ -81,7 +81,7 @@ async def test_an_answer_that_is_not_decoded_fails_its_call_and_the_server_stays
     assert await process_of(stage, client, thread_id) == before
 
 
-async def test_a_line_without_end_ends_its_server_and_the_next_call_starts_another(
+async def test_an_endless_line_ends_its_server_and_the_next_call_starts_another(
     stage: Stage,
 ) -> None:
     client, thread_id = await ready(stage)
@@ -92,7 +92,7 @@ async def test_a_line_without_end_ends_its_server_and_the_next_call_starts_anoth
     assert await process_of(stage, client, thread_id) != before
 
 
-async def test_brackets_and_commas_in_a_text_do_not_count_as_values(stage: Stage) -> None:
+async def test_brackets_and_commas_in_a_string_do_not_count_as_values(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     item, _output = await call(stage.model, client, thread_id, "mcp__flood__marks")
 
@@ -112,7 +112,7 @@ async def test_clients_and_the_model_get_the_first_parts_of_a_result_with_many(
 
 
 @pytest.mark.parametrize("tool", ["long", "long_structure"])
-async def test_clients_get_as_much_of_a_result_as_of_the_output_of_a_command(
+async def test_clients_get_as_much_of_a_result_as_of_command_output(
     stage: Stage, tool: str
 ) -> None:
     client, thread_id = await ready(stage)
@@ -141,14 +141,14 @@ async def test_long_messages_are_decoded_off_the_event_loop_and_stay_in_order(
     stage.model.plays(calls("mcp__flood__progress", {}))
     sent = await client.run(thread_id)
 
-    told = [each["message"][:6] for each in params_of(sent, "item/mcpToolCall/progress")]
-    assert told == ["xxxxxx", "second", "yyyyyy", "fourth"]
+    messages = [each["message"][:6] for each in params_of(sent, "item/mcpToolCall/progress")]
+    assert messages == ["xxxxxx", "second", "yyyyyy", "fourth"]
     assert on_loop == [False, False]
     assert item_of(sent)["status"] == "completed"
 
 
 @pytest.mark.parametrize("tool", ["ask", "ask_at_once"])
-async def test_a_call_with_too_many_questions_fails(stage: Stage, tool: str) -> None:
+async def test_a_call_with_too_many_elicitations_fails(stage: Stage, tool: str) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls(f"mcp__flood__{tool}", {}))
     turn_id = await client.begin(thread_id)
@@ -165,7 +165,7 @@ Body = Callable[[int], web.Response]
 
 
 def text_body(id_: int, size: int) -> bytes:
-    """Return an answer with a text of so many bytes."""
+    """Return an answer with a text of this many bytes."""
     result = {"content": [{"type": "text", "text": "x" * size}]}
     return json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
 
@@ -197,7 +197,7 @@ def as_gzip(id_: int) -> web.Response:
 
 @asynccontextmanager
 async def web_server(body: Body, encodings: list[str | None]) -> AsyncIterator[str]:
-    """Serve an MCP server whose tool `bad` answers with this body; gives its address."""
+    """Serve an MCP server whose tool `bad` answers with this body; yield its address."""
     about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
     about["serverInfo"] = {"name": "flood", "version": "1"}
     form, reads = {"type": "object"}, {"readOnlyHint": True}
@@ -248,18 +248,18 @@ async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays
 
 @pytest.mark.parametrize("text", ["x" + " " * 4_000_000 + "y", "[type=" * 1_000_000])
 def test_a_long_error_of_a_server_is_read_in_linear_time(text: str) -> None:
-    """20 KB of blanks in the answer to `initialize` stopped the server for two seconds."""
+    """20 KB of blanks in the answer to `initialize` blocked the server for two seconds."""
     assert words_of(RuntimeError(text)) == text[:MAX_TEXT]
 
 
-def test_the_document_that_does_not_fit_is_not_quoted() -> None:
+def test_a_document_that_does_not_fit_is_not_quoted() -> None:
     text = "1 error for T\na\n  wrong [type=x, input_value='k', input_type=str]\n"
     text += "    For further information visit u"
     assert words_of(ValueError(text)) == "1 error for T\na\n  wrong"
 
 
 def test_the_sdk_logs_no_payloads_of_a_sign_in() -> None:
-    """It logs a failed exchange with its traceback, which quotes what the service answered."""
+    """It logs a failed exchange with its traceback, which quotes the service's answer."""
     program = "import logging, treadle.engine.mcp.oauth; print(logging.getLogger('mcp').level)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -35,7 +35,7 @@ from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 
 EVENTS = 10_000
-# A chunk from the socket holds thousands of events; an answer takes a few passes of the loop.
+# A chunk from the socket holds thousands of events; an answer takes a few iterations of the loop.
 MAX_GAP = 1_000
 
 
@@ -73,16 +73,16 @@ async def test_requests_are_answered_while_the_events_of_a_fast_stream_are_handl
 
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(keep_asking(other))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         asking.cancel()
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert handled > EVENTS
     gaps = [later - earlier for earlier, later in pairwise(answered_at)]
     assert max(gaps) <= MAX_GAP
 
 
-async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_goes_on(
+async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_continues(
     stage: Stage,
 ) -> None:
     client = await stage.client()
@@ -90,16 +90,16 @@ async def test_a_response_with_too_many_unfinished_items_fails_and_the_thread_go
     stage.model.plays(Reply([created(), *map(started, range(EVENTS)), completed()]))
     failed = await client.run(thread_id)
     stage.model.plays(says("ok"))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
     turn = params_of(failed, "turn/completed")[-1]["turn"]
     assert turn["status"] == "failed"
     assert f"more than {MAX_OPEN_ITEMS} unfinished items" in turn["error"]["message"]
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize("has_deltas", [True, False])
-async def test_a_response_with_too_much_text_fails_and_the_thread_goes_on(
+async def test_a_response_with_too_much_text_fails_and_the_thread_continues(
     stage: Stage, has_deltas: bool
 ) -> None:
     client = await stage.client()
@@ -108,12 +108,12 @@ async def test_a_response_with_too_much_text_fails_and_the_thread_goes_on(
     stage.model.plays(says(text, "m", [text] if has_deltas else []))
     failed = await client.run(thread_id)
     stage.model.plays(says("ok"))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
     turn = params_of(failed, "turn/completed")[-1]["turn"]
     assert turn["status"] == "failed"
     assert turn["error"]["message"] == f"the answer has more than {MAX_TEXT} characters of text"
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_others_are_answered_between_the_parts_of_a_long_delta(
@@ -150,7 +150,7 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
     assert params_of(sent, "item/completed")[-1]["item"]["text"] == text
 
 
-async def test_an_event_of_several_megabytes_is_cut_out_of_the_stream_off_the_event_loop(
+async def test_an_event_of_several_megabytes_is_extracted_off_the_event_loop(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_loop: list[bool] = []
@@ -173,7 +173,7 @@ async def test_an_event_of_several_megabytes_is_cut_out_of_the_stream_off_the_ev
 
 
 async def output_of(stage: Stage, reply: Reply) -> tuple[str, list[JsonValue]]:
-    """Let the model make one call; returns the output it gets and what the client was sent."""
+    """Let the model make one call; return its output and what the client received."""
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace), sandbox="read-only")
     stage.model.plays(reply, says("ok"))
@@ -191,7 +191,7 @@ async def output_of(stage: Stage, reply: Reply) -> tuple[str, list[JsonValue]]:
         (patches("x" * (MAX_CALL_CHARACTERS + 1)), "input", ""),
     ],
 )
-async def test_the_input_of_a_call_that_is_too_large_is_neither_read_nor_kept(
+async def test_the_input_of_a_call_that_is_too_large_is_neither_parsed_nor_stored(
     stage: Stage, reply: Reply, name: str, left: str
 ) -> None:
     output, sent = await output_of(stage, reply)
@@ -227,7 +227,7 @@ async def test_a_plan_with_too_many_steps_is_refused(stage: Stage) -> None:
         ("shell", {"command": ["echo", "x" * MAX_SCRIPT]}),
     ],
 )
-async def test_a_command_that_no_program_can_be_started_with_is_refused_before_it_is_judged(
+async def test_a_command_that_cannot_be_executed_is_refused_before_it_is_judged(
     stage: Stage, name: str, arguments: JsonValue
 ) -> None:
     output, sent = await output_of(stage, calls(name, arguments))
@@ -247,8 +247,8 @@ def test_an_answer_with_many_empty_lines_is_read_in_linear_time() -> None:
         read_output(dict, "```" + "\n" * 2_000_000)
 
 
-def test_long_arguments_are_not_checked_for_being_whole_with_each_piece() -> None:
-    """Sixteen looks at 8 MB of numbers kept the event loop for six seconds."""
+def test_long_arguments_are_not_checked_for_completeness_with_each_delta() -> None:
+    """Sixteen passes over 8 MB of numbers blocked the event loop for six seconds."""
     stream = ChatStream(Functions([]))
     numbers = "[" + "1," * (MAX_CHECKED // 2) + "1]"
     pieces = [{"index": 0, "function": {"name": "f", "arguments": each}} for each in (numbers, "")]
@@ -265,7 +265,7 @@ def test_long_arguments_are_not_checked_for_being_whole_with_each_piece() -> Non
     ],
     ids=["arguments", "encrypted reasoning"],
 )
-def test_an_answer_without_end_that_is_not_text_fails(event: ModelEvent) -> None:
+def test_an_endless_answer_that_is_not_text_fails(event: ModelEvent) -> None:
     meter = TextMeter()
     for _ in range(MAX_HIDDEN // MAX_TEXT):
         meter.count(event)
@@ -273,8 +273,8 @@ def test_an_answer_without_end_that_is_not_text_fails(event: ModelEvent) -> None
         meter.count(event)
 
 
-def test_a_signature_without_end_fails() -> None:
-    """All of it was kept in memory, stored, and sent again with every later request."""
+def test_an_endless_signature_fails() -> None:
+    """All of it was once kept in memory, stored, and sent again with every later request."""
     stream = AnthropicStream(Functions([]))
 
     def feed(**event: JsonValue) -> None:

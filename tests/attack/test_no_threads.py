@@ -1,4 +1,4 @@
-"""A machine that gives the server no more threads costs requests, and neither server nor thread."""
+"""When the machine gives the server no more threads, requests fail; server and threads survive."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from treadle.store.rollout.sync import FileSync
 
 
 def refuse(_thread: threading.Thread) -> None:
-    """Fail as a thread does when the user has as many as the kernel allows."""
+    """Fail as a thread start does at the kernel's limit for the user."""
     raise RuntimeError("can't start new thread")
 
 
-# The kernel does not hold root to the limit: test_ordinary_user.py runs this one then.
+# The kernel does not apply the limit to root: there, test_ordinary_user.py runs this test.
 if os.geteuid() != 0:
 
-    async def test_a_server_without_threads_refuses_and_works_again_when_it_gets_some(
+    async def test_a_server_without_threads_refuses_requests_and_recovers(
         home: Path,
     ) -> None:
         script = write_script(home.parent / "script.json", [[{"type": "says", "text": "ok"}]])
@@ -74,7 +74,7 @@ async def test_a_sync_that_gets_no_thread_fails_and_the_next_one_works(
         await asyncio.wait_for(other.request(path, file.fileno(), 1), 20)
 
 
-def test_the_index_is_written_when_there_are_threads_again(
+def test_the_index_is_written_when_threads_are_available_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""Folders that are out of proportion are refused before work begins, and the rest delays nobody."""
+"""Excessive folders are refused before work begins, and the others delay no client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def refusal(stage: Stage, method: str, params: JsonValue) -> str:
         ("command/exec", {"command": ["true"]}),
     ],
 )
-async def test_a_folder_out_of_proportion_is_refused(
+async def test_an_excessive_folder_is_refused(
     stage: Stage, method: str, more: JsonValue, folder: str, reason: str
 ) -> None:
     assert f"cwd {reason}" in await refusal(stage, method, {"cwd": folder, **more})
@@ -93,7 +93,7 @@ async def test_extra_roots_are_checked(stage: Stage, entries: JsonValue, field: 
     assert f"{field} {TOO_DEEP}" in await refusal(stage, "skills/list", params)
 
 
-async def test_the_deepest_folder_is_taken(stage: Stage) -> None:
+async def test_the_deepest_supported_folder_is_accepted(stage: Stage) -> None:
     client = await stage.client()
     folder = "/" + "/".join(["x"] * MAX_COMPONENTS)
     for method in LISTS:
@@ -106,7 +106,7 @@ async def test_the_deepest_folder_is_taken(stage: Stage) -> None:
     ("method", "step"),
     [("hooks/list", (Configuration, "effective")), ("skills/list", (skill, "configured_roots"))],
 )
-async def test_other_clients_are_served_while_folders_are_looked_at(
+async def test_other_clients_are_served_while_folders_are_scanned(
     stage: Stage, method: str, step: tuple[type, str]
 ) -> None:
     client, other = await stage.client(), await stage.client()

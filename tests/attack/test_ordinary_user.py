@@ -1,4 +1,4 @@
-"""Every theme of the attack suite holds for an ordinary user too, when root runs the suite."""
+"""Every subject of the attack suite holds for an ordinary user too, when root runs the suite."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ THEMES = sorted(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", THEMES)
-def test_theme_holds_for_an_ordinary_user(tmp_path: Path, theme: str) -> None:
+def test_subject_holds_for_an_ordinary_user(tmp_path: Path, theme: str) -> None:
     run_as_ordinary_user(f"tests/attack/{theme}", tmp_path)

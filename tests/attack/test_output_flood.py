@@ -1,4 +1,4 @@
-"""A command that prints without end: bounded for clients, whole in a file, and no one waits."""
+"""A command that prints without end: bounded for clients, whole in a file, and nothing waits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WHOLE = SIZE + len("end\n")
 NOTE = re.compile(r"\n\[\.\.\. ([0-9,]+) bytes omitted; full output in (\S+)\]\n")
 
 
-def published(told: list[JsonValue]) -> tuple[str, int, set[str]]:
-    """What was published of `call-1`: the text without notes, how much they omit, their files."""
-    text = streamed(told)
+def published(messages: list[JsonValue]) -> tuple[str, int, set[str]]:
+    """Return what was published of `call-1`: the text, how many bytes were omitted, their files."""
+    text = streamed(messages)
     omitted = sum(int(match[1].replace(",", "")) for match in NOTE.finditer(text))
     return NOTE.sub("", text), omitted, {match[2] for match in NOTE.finditer(text)}
 
@@ -48,12 +48,12 @@ async def test_deltas_are_bounded_and_the_notes_account_for_the_rest(
     async with bench(home, **FREE) as b:
         if tool == "shell_command":
             b.stage.configure("[features]\nunified_exec = false\n")
-        told, output = await b.call(tool, arguments)
+        messages, output = await b.call(tool, arguments)
         (path,) = outputs(b)
         stored = path.read_bytes()
         mode = stat.S_IMODE(path.stat().st_mode)
 
-    text, omitted, files = published(told)
+    text, omitted, files = published(messages)
     assert len(text) <= TOTAL_BYTES
     assert len(text) + omitted == WHOLE
     assert files == {str(path)}
@@ -61,7 +61,7 @@ async def test_deltas_are_bounded_and_the_notes_account_for_the_rest(
     assert stored.endswith(b"end\n")
     assert mode == 0o600
     assert str(path) in output
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert f"bytes omitted; full output in {path} ..." in ended["aggregatedOutput"]
     assert ended["aggregatedOutput"].endswith("end\n")
 
@@ -69,9 +69,9 @@ async def test_deltas_are_bounded_and_the_notes_account_for_the_rest(
 async def test_shell_commands_of_the_user_are_bounded_too(home: Path) -> None:
     async with bench(home, **FREE) as b:
         await b.client.ask("thread/shellCommand", {"threadId": b.thread_id, "command": FLOOD})
-        told = await b.client.until("turn/completed")
-        (item,) = commands(told)
-        deltas = params_of(told, "item/commandExecution/outputDelta")
+        messages = await b.client.until("turn/completed")
+        (item,) = commands(messages)
+        deltas = params_of(messages, "item/commandExecution/outputDelta")
         (path,) = outputs(b)
 
         assert sum(len(delta["delta"]) for delta in deltas) < TOTAL_BYTES + 10_000
@@ -91,23 +91,23 @@ async def test_requests_are_answered_while_a_background_terminal_floods(home: Pa
             "thread/backgroundTerminals/terminate",
             {"threadId": b.thread_id, "processId": str(number)},
         )
-        told = await b.client.until("item/completed")
+        messages = await b.client.until("item/completed")
 
-        assert sum(len(each["delta"]) for each in deltas_of(told)) <= TOTAL_BYTES
+        assert sum(len(each["delta"]) for each in deltas_of(messages)) <= TOTAL_BYTES
         assert path.read_bytes()[:4] == b"y\ny\n"
         assert path.stat().st_size < 9 * 1024**2
 
 
-def deltas_of(told: list[JsonValue]) -> list[JsonValue]:
-    return params_of(told, "item/commandExecution/outputDelta")
+def deltas_of(messages: list[JsonValue]) -> list[JsonValue]:
+    return params_of(messages, "item/commandExecution/outputDelta")
 
 
-async def test_output_that_is_kept_whole_has_no_file_and_no_note(home: Path) -> None:
+async def test_output_that_fits_has_no_file_and_no_note(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = f"yes 0123456789012345678 | head -c {BURST_BYTES}"
-        told, _ = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30_000})
+        messages, _ = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30_000})
 
-        assert len(streamed(told)) == BURST_BYTES
+        assert len(streamed(messages)) == BURST_BYTES
         assert outputs(b) == []
 
 
@@ -116,19 +116,19 @@ async def test_model_can_read_the_file_from_its_sandbox_and_not_change_it(home: 
     async with bench(home, **params) as b:
         await b.call("exec_command", {"cmd": FLOOD, "yield_time_ms": 30_000})
         (path,) = outputs(b)
-        told, _ = await b.call("exec_command", {"cmd": f"tail -n 1 {path}"}, "call-2")
+        messages, _ = await b.call("exec_command", {"cmd": f"tail -n 1 {path}"}, "call-2")
         denied, _ = await b.call("exec_command", {"cmd": f"echo more >> {path}"}, "call-3")
         folders = [path.parent.parent, path.parent]
         modes = [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
 
         assert path.stat().st_size == WHOLE
-    assert commands(told)[-1]["aggregatedOutput"] == "end\n"
+    assert commands(messages)[-1]["aggregatedOutput"] == "end\n"
     assert commands(denied)[-1]["exitCode"] != 0
     assert modes == [0o700, 0o700]
 
 
 @pytest.mark.parametrize("is_ephemeral", [False, True])
-async def test_files_go_with_their_thread(home: Path, is_ephemeral: bool) -> None:
+async def test_files_are_deleted_with_their_thread(home: Path, is_ephemeral: bool) -> None:
     async with bench(home, ephemeral=is_ephemeral, **FREE) as b:
         await b.call("exec_command", {"cmd": FLOOD, "yield_time_ms": 30_000})
         assert len(outputs(b)) == 1
@@ -147,14 +147,14 @@ async def test_name_that_the_model_chose_stays_in_the_folder(home: Path) -> None
     assert len(path.name) < 100
 
 
-async def test_full_disk_costs_the_file_and_nothing_else(home: Path) -> None:
+async def test_full_disk_loses_the_file_and_nothing_else(home: Path) -> None:
     async with bench(home, '[sandbox.limits]\ndisk_reserve = "100%"\n', **FREE) as b:
-        told, _ = await b.call("exec_command", {"cmd": FLOOD, "yield_time_ms": 30_000})
+        messages, _ = await b.call("exec_command", {"cmd": FLOOD, "yield_time_ms": 30_000})
         assert outputs(b) == []
 
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["exitCode"], ended["status"]) == (0, "completed")
-    assert "bytes omitted]" in streamed(told)
+    assert "bytes omitted]" in streamed(messages)
 
 
 async def test_answer_of_command_exec_is_bounded_without_a_cap(home: Path) -> None:
@@ -175,7 +175,7 @@ async def test_answer_of_command_exec_is_bounded_without_a_cap(home: Path) -> No
 
 
 def test_many_tiny_writes_do_not_take_many_times_their_size() -> None:
-    """An object per byte would take forty times as much memory."""
+    """An object per byte would take forty times the memory."""
     buffer = OutputBuffer(64_000)
     tracemalloc.start()
     try:

@@ -35,7 +35,7 @@ NETWORK: JsonValue = {"type": "readOnly", "networkAccess": True}
 TOKEN = "t" * 43
 FREE: JsonValue = {"type": "dangerFullAccess"}
 
-# Connects to argv[1] (a port or a path) and asks for a WebSocket, with what argv[2] holds.
+# Connects to argv[1] (a port or a path) and requests a WebSocket, with what argv[2] holds.
 PRELUDE = """
 import array, os, socket, sys
 where, headers = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
@@ -60,7 +60,7 @@ line = connect()
 line.sendall(UPGRADE)
 print(answer(line))
 """
-# Twice orphaned, in its own session; the command waits for it by a pipe, not as its parent.
+# Orphaned twice, in its own session; the command waits for it by a pipe, not as its parent.
 FROM_A_GRANDCHILD = """
 reader, writer = os.pipe()
 if os.fork() == 0:
@@ -77,7 +77,7 @@ os.close(writer)
 os.wait()
 print(os.read(reader, 65536).decode())
 """
-# Between closing and taking back, no process has the connection among its descriptors.
+# Between closing and receiving it again, no process has the connection among its descriptors.
 IN_FLIGHT = """
 near, far = socket.socketpair()
 line = connect()
@@ -93,7 +93,7 @@ line = socket.socket(fileno=fds[0])
 line.settimeout(20)
 print(answer(line))
 """
-# The descriptors of the thread are its own: those of the process do not include the connection.
+# The thread has its own descriptors: those of the process do not include the connection.
 FROM_A_THREAD = """
 import ctypes, threading
 def work():
@@ -106,14 +106,14 @@ thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 """
-# Keeps many connections with all their requests until its input ends.
+# Keeps many connections open with all their requests until its input ends.
 WAIT_AND_RUN = """
 lines = [connect() for _ in range(9)]
 for line in lines:
     line.sendall(UPGRADE + bytes([0x81, 0x85, 0, 0, 0, 0]) + b"drive")
 sys.stdin.read()
 """
-# Says all that it has to say at once, and is gone when the server reads it.
+# Sends everything at once, and has exited when the server reads it.
 HIT_AND_RUN = """
 def frame(text):
     data = text.encode()
@@ -129,14 +129,14 @@ print("sent")
 
 @dataclass
 class Ground:
-    """A server, where a program finds it, and its first client."""
+    """A server, its address, and its first client."""
 
     server: ServerProcess
     where: str
     client: Client
 
     async def run(self, script: str, *arguments: str, policy: JsonValue = NETWORK) -> str:
-        """Run a script in the server's sandbox; gives what it printed."""
+        """Run a script in the server's sandbox; return its output."""
         argv = [*PYTHON, PRELUDE + script, self.where, *(arguments or ("",))]
         params = {"command": argv, "sandboxPolicy": policy, "timeoutMs": SECONDS * 1000}
         done = await self.client.ask("command/exec", params)
@@ -172,7 +172,7 @@ async def ground(
 
 @pytest.fixture(autouse=True)
 async def sandboxed() -> str:
-    """Skip where nothing confines commands; gives the name of what does."""
+    """Skip where nothing confines commands; return the name of the backend."""
     try:
         return (await find_backend()).name
     except SandboxUnavailable as error:
@@ -198,12 +198,12 @@ async def test_a_command_cannot_connect_to_its_own_server(
 async def test_a_command_under_landlock_cannot_connect_either(
     kind: str, home: Path, short_folder: Path
 ) -> None:
-    """Without namespaces, the restrictions alone tell a command from a client."""
+    """Without namespaces, only the restrictions distinguish a command from a client."""
     try:
         version()
     except LandlockMissing:
         pytest.skip("the kernel has no Landlock")
-    # No bubblewrap is found there.
+    # Bubblewrap is not on this path.
     async with ground(kind, home, short_folder, PATH=str(short_folder)) as on:
         answered = await on.run(FROM_A_GRANDCHILD)
         outside = await _run_outside([], on.where)
@@ -213,10 +213,10 @@ async def test_a_command_under_landlock_cannot_connect_either(
 
 
 @KINDS
-async def test_a_connection_that_nobody_seems_to_hold_is_refused(
+async def test_a_connection_without_a_visible_owner_is_refused(
     kind: str, home: Path, short_folder: Path
 ) -> None:
-    """The descriptor lies in a message of the command to itself while the server looks for it."""
+    """The descriptor is in a message of the command to itself while the server searches for it."""
     async with ground(kind, home, short_folder) as on:
         answered = await on.run(IN_FLIGHT, "", str(home / "stderr"))
 
@@ -269,7 +269,7 @@ async def test_a_command_that_ends_while_its_connections_wait_is_refused(
 async def test_a_connection_whose_command_has_ended_is_refused(
     kind: str, home: Path, short_folder: Path
 ) -> None:
-    """Its requests wait in the socket, and would be carried out after its end."""
+    """Its requests wait in the socket, and would be executed after its end."""
     marker = short_folder / "driven"
     about = {"clientInfo": {"name": "x", "version": "1"}}
     order = {"command": ["touch", str(marker)], "sandboxPolicy": FREE}
@@ -289,14 +289,14 @@ async def test_a_connection_whose_command_has_ended_is_refused(
 
 @pytest.mark.parametrize(
     ("script", "reasons"),
-    # In flight, it depends on the moment whether a process of the command has it open.
+    # In flight, a process of the command may or may not have it open.
     [(DIRECTLY, {REFUSED}), (FROM_A_THREAD, {REFUSED}), (IN_FLIGHT, {REFUSED, UNKNOWN})],
     ids=["directly", "thread", "in flight"],
 )
 async def test_a_token_does_not_help_a_command(
     script: str, reasons: set[str], home: Path, short_folder: Path
 ) -> None:
-    """A command can read what its user can read, the token's file too."""
+    """A command can read what its user can read, including the token's file."""
     file = short_folder / "token"
     file.write_text(TOKEN)
     flags = ("--ws-auth", "capability-token", "--ws-token-file", str(file))
@@ -311,7 +311,7 @@ async def test_a_token_does_not_help_a_command(
 async def test_clients_are_accepted_while_a_command_with_the_network_runs(
     kind: str, home: Path, short_folder: Path
 ) -> None:
-    """Also one that has restrictions of its own, and a command that runs without a sandbox."""
+    """Including one that has its own restrictions, and a command that runs without a sandbox."""
     async with ground(kind, home, short_folder) as on:
         argv = [*PYTHON, "import sys; print('running', flush=True); sys.stdin.read()"]
         params = {"command": argv, "sandboxPolicy": NETWORK, "processId": "p", "streamStdin": True}

@@ -1,7 +1,7 @@
-"""No regular expression of ours takes more than linear time on text that others choose.
+"""No regular expression in Treadle takes more than linear time on text that others choose.
 
-Every call of `re` in the sources is found, and its expression is read for the signs that
-`tests/harness/patterns.py` knows. One that is made while the program runs cannot be read here.
+Every call of `re` in the sources is found, and its expression is checked for the signs that
+`tests/harness/patterns.py` knows. An expression that is built at run time cannot be checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.harness.patterns import ANCHORED, sign
 SOURCES: Final = Path(treadle.__file__).parent
 CALLS: Final = frozenset("compile search match fullmatch split findall finditer sub subn".split())
 
-# Where an expression with a sign stands, by its file and its name, and why it is safe there.
+# Expressions with a sign, by file and name, and why each is safe.
 SAFE: Final = {
     "client/_runtime/output.py _FENCE": "each fence ends the one before; only the last has no end",
     "engine/commands/guesses.py _pattern": "made of names, a slash and blanks, which share nothing",
@@ -39,7 +39,7 @@ SAFE: Final = {
     "testing/redaction.py _compile": "reads the recordings of the user's own tests",
 }
 
-# What was in the sources once and took seconds for a few kilobytes, and what might have been.
+# Expressions that took seconds for a few kilobytes, and similar ones.
 ONCE: Final = [
     (r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", 0, "fullmatch"),
     (r"\s*\[type=.*?input_value=.*|\s*For further information.*", 0, "sub"),
@@ -58,7 +58,7 @@ ONCE: Final = [
     (r"a(?!.*x)", 0, "search"),
     (r"a(?:.*b)?", 0, "search"),
 ]
-# Much like these, and linear.
+# Similar expressions that are linear.
 LINEAR: Final = [
     (r"^[^\S\n]*run:[^\S\n]*(\S.*)$", re.MULTILINE, "search"),
     (r"[-+ #0]*+[0-9]*+x", 0, "fullmatch"),
@@ -71,7 +71,7 @@ LINEAR: Final = [
 
 
 def expressions() -> Iterator[tuple[str, ast.Call, str, dict[str, Any]]]:
-    """Yield where each call of `re` stands, the call, how it is used, and the names it knows."""
+    """Yield where each call of `re` stands, the call, how it is used, and the names it can see."""
     for path in sorted(SOURCES.rglob("*.py")):
         tree = ast.parse(path.read_text())
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -99,7 +99,7 @@ def expressions() -> Iterator[tuple[str, ast.Call, str, dict[str, Any]]]:
 
 
 def _owner(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
-    """Give the name that an expression is assigned to, or that of the function it stands in."""
+    """Return the name that an expression is assigned to, or of the function that contains it."""
     while True:
         node = parents[node]
         match node:
@@ -115,7 +115,7 @@ def _owner(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
 
 
 def judge(call: ast.Call, use: str, known: dict[str, Any]) -> str | None:
-    """Say which sign a call has, if any."""
+    """Return which sign a call has, if any."""
     given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     flags = [arg for arg in given if ast.unparse(arg).startswith("re.")]
     try:

@@ -1,4 +1,4 @@
-"""Folders that a command renames, and programs that it rewrites, take no effect outside it."""
+"""Folders that a command renames, and programs that it rewrites, take no effect outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from treadle.sandbox import opened_roots
 from treadle.sandbox.file_systems import dates_renames
 from treadle.sandbox.opened_roots import OpenedRoots
 
-# -- folders above what a record judges
+# -- folders above those that a record judges
 
 
 async def test_old_link_in_a_renamed_folder_opens_nothing(home: Path, outside: Path) -> None:
@@ -78,7 +78,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("swap", SWAPS.values(), ids=SWAPS)
-async def test_folder_of_the_path_that_was_replaced_is_left_out(
+async def test_folder_of_the_path_that_was_replaced_is_omitted(
     home: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, swap: str
 ) -> None:
     project = home.parent / "project"
@@ -192,7 +192,7 @@ async def test_program_that_another_thread_may_have_made_runs_in_the_sandbox(
 async def test_relative_path_after_a_change_of_folder_runs_in_the_sandbox(
     home: Path, outside: Path
 ) -> None:
-    """The rule means a program beside the workspace; `cd` leads it to one in the workspace."""
+    """The rule means a program beside the workspace; `cd` makes it resolve inside the workspace."""
     rule(home, "../run.sh")
     async with bench(home) as bench_:
         bench_.stage.configure(NO_TEMPORARY_FOLDERS)
@@ -204,7 +204,7 @@ async def test_relative_path_after_a_change_of_folder_runs_in_the_sandbox(
     assert names(outside) == []
 
 
-async def test_link_in_the_workspace_to_a_program_is_not_what_a_rule_frees(
+async def test_link_in_the_workspace_to_a_program_is_not_allowed_by_a_rule(
     home: Path, outside: Path
 ) -> None:
     rule(home, "./link")
@@ -218,7 +218,7 @@ async def test_link_in_the_workspace_to_a_program_is_not_what_a_rule_frees(
 
 
 @pytest.mark.parametrize("name", ["{tools}/mine", "../tools/mine"])
-async def test_rule_still_frees_a_program_that_no_command_can_write(
+async def test_rule_still_allows_a_program_that_no_command_can_write(
     home: Path, outside: Path, name: str
 ) -> None:
     async with bench(home) as bench_:

@@ -54,7 +54,7 @@ async def run_in(bench_: Bench, cwd: Path, script: str, *, login: bool = True) -
 
 
 async def layers_of(bench_: Bench, cwd: Path) -> dict[str, str | None]:
-    """Return the project layers that a folder sees, and why each is ignored if it is."""
+    """Return the project layers for a folder, and why each is ignored if it is."""
     params = {"cwd": str(cwd), "includeLayers": True}
     answer = await bench_.client.ask("config/read", params)
     layers: list[JsonValue] = answer["layers"]
@@ -81,12 +81,12 @@ async def test_settings_planted_below_a_trusted_root_are_ignored(home: Path) -> 
         assert answer["sandbox"]["type"] == "readOnly"
 
 
-async def test_settings_that_were_there_before_count_until_they_change(home: Path) -> None:
+async def test_existing_settings_apply_until_they_change(home: Path) -> None:
     project = repository(home.parent / "project")
     plant(project / "sub")
     wait_for_tick(home.parent)
     async with bench(home) as bench_:
-        # Others make files in the temporary folder all the time, which looks like a rename.
+        # Other programs create files in the temporary folder, which looks like a rename.
         bench_.stage.configure(trust(project) + NO_TEMPORARY_FOLDERS)
         await run_in(bench_, project, "true")
         assert set((await layers_of(bench_, project / "sub")).values()) == {None}
@@ -107,7 +107,7 @@ async def test_record_outlives_the_server_and_times_cannot_be_forged(home: Path)
     assert str(project) in [json.loads(line)[0] for line in lines]
 
 
-async def test_settings_of_a_folder_trusted_by_name_count_and_cannot_be_changed(
+async def test_settings_of_a_folder_trusted_by_name_apply_and_cannot_be_changed(
     home: Path,
 ) -> None:
     project = repository(home.parent / "project")
@@ -147,7 +147,7 @@ async def test_link_in_the_settings_of_a_nested_folder_is_ignored(home: Path) ->
         assert set((await layers_of(bench_, project / "sub")).values()) != {None}
 
 
-# -- folders that a link leads elsewhere
+# -- folders replaced by links
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
@@ -173,12 +173,12 @@ async def test_link_in_the_place_of_another_threads_folder_opens_nothing(
         script = f"echo x > planted; echo x > {outside}/planted; echo over"
         _, output = await bench_.call("exec_command", {"cmd": script}, "call-2")
         assert "over" in output
-        # A new thread that is opened there by its name is no better off.
+        # A new thread that is opened there by name does not get access either.
         await run_in(bench_, top / "sub", script)
     assert list(outside.iterdir()) == []
 
 
-def test_links_from_before_are_followed(tmp_path: Path) -> None:
+def test_older_links_are_followed(tmp_path: Path) -> None:
     record = OpenedRoots(tmp_path / "home")
     (tmp_path / "old").symlink_to("target")
     wait_for_tick(tmp_path)
@@ -204,7 +204,7 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-async def test_program_planted_in_the_path_is_not_what_a_rule_runs(
+async def test_rule_does_not_run_a_program_planted_in_the_path(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = home.parent / "outside"
@@ -234,7 +234,7 @@ async def test_program_found_only_in_the_workspace_runs_in_the_sandbox(
     assert list(outside.iterdir()) == []
 
 
-async def test_rule_frees_no_shell_whose_startup_files_can_be_written(
+async def test_rule_allows_no_shell_whose_startup_files_can_be_written(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = home.parent / "outside"
@@ -249,7 +249,7 @@ async def test_rule_frees_no_shell_whose_startup_files_can_be_written(
     assert list(outside.iterdir()) == []
 
 
-async def test_rule_still_frees_the_program_that_it_means(
+async def test_rule_still_allows_the_program_that_it_means(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside, tools = home.parent / "outside", home.parent / "tools"

@@ -1,4 +1,4 @@
-"""What a server has acknowledged is on the disk: shown by cutting the power at each answer."""
+"""Everything that a server has acknowledged is on disk: tested by a power cut at each answer."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ AMENDMENT: JsonValue = {
 
 
 def runs(command: str, call_id: str) -> list[JsonValue]:
-    """A response that wants a command."""
+    """Return a response that runs a command."""
     arguments = {"cmd": command, "login": False}
     call: JsonValue = {"type": "calls", "tool": "exec_command", "call_id": call_id}
     return [{**call, "arguments": arguments}]
 
 
 def answers(method_id: int) -> Callable[[JsonValue], bool]:
-    """Tell the answer to the request of this id."""
+    """Match the answer to the request with this id."""
     return lambda message: message.get("id") == method_id and "result" in message
 
 
 def notifies(method: str) -> Callable[[JsonValue], bool]:
-    """Tell the first notification of this method."""
+    """Match the first notification of this method."""
     return lambda message: message.get("method") == method
 
 
 class Conversation:
-    """A client that knows the ids of its requests, and what each had the server promise."""
+    """A client that records the ids of its requests, and what each answer promises."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.last_id = 1
 
     async def ask(self, method: str, params: JsonValue) -> tuple[int, JsonValue]:
-        """Make a request; returns its id and its result."""
+        """Send a request; return its id and its result."""
         self.last_id += 1
         return self.last_id, await self.client.ask(method, params)
 
 
 async def read_after(disk: Path, thread_id: str) -> JsonValue:
-    """Read a thread with a server that starts after the power cut, and goes on with it."""
+    """Read a thread with a server that starts after the power cut, and continue it."""
     async with playing(disk / "home", []) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
         return await client.read(thread_id)
@@ -70,7 +70,7 @@ def stored_after(disk: Path, thread_id: str) -> StoredThread:
 
 
 def texts(thread: JsonValue) -> list[str]:
-    """What the user said in a thread."""
+    """Return what the user said in a thread."""
     items = [item for turn in thread["turns"] for item in turn["items"]]
     return [item["content"][0]["text"] for item in items if item["type"] == "userMessage"]
 
@@ -115,7 +115,7 @@ async def test_whatever_was_acknowledged_survives_a_power_cut(tmp_path: Path) ->
     assert (await read_after(after(answers(started), tmp_path / "1"), thread_id))["turns"] == []
     thread = await read_after(after(answers(first), tmp_path / "2"), thread_id)
     assert texts(thread) == ["first message"]
-    # The turn waits for the approval, and takes the message up afterwards.
+    # The turn waits for the approval, and processes the message afterwards.
     known = stored_after(after(answers(steered), tmp_path / "3"), thread_id)
     assert [given.items[-1]["content"][0]["text"] for given in known.inputs.values()] == [
         "steered message"
@@ -137,7 +137,7 @@ async def test_whatever_was_acknowledged_survives_a_power_cut(tmp_path: Path) ->
 
 
 async def test_the_recorder_leaves_out_what_was_not_synced(tmp_path: Path) -> None:
-    """The test above would prove nothing if the recorder took every write for synced."""
+    """The test above would prove nothing if the recorder counted every write as synced."""
     library = compile_recorder(tmp_path)
     root = tmp_path / "disk"
     (root / "home").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The home: who may look into it, what a kill leaves in it, and names that are not UTF-8."""
+"""The home: its permissions, what a kill leaves in it, and names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def spoken(stage: Stage, client: Client, text: str = "hello") -> str:
     return thread_id
 
 
-async def test_only_the_owner_may_look_into_sessions(stage: Stage) -> None:
+async def test_only_the_owner_may_read_sessions(stage: Stage) -> None:
     before = os.umask(0)
     try:
         client = await stage.client()
@@ -52,7 +52,7 @@ async def test_only_the_owner_may_look_into_sessions(stage: Stage) -> None:
     }
 
 
-async def test_folders_that_others_left_open_are_closed(stage: Stage) -> None:
+async def test_existing_folders_that_others_can_read_become_private(stage: Stage) -> None:
     for name in ("sessions", "archived_sessions"):
         (stage.home / name).mkdir(mode=0o755)
     client = await stage.client()
@@ -62,7 +62,7 @@ async def test_folders_that_others_left_open_are_closed(stage: Stage) -> None:
         assert stat.S_IMODE((stage.home / name).stat().st_mode) == 0o700
 
 
-async def test_what_a_kill_left_of_a_new_rollout_is_removed(stage: Stage) -> None:
+async def test_an_unfinished_new_rollout_that_a_kill_left_is_removed(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client)
     (rollout,) = stage.home.rglob("rollout-*")
@@ -92,7 +92,7 @@ async def serving(home: Path) -> AsyncIterator[Client]:
 
 
 async def test_a_home_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
-    """Clients see the bytes that are not UTF-8 as replacement characters, everywhere alike."""
+    """Clients see the bytes that are not UTF-8 as replacement characters, consistently."""
     name = os.fsencode(tmp_path) + b"/h\xff\xfe"
     os.mkdir(name)  # noqa: PTH102  a name in bytes
     home = Path(os.fsdecode(name))

@@ -35,7 +35,7 @@ PROVIDER: JsonValue = {
 
 
 class Site:
-    """An HTTP server that records requests; it redirects them, or refuses with their own text."""
+    """An HTTP server that records requests; it redirects them, or refuses and quotes them."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -44,7 +44,7 @@ class Site:
         self.status = 307
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Record one request, and answer it."""
+        """Record one request and answer it."""
         head = "\n".join(f"{name}: {value}" for name, value in request.headers.items())
         whole = f"{request.method} {request.path_qs}\n{head}\n\n{await request.text()}"
         self.requests.append(whole)
@@ -91,7 +91,7 @@ async def model_at(url: str, **settings: JsonValue) -> AsyncIterator[Model]:
 
 
 async def error_of(url: str, **settings: JsonValue) -> ModelError:
-    """Make one request to a model that must fail."""
+    """Make one request to a model, which must fail, and return the error."""
     async with model_at(url, **settings) as model:
         with pytest.raises(ModelError) as caught:
             await collect(model)

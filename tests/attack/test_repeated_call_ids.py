@@ -14,7 +14,7 @@ ASK = "item/commandExecution/requestApproval"
 
 
 def twice(call_id: str, *commands: str) -> Reply:
-    """An answer with one call for each command, all of them under one id."""
+    """Return an answer with one call for each command, all with the same id."""
     items: list[JsonValue] = [
         {
             "type": "function_call",
@@ -35,7 +35,7 @@ def twice(call_id: str, *commands: str) -> Reply:
 
 
 async def asking(stage: Stage, call_id: str) -> tuple[Client, str, str, list[JsonValue]]:
-    """Begin a turn with two calls of one id and wait until both are asked about."""
+    """Begin a turn with two calls of one id and wait until approval is requested for both."""
     client = await stage.client()
     thread_id = await client.start(
         cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
@@ -55,18 +55,18 @@ async def test_each_call_has_an_item_and_an_output(stage: Stage, call_id: str) -
     client, _thread, turn_id, questions = await asking(stage, call_id)
     for question in questions:
         await accept(client, question)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    assert params_of(messages, "turn/completed")[-1]["turn"]["status"] == "completed"
     ids = [question["params"]["itemId"] for question in questions]
     assert call_id in ids
     assert len(set(ids)) == 2
-    assert max(map(len, ids)) <= 64  # more is refused by providers
+    assert max(map(len, ids)) <= 64  # providers refuse longer ids
     assert set(stage.model.requests[-1].outputs()) == set(ids)
     assert {path.name for path in stage.workspace.iterdir()} >= {"one", "two"}
 
 
-async def test_the_second_question_survives_the_answer_to_the_first(stage: Stage) -> None:
+async def test_the_second_approval_survives_the_answer_to_the_first(stage: Stage) -> None:
     client, thread_id, turn_id, questions = await asking(stage, "same")
     await accept(client, questions[0])
     await client.until("serverRequest/resolved")
@@ -78,8 +78,8 @@ async def test_the_second_question_survives_the_answer_to_the_first(stage: Stage
     assert again["params"]["itemId"] == questions[1]["params"]["itemId"]
 
     await accept(other, again)
-    told = await client.end_of(turn_id)
-    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    messages = await client.end_of(turn_id)
+    assert params_of(messages, "turn/completed")[-1]["turn"]["status"] == "completed"
 
 
 async def test_calls_of_two_answers_that_share_an_id_have_two_items(stage: Stage) -> None:
@@ -94,9 +94,9 @@ async def test_calls_of_two_answers_that_share_an_id_have_two_items(stage: Stage
         question = (await client.until(ASK))[-1]
         ids.append(question["params"]["itemId"])
         await accept(client, question)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    assert params_of(messages, "turn/completed")[-1]["turn"]["status"] == "completed"
     assert ids[0] == "same"
     assert len(set(ids)) == 2
     assert list(stage.model.requests[-1].outputs()) == ids
@@ -128,9 +128,9 @@ async def test_messages_that_share_an_id_are_all_kept(stage: Stage) -> None:
     call: JsonValue = {"type": "function_call", "call_id": "c", "name": "x", "arguments": "{}"}
     first = Reply([created("r1"), *message("one", "m", ["o", "ne"]), done(call), completed("r1")])
     stage.model.plays(first, says("two", "m", ["t", "wo"]))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    deltas = params_of(told, "item/agentMessage/delta")
+    deltas = params_of(messages, "item/agentMessage/delta")
     by_item: dict[str, str] = {}
     for delta in deltas:
         by_item[delta["itemId"]] = by_item.get(delta["itemId"], "") + delta["delta"]

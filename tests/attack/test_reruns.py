@@ -1,6 +1,6 @@
-"""A yes to a command in the sandbox is not a yes to the same command without one.
+"""Approval of a command in the sandbox is not approval of the same command outside it.
 
-A command chooses its own output, so that any command can look as if the sandbox had stopped it.
+A command controls its own output, so any command can pretend that the sandbox stopped it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ REASON = "command failed; retry without sandbox?"
 
 
 async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> list[JsonValue]:
-    """Have the model run a command, and answer each question; gives the reasons that were told.
+    """Have the model run a command, and answer each approval request; return the reasons shown.
 
-    There must be as many questions as decisions.
+    There must be as many approval requests as decisions.
     """
     b.thread_id = await b.client.start(
         cwd=str(b.stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
@@ -33,13 +33,13 @@ async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> l
         asked = (await b.client.until(APPROVAL))[-1]
         reasons.append(asked["params"].get("reason"))
         await b.client.peer.send({"id": asked["id"], "result": {"decision": decision}})
-    told = await b.client.end_of(turn_id)
-    assert [each for each in told if each.get("method") == APPROVAL] == []
+    messages = await b.client.end_of(turn_id)
+    assert [each for each in messages if each.get("method") == APPROVAL] == []
     return reasons
 
 
 def leaving(outside: Path) -> str:
-    """Return a script that counts its runs, and claims to be stopped where it is confined."""
+    """Return a script that counts its runs, and pretends to be denied if it is confined."""
     return f"echo run >> runs; echo x > {outside}/left || {{ echo permission denied; exit 1; }}"
 
 
@@ -61,7 +61,7 @@ async def test_user_is_asked_before_an_approved_command_leaves_the_sandbox(
     assert names(outside) == []
 
 
-async def test_command_leaves_the_sandbox_after_a_second_yes(home: Path) -> None:
+async def test_command_leaves_the_sandbox_after_a_second_approval(home: Path) -> None:
     outside = home.parent / "outside"
     outside.mkdir()
     async with bench(home) as b:
@@ -72,7 +72,7 @@ async def test_command_leaves_the_sandbox_after_a_second_yes(home: Path) -> None
     assert names(outside) == ["left"]
 
 
-async def test_command_that_was_approved_to_run_outside_is_asked_about_once(home: Path) -> None:
+async def test_command_that_was_approved_to_run_outside_needs_one_approval(home: Path) -> None:
     outside = home.parent / "outside"
     outside.mkdir()
     async with bench(home) as b:
@@ -87,7 +87,7 @@ async def test_command_that_was_approved_to_run_outside_is_asked_about_once(home
     assert names(outside) == ["left"]
 
 
-async def test_yes_for_the_session_in_the_sandbox_does_not_count_without_one(home: Path) -> None:
+async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(home: Path) -> None:
     wanted: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
     async with bench(home, approvalPolicy="untrusted", sandbox="workspace-write") as b:
         turn_id = await b.begin("exec_command", wanted)

@@ -1,4 +1,4 @@
-"""Commands that a rule forbids, or asks about, in spellings that hide them from it."""
+"""Commands that a rule forbids or prompts for, in spellings that hide them from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ prefix_rule(pattern=["touch"], decision="forbidden")
 prefix_rule(pattern=["git", "push"], decision="forbidden")
 """
 
-# Too much for the search for these names, and for no other.
+# Too much for the search for these names, and for no others.
 CROWDED: Final = [
     "env touch made " + "touch " * 120,
     "nice touch made " + "touch " * 120,
@@ -25,7 +25,7 @@ CROWDED: Final = [
     "timeout 9 /bin/touch made " + "/bin/touch " * 120,
 ]
 
-# A shell, a script for it, and what the rules say.
+# A shell, a script for it, and the rules' decision.
 HIDDEN: Final = [
     ("zsh", "=git push", "forbidden"),
     ("zsh", "[[ 1 ]]; =git push", "forbidden"),
@@ -74,7 +74,7 @@ def decision(script: str, shell: str = "bash") -> str | None:
 
 
 @pytest.mark.parametrize("script", CROWDED)
-def test_a_crowd_of_its_name_hides_no_forbidden_command(script: str) -> None:
+def test_many_lookalikes_do_not_hide_a_forbidden_command(script: str) -> None:
     assert not is_dangerous(["bash", "-lc", script])
     assert decision(script) in {"prompt", "forbidden"}
 
@@ -89,12 +89,12 @@ def test_no_spelling_hides_a_forbidden_command(shell: str, script: str, expected
 
 
 @pytest.mark.parametrize("script", ORDINARY)
-def test_an_ordinary_command_is_not_taken_for_one(script: str) -> None:
+def test_an_ordinary_command_is_not_mistaken_for_a_forbidden_one(script: str) -> None:
     assert decision(script) is None
 
 
 @pytest.mark.parametrize("command", ["curl a", "/bin/curl a", "env /usr/bin/curl a", "env curl a"])
-def test_a_rule_that_names_a_path_holds_for_every_path(command: str) -> None:
+def test_a_rule_that_names_a_path_applies_to_every_path(command: str) -> None:
     text = 'prefix_rule(pattern=["/usr/bin/curl"], decision="forbidden")'
     verdict = Rules([read_rules(text, "default.rules")]).check(["bash", "-lc", command])
 
@@ -103,7 +103,9 @@ def test_a_rule_that_names_a_path_holds_for_every_path(command: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["on-request", "never"])
-async def test_the_server_runs_no_forbidden_command_in_a_crowd(stage: Stage, policy: str) -> None:
+async def test_the_server_runs_no_forbidden_command_among_lookalikes(
+    stage: Stage, policy: str
+) -> None:
     (stage.home / "rules").mkdir()
     (stage.home / "rules" / "default.rules").write_text(FORBIDDEN)
     client = await stage.client()

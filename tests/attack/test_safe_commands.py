@@ -1,6 +1,6 @@
-"""Commands that write or start programs, dressed as commands that only read.
+"""Commands that write or start programs, disguised as read-only commands.
 
-Each row is judged by the table. Rows that a shell of this machine can run are run as well, in a
+Each row is judged by the table. Rows that a shell of this machine can run are also run, in a
 folder with tripwires, to prove that the danger is real.
 """
 
@@ -58,7 +58,7 @@ REAL: Final = [
     ("bash", "git diff --no-index --output made in other", "made"),
     ("dash", "uniq in 12>/dev/null", "12"),
     ("bash", "ls >&٣", "٣"),
-    # A shell joins lines before it looks for operators.
+    # A shell joins lines before it parses operators.
     ("bash", "echo 'a[$(touch made)]'; echo $(\\\n(echo , _))", "made"),
     ("bash", "echo 'a[$(touch made)]'; (\\\n(echo , _))", "made"),
     ("bash", "echo 'a[$(touch made)]'; echo \"$(\\\n(echo , _))\"", "made"),
@@ -256,7 +256,7 @@ CONTINUED: Final = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Create a folder in which several names are found if PATH has been changed."""
+    """Create a folder in which several program names resolve if PATH has been changed."""
     folder = tmp_path / "work"
     for name in ("1", "5", "10", "x"):
         (folder / name).mkdir(parents=True)
@@ -289,12 +289,12 @@ def test_a_command_that_may_write_or_run_somewhere_is_not_safe(script: str) -> N
 
 
 @pytest.mark.parametrize("script", CONTINUED)
-def test_a_reading_command_may_go_over_several_lines(script: str) -> None:
+def test_a_read_only_command_may_span_several_lines(script: str) -> None:
     assert is_known_safe(["bash", "-lc", script])
 
 
-def test_an_allowed_command_frees_no_git_beside_it() -> None:
-    """A rule runs a script outside the sandbox; a repository made inside names programs."""
+def test_an_allowed_command_does_not_allow_git_beside_it() -> None:
+    """A rule runs a script outside the sandbox; a repository made inside configures programs."""
     file = read_rules('prefix_rule(pattern=["make"], decision="allow")', "default.rules")
     rules = Rules([file])
 

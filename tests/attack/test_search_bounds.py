@@ -1,4 +1,4 @@
-"""A search costs memory and time in proportion to what is stored, not to that times the term."""
+"""A search takes memory and time in proportion to the stored text, not to text times term."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def found(client: Client, term: str) -> list[JsonValue]:
     return data
 
 
-async def test_long_terms_are_refused_by_name_limit_and_length(stage: Stage) -> None:
+async def test_long_terms_are_refused_with_parameter_limit_and_length(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, "hello")
     term = "x" * (LIMIT + 1)
@@ -50,8 +50,8 @@ async def test_long_terms_are_refused_by_name_limit_and_length(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("field", ["cwd", "modelProviders", "originators", "excludedThreadIds"])
-async def test_long_filters_are_refused_and_spoil_nothing(stage: Stage, field: str) -> None:
-    """More values than a statement of the database can have would read as damage."""
+async def test_long_filters_are_refused_and_do_no_harm(stage: Stage, field: str) -> None:
+    """More values than an SQL statement can have would look like damage."""
     client = await stage.client()
     thread_id = await spoken(stage, client, "hello")
     refused = await client.refusal("thread/list", {field: [f"v{n}" for n in range(40_000)]})
@@ -82,7 +82,7 @@ async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: in
 @pytest.mark.parametrize(
     "term", ['"""', "\0\0\0", "\0a\0b\0c", "***", "NEAR(", "%_\\", "AND OR NOT", "ab*"]
 )
-async def test_terms_are_no_syntax(stage: Stage, term: str) -> None:
+async def test_terms_are_not_parsed_as_syntax(stage: Stage, term: str) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, f"before {term} after")
     await found(client, term)
@@ -101,11 +101,11 @@ async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> Non
     assert len(await found(client, "a" * LIMIT)) == 3
     assert await found(client, "a" * (LIMIT - 1) + "b") == []
 
-    # In kilobytes: the messages themselves are read, but no table of term times message is made.
+    # In kilobytes: the messages themselves are read, but no table of term times message is built.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
-async def test_occurrences_without_end_are_given_by_pages(stage: Stage) -> None:
+async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, "Aa" * 300_000)
     asked = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
@@ -127,7 +127,7 @@ async def test_occurrences_without_end_are_given_by_pages(stage: Stage) -> None:
 
 
 async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
-    """With a search that begins again after each character this would take minutes."""
+    """A search that restarts after each character would take minutes."""
     client = await stage.client()
     thread_id = await spoken(stage, client, "ab" * 500_000)
     asked = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
@@ -135,7 +135,7 @@ async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
     assert answer["data"] == []
 
 
-def test_what_is_indexed_of_a_message_and_of_a_thread_is_bounded(
+def test_the_indexed_text_of_a_message_and_of_a_thread_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speech, "MAX_CHARS", 1000)

@@ -1,7 +1,7 @@
-"""Steps whose length a client, a model or an MCP server decides: bounded, and off the loop.
+"""Steps whose length a client, a model or an MCP server decides: bounded, and off the event loop.
 
-As in `test_freezes.py`, a step is made to wait while another client is served, or work out of
-proportion is refused before it begins. No test takes the time.
+As in `test_freezes.py`, a step blocks while another client is served, or excessive work is
+refused before it begins. No test measures time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from treadle.server.sources import models
 
 
 async def answers_others(stage: Stage) -> bool:
-    """Whether another client gets a whole turn while something waits."""
+    """Return whether another client completes a whole turn while something blocks."""
     other = await stage.client()
     thread_id = await other.start(cwd=str(stage.workspace))
     stage.model.plays(says("here"))
@@ -52,7 +52,7 @@ def deferred(name: str, description: str) -> JsonValue:
 
 
 async def searcher(stage: Stage, query: str) -> tuple[Client, str]:
-    """Start a thread whose model looks for tools first."""
+    """Start a thread whose model searches for tools first."""
     long = "word " * (MAX_SEARCHED // 5) + "hidden"
     tools = [deferred("first", "finds tickets"), deferred("second", long)]
     space = {"type": "namespace", "name": "desk", "description": "Help", "tools": tools}
@@ -62,7 +62,7 @@ async def searcher(stage: Stage, query: str) -> tuple[Client, str]:
     return client, thread_id
 
 
-async def test_other_clients_are_served_while_a_model_looks_for_tools(stage: Stage) -> None:
+async def test_other_clients_are_served_while_a_model_searches_for_tools(stage: Stage) -> None:
     client, thread_id = await searcher(stage, "ticket")
     with stalled(tool_search, "rank") as stall:
         turn_id = await client.begin(thread_id)
@@ -70,9 +70,9 @@ async def test_other_clients_are_served_while_a_model_looks_for_tools(stage: Sta
         assert await answers_others(stage)
         stage.model.plays(says("ok"))
         stall.release()
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert '"name":"first"' in stage.model.requests[-1].outputs()["call-1"]
 
 
@@ -120,7 +120,7 @@ HALF: list[JsonValue] = ["x"] * (MAX_SETTINGS // 2)
     ],
     ids=["many", "many in all", "deep"],
 )
-async def test_writes_out_of_proportion_are_refused_before_the_file_is_read(
+async def test_excessive_writes_are_refused_before_the_file_is_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, values: dict[str, JsonValue], message: str
 ) -> None:
     monkeypatch.delattr(writing, "edit_file")
@@ -145,7 +145,7 @@ async def test_no_write_makes_the_file_too_large_to_be_read(stage: Stage) -> Non
     await client.ask("config/value/write", {**edit, "value": "small"})
 
 
-# -- each kind of work has its threads
+# -- each kind of work has its own threads
 
 
 @contextmanager
@@ -177,7 +177,7 @@ async def test_settings_and_watches_do_not_share_the_threads_of_other_work(stage
             await client.ask("thread/delete", {"threadId": thread_id})
 
 
-async def test_a_write_that_hangs_delays_other_clients_by_nothing(stage: Stage) -> None:
+async def test_a_write_that_hangs_does_not_delay_other_clients(stage: Stage) -> None:
     edit = {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}
     clients = [await stage.client() for _ in range(2 * MAX_SETTINGS_WORKERS)]
     with stalled(writing, "edit_file") as stall:
@@ -199,7 +199,7 @@ async def other_provider(stage: Stage, client: Client, name: str) -> str:
     return await client.start(config={"model_providers.mock_provider.http_headers": headers})
 
 
-async def test_only_so_many_models_are_kept_open(
+async def test_a_limited_number_of_models_is_kept_open(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "MAX_KEPT", 3, raising=False)
@@ -221,13 +221,13 @@ async def test_only_so_many_models_are_kept_open(
         thread_id = await other_provider(stage, client, f"{number}")
         assert outline(await client.run(thread_id))[-2:] == EPILOGUE
 
-    # The one that a turn asks is open, however long ago it was asked for.
+    # The model that a turn uses stays open, however long ago it was opened.
     assert closed == ["0", "1", "2", "3"]
     gate.set()
     assert outline(await client.end_of(first))[-2:] == EPILOGUE
 
 
-async def test_a_model_that_was_closed_is_made_again(
+async def test_a_model_that_was_closed_is_opened_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "MAX_KEPT", 1, raising=False)

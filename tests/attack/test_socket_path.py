@@ -1,4 +1,4 @@
-"""A sandboxed command tries to put its own socket in the place of the server's."""
+"""A sandboxed command tries to replace the server's socket by its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ws(short_folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 @pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS)
-async def test_command_cannot_take_the_place_of_the_servers_socket(
+async def test_command_cannot_replace_the_servers_socket(
     home: Path, ws: Path, name: str, trick: str
 ) -> None:
     found = {f.name: f.backend async for f in findings() if f.backend is not None}
@@ -73,7 +73,7 @@ async def test_command_cannot_take_the_place_of_the_servers_socket(
     assert OWN_LISTENERS.paths == frozenset()
 
 
-async def test_link_that_clients_use_is_kept_too(home: Path, ws: Path) -> None:
+async def test_link_that_clients_use_is_protected_too(home: Path, ws: Path) -> None:
     (ws / "real").mkdir()
     (ws / "deep" / "link").symlink_to(ws / "real")
     listener = UnixListener(ws / "deep" / "link" / "s")

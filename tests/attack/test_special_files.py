@@ -1,4 +1,4 @@
-"""A path that a model or a client names may lead to anything: only files are read, up to a limit.
+"""A path from a model or a client may lead to anything: only regular files are read, up to a limit.
 
 Each of these would block, never end or fill the memory if it were opened or read as a file.
 """
@@ -50,11 +50,11 @@ async def writer(stage: Stage) -> tuple[Client, str]:
 
 
 async def viewed(stage: Stage, path: str) -> JsonValue:
-    """What the model gets when it looks at a path; the turn must end well."""
+    """Return what the model gets when it views a path; the turn must complete."""
     client, thread_id = await writer(stage)
     stage.model.plays(calls("view_image", {"path": path}), says("ok"))
-    told = await client.run(thread_id)
-    assert outline(told)[-2:] == EPILOGUE
+    messages = await client.run(thread_id)
+    assert outline(messages)[-2:] == EPILOGUE
     return stage.model.requests[-1].outputs()["call-1"]
 
 
@@ -89,7 +89,7 @@ async def test_view_image_reads_no_more_than_its_limit_of_a_file_without_a_size(
     )
 
 
-async def test_view_image_does_not_read_what_takes_the_place_of_a_checked_file(
+async def test_view_image_does_not_read_a_replacement_of_a_checked_file(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, pipe = stage.workspace / "a.png", stage.workspace / "pipe"
@@ -109,7 +109,7 @@ async def test_view_image_does_not_read_what_takes_the_place_of_a_checked_file(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", ["localImage", "localAudio", "skill"])
-async def test_input_that_names_something_else_than_a_file_is_refused(
+async def test_input_that_does_not_name_a_regular_file_is_refused(
     stage: Stage, place: Path, kind: str, part: str
 ) -> None:
     client, thread_id = await writer(stage)
@@ -124,7 +124,7 @@ async def test_input_that_names_something_else_than_a_file_is_refused(
     assert outline(await client.run(thread_id))[-2:] == EPILOGUE
 
 
-async def test_input_files_are_too_large_together(stage: Stage) -> None:
+async def test_input_files_that_are_too_large_together_are_refused(stage: Stage) -> None:
     client, thread_id = await writer(stage)
     paths = [stage.workspace / name for name in ("a.png", "b.png")]
     for path in paths:
@@ -139,7 +139,7 @@ async def test_input_files_are_too_large_together(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "folder"])
-async def test_files_that_describe_a_project_may_be_anything(
+async def test_project_files_of_any_kind_are_tolerated(
     stage: Stage, place: Path, kind: str
 ) -> None:
     (place / "AGENTS.md").symlink_to(kind)
@@ -174,7 +174,7 @@ async def test_fs_read_file_refuses_what_is_not_a_file(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_patch_of_something_else_than_a_file_is_refused(
+async def test_a_patch_of_anything_but_a_regular_file_is_refused(
     stage: Stage, place: Path, kind: str
 ) -> None:
     client, thread_id = await writer(stage)
@@ -187,7 +187,7 @@ async def test_a_patch_of_something_else_than_a_file_is_refused(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "circle"])
-async def test_a_file_of_instructions_that_is_not_a_file_is_refused(
+async def test_an_instructions_file_that_is_not_a_regular_file_is_refused(
     stage: Stage, place: Path, kind: str
 ) -> None:
     stage.configure(f'model_instructions_file = "{place / kind}"')

@@ -1,4 +1,4 @@
-"""Peers that have not introduced themselves get little, and do not disturb those that have."""
+"""Peers that have not sent `initialize` get little, and do not disturb clients that have."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def serving(
 
 @asynccontextmanager
 async def known(where: Where) -> AsyncIterator[Client]:
-    """Connect as a client that introduces itself."""
+    """Connect as an initialized client."""
     transport = await (connect_unix(where) if isinstance(where, Path) else connect_websocket(where))
     try:
         async with asyncio.timeout(SECONDS):
@@ -89,7 +89,7 @@ async def test_large_message_before_initialize_is_answered_and_ends_the_connecti
 
 
 async def test_large_message_after_initialize_is_served(kind: str, short_folder: Path) -> None:
-    """Also when it is on its way before the answer to `initialize` is."""
+    """Even when it is sent before the answer to `initialize` arrives."""
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder) as (_, where):
             async with stranger(where) as line:
@@ -115,14 +115,16 @@ async def test_large_binary_message_before_initialize_ends_the_connection(
                 await line.upgrade()
                 line.writer.write(first + b"\1\2\3\4" + bytes(70_000))
                 event = await line.event()
-                if first[0] == 0x82:  # 65535 bytes, which are dropped without a word
+                if first[0] == 0x82:  # 65535 bytes, dropped without an answer
                     assert event is None or isinstance(event, Close)
                 else:
                     assert isinstance(event, Close)
                     assert event.code == 1009
 
 
-async def test_crowd_of_strangers_does_not_keep_a_client_out(kind: str, short_folder: Path) -> None:
+async def test_many_uninitialized_peers_do_not_keep_a_client_out(
+    kind: str, short_folder: Path
+) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         limits = ["--max-strangers", "4", "--initialize-timeout-seconds", "12"]
         with serving(kind, short_folder, *limits) as (_, where):
@@ -150,7 +152,9 @@ async def test_connections_beyond_the_limit_are_refused_until_one_ends(
                     pass
 
 
-async def test_stranger_that_says_nothing_is_cut_off(kind: str, short_folder: Path) -> None:
+async def test_uninitialized_peer_that_sends_nothing_is_disconnected(
+    kind: str, short_folder: Path
+) -> None:
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder, "--initialize-timeout-seconds", "1") as (_, where):
             async with known(where) as client, stranger(where) as line:
@@ -162,7 +166,9 @@ async def test_stranger_that_says_nothing_is_cut_off(kind: str, short_folder: Pa
                 await client.ask("model/list", {})
 
 
-async def test_stranger_that_reads_no_answers_costs_little_memory(short_folder: Path) -> None:
+async def test_uninitialized_peer_that_reads_no_answers_uses_little_memory(
+    short_folder: Path,
+) -> None:
     """Unknown methods are answered with a list of all methods: 100 times the request."""
     call = json.dumps({"id": 1, "method": "x"}).encode()
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
@@ -180,7 +186,7 @@ async def test_stranger_that_reads_no_answers_costs_little_memory(short_folder: 
                 assert _resident(server) - before < 20 * 1024 * 1024
 
 
-async def test_flood_of_tiny_frames_does_not_hold_up_others(short_folder: Path) -> None:
+async def test_flood_of_tiny_frames_does_not_delay_others(short_folder: Path) -> None:
     ping = b"\x89\x80\1\2\3\4"
     fragment = b"\x00\x80\1\2\3\4"
     async with asyncio.timeout(SECONDS):
@@ -200,8 +206,8 @@ async def test_flood_of_tiny_frames_does_not_hold_up_others(short_folder: Path) 
                 assert pongs < 1000
 
 
-async def test_heads_with_many_blanks_do_not_hold_up_others(kind: str, short_folder: Path) -> None:
-    """An expression that looked for the end of a value at each blank took a second for one."""
+async def test_heads_with_many_blanks_do_not_delay_others(kind: str, short_folder: Path) -> None:
+    """An expression that searched for the end of a value at each blank took a second for one."""
     head = b"GET / HTTP/1.1\r\nA: x" + b" " * 16_000 + b"y\r\n\r\n"
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder) as (_, where):
@@ -213,7 +219,7 @@ async def test_heads_with_many_blanks_do_not_hold_up_others(kind: str, short_fol
                 await client.ask("model/list", {})
 
 
-async def test_garbage_of_strangers_leaves_few_lines_in_the_log(
+async def test_garbage_from_uninitialized_peers_leaves_few_lines_in_the_log(
     kind: str, short_folder: Path
 ) -> None:
     async with asyncio.timeout(SECONDS):
@@ -232,7 +238,7 @@ async def test_garbage_of_strangers_leaves_few_lines_in_the_log(
 async def test_peer_that_breaks_the_framing_after_a_ping_does_not_end_the_server(
     kind: str, short_folder: Path
 ) -> None:
-    """Both come with the head. The answer to the ping is due when our side has ended already."""
+    """Both arrive with the head. The answer to the ping is due when our side has already ended."""
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder, TREADLE_LOG="info") as (server, where):
             for _ in range(3):
@@ -246,8 +252,8 @@ async def test_peer_that_breaks_the_framing_after_a_ping_does_not_end_the_server
     assert "Traceback" not in server.stderr
 
 
-async def test_line_that_cannot_be_shut_down_any_more_is_cut() -> None:
-    """The peer has reset it since its bad frame came, so that ending our side fails."""
+async def test_connection_that_can_no_longer_be_shut_down_is_aborted() -> None:
+    """The peer has reset it after its bad frame, so ending our side fails."""
     line = _ResetLine()
     transport = WebSocketTransport("peer", is_client=False, keepalive=None)
     transport.connection_made(line)
@@ -257,8 +263,8 @@ async def test_line_that_cannot_be_shut_down_any_more_is_cut() -> None:
     assert line.is_cut
 
 
-def test_stranger_cannot_send_a_message_in_very_many_pieces() -> None:
-    """150 strangers that did cost a client seconds for each of its requests."""
+def test_uninitialized_peer_cannot_send_a_message_in_very_many_pieces() -> None:
+    """150 peers that did this delayed each request of a client by seconds."""
     head, piece = b"\x01\x80\0\0\0\0", b"\0\x80\0\0\0\0"
 
     events = Decoder(masked=True, is_strict=True).feed(head + piece * MAX_STRANGER_FRAGMENTS)
@@ -267,7 +273,7 @@ def test_stranger_cannot_send_a_message_in_very_many_pieces() -> None:
 
 
 class _ResetLine(asyncio.Transport):
-    """A line that the peer has reset; no read has noticed that yet."""
+    """A connection that the peer has reset, before any read has noticed."""
 
     is_cut = False
 
@@ -336,7 +342,7 @@ async def test_connections_wait_while_descriptors_are_used_up(
         assert "Traceback" not in server.stderr
 
 
-async def test_connections_never_take_the_last_descriptors(kind: str, short_folder: Path) -> None:
+async def test_connections_never_use_the_last_descriptors(kind: str, short_folder: Path) -> None:
     script = json.dumps(["hi"] * 3)
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         with serving(kind, short_folder, descriptors=128, TREADLE_SCRIPT=script) as (_, where):
@@ -360,7 +366,7 @@ async def test_refusal_for_too_many_connections_reaches_the_client(short_folder:
 
 
 async def _is_served(where: Where) -> bool:
-    """Try to connect; a place that has become free may not be counted as such at once."""
+    """Try to connect; a connection that was just closed may still count for a moment."""
     try:
         async with known(where) as client:
             await client.ask("model/list", {})
@@ -370,7 +376,7 @@ async def _is_served(where: Where) -> bool:
 
 
 async def _misbehave(line: StrangerLine, number: int) -> None:
-    """Do one of several things that no client does, and hang up."""
+    """Do one of several things that no client does, and disconnect."""
     kinds = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -392,6 +398,6 @@ async def _misbehave(line: StrangerLine, number: int) -> None:
 
 
 def _resident(server: ServerProcess) -> int:
-    """Return how much memory a process takes, in bytes."""
+    """Return the resident memory of a process, in bytes."""
     pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Questions at a terminal: what is shown is what runs, whatever the model or a server writes."""
+"""Approvals in a terminal: what is shown is what runs, whatever the model or a server sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORGED = "ls\n\n[y]es, [a]lways, [N]o, [s]top: n\n\nRun this command?\n  command
 
 
 def asked(home: Path, policy: str, arguments: JsonValue, reply: str = "n") -> str:
-    """What the terminal shows when the model wants to run a command."""
+    """Return what the terminal shows when the model wants to run a command."""
     (home / "config.toml").write_text(CONFIG)
     workspace = home.parent / "workspace"
     workspace.mkdir()
@@ -54,7 +54,9 @@ def test_escape_sequences_cannot_replace_the_command(home: Path) -> None:
     assert not planted.exists()
 
 
-def test_a_justification_cannot_erase_the_command_and_is_the_models(home: Path) -> None:
+def test_a_justification_cannot_erase_the_command_and_is_attributed_to_the_model(
+    home: Path,
+) -> None:
     planted = home.parent / "planted"
     said = "x\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K  ls -l\n" + FORGED
     arguments = {
@@ -70,7 +72,9 @@ def test_a_justification_cannot_erase_the_command_and_is_the_models(home: Path) 
     assert len(re.findall(r"^Run this command", shown, re.MULTILINE)) == 1
 
 
-def test_additional_permissions_are_shown_and_have_no_yes_for_the_session(home: Path) -> None:
+def test_additional_permissions_are_shown_and_cannot_be_approved_for_the_session(
+    home: Path,
+) -> None:
     arguments = {
         "cmd": "touch /planted",
         "sandbox_permissions": "with_additional_permissions",
@@ -87,7 +91,7 @@ def test_additional_permissions_are_shown_and_have_no_yes_for_the_session(home: 
 def fake_run(
     home: Path, questions: list[tuple[str, JsonValue]], replies: list[tuple[str, str]]
 ) -> tuple[str, dict[object, JsonValue]]:
-    """What the terminal shows when a server asks all of these at once, and what it is told."""
+    """Return what the terminal shows for these server requests at once, and what is answered."""
     server = " ".join(fake_command("steps", home.parent / "heard"))
     steps = [["ask", number, *question] for number, question in enumerate(questions, 1)]
     arguments = ["--command", server, "--max-failures", "0", "--questions", "ask"]
@@ -201,7 +205,7 @@ URL: tuple[str, JsonValue] = (
     ],
     ids=["host", "files", "permissions", "input", "url"],
 )
-def test_each_kind_of_question_shows_what_is_asked(
+def test_each_kind_of_server_request_shows_what_it_asks_for(
     home: Path,
     question: tuple[str, JsonValue],
     reply: tuple[str, str],
@@ -215,7 +219,7 @@ def test_each_kind_of_question_shows_what_is_asked(
     assert answers == {1: answer}
 
 
-def test_questions_wait_for_each_other_and_a_long_command_can_be_seen_whole(home: Path) -> None:
+def test_questions_are_shown_one_by_one_and_a_long_command_can_be_shown_whole(home: Path) -> None:
     long = "true " + "a" * 9000 + "; rm x; " + "b" * 9000
     questions: list[tuple[str, JsonValue]] = [
         (COMMAND, {"itemId": "i1", "command": long, "cwd": "/w"}),
@@ -233,7 +237,7 @@ def test_questions_wait_for_each_other_and_a_long_command_can_be_seen_whole(home
     assert answers == {1: {"decision": "decline"}, 2: {"decision": "accept"}}
 
 
-def test_what_was_typed_before_a_question_is_shown_does_not_answer_it(home: Path) -> None:
+def test_input_typed_before_a_question_is_shown_does_not_answer_it(home: Path) -> None:
     questions: list[tuple[str, JsonValue]] = [
         (COMMAND, {"itemId": f"i{number}", "command": "x", "cwd": "/w"}) for number in (1, 2)
     ]

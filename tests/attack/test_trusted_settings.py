@@ -1,4 +1,4 @@
-"""Settings of a trusted project cannot be changed, made or moved into place by a command."""
+"""A command cannot change, create or move the settings of a trusted project into place."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ async def test_settings_are_not_planted_where_the_trusted_folder_has_none(
     assert not (workspace / ".codex").exists()
 
 
-async def test_trusted_folder_that_is_missing_does_not_free_a_later_thread(home: Path) -> None:
+async def test_trusted_folder_that_is_missing_does_not_open_it_to_a_later_thread(
+    home: Path,
+) -> None:
     await skip_without_bubblewrap()
     folder = home.parent / "projects"
     folder.mkdir()
@@ -94,7 +96,7 @@ def test_no_grant_and_no_folder_opens_settings_of_a_trusted_project(
     assert not confine(workspace, workspace / place).may_write(file)
 
 
-async def test_what_the_settings_of_a_trusted_project_link_to_cannot_be_changed(
+async def test_link_targets_of_a_trusted_projects_settings_cannot_be_changed(
     home: Path, outside: Path
 ) -> None:
     await skip_without_bubblewrap()
@@ -132,7 +134,7 @@ print(boundary.confine(policy, str(ws / "a b")).may_write(str(ws / "a b" / "defa
 """
 
 
-def test_homes_and_settings_are_closed_under_every_name_that_mounts_give_them(
+def test_homes_and_settings_are_protected_under_every_name_that_mounts_give_them(
     tmp_path: Path,
 ) -> None:
     if os.geteuid() != 0:
@@ -145,7 +147,9 @@ def test_homes_and_settings_are_closed_under_every_name_that_mounts_give_them(
     assert (done.stdout, done.stderr) == (answers, "")
 
 
-async def test_link_that_a_command_turned_is_not_the_folder_that_was_trusted(home: Path) -> None:
+async def test_link_that_a_command_redirected_is_not_the_folder_that_was_trusted(
+    home: Path,
+) -> None:
     folder = home.parent / "releases"
     (folder / "first").mkdir(parents=True)
     (folder / "current").symlink_to("first")
@@ -164,7 +168,7 @@ async def test_link_that_a_command_turned_is_not_the_folder_that_was_trusted(hom
 
 
 def claim(folder: Path, inside: Path) -> None:
-    """Let a folder say that it is a worktree of another one, which says so too."""
+    """Make a folder claim to be a worktree of another one, which confirms it."""
     inside.mkdir(parents=True)
     (inside / "gitdir").write_text(f"{folder}/.git\n")
     (folder / ".git").write_text(f"gitdir: {inside}\n")
@@ -179,8 +183,8 @@ async def test_folder_that_names_its_own_parent_as_checkout_is_not_trusted(home:
         assert None not in (await layers_of(bench_, folder)).values()
 
 
-async def test_worktree_that_a_command_made_known_is_not_trusted(home: Path) -> None:
-    """The trusted checkout lies in a folder that commands can write, and its `.git` with it."""
+async def test_worktree_that_a_command_registered_is_not_trusted(home: Path) -> None:
+    """The trusted checkout is in a folder that commands can write, with its `.git`."""
     archive, checkout = home.parent / "archive", home.parent / "projects" / "checkout"
     archive.mkdir()
     checkout.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Every wait of a client on a turn has an end, wherever a write, a sync or an import fails.
+"""Every wait of a client for a turn ends, wherever a write, a sync or an import fails.
 
-`tests.harness.faults` holds the same conversation once for each point: a thread is started, a turn
-runs a command that has to be approved, and after the fault a second turn follows.
+`tests.harness.faults` repeats one conversation for each failure point: a thread is started, a turn
+runs a command that needs approval, and after the fault a second turn follows.
 """
 
 from __future__ import annotations

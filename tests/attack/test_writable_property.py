@@ -1,7 +1,7 @@
-"""Whatever the layout of folders, links, roots and homes: what decides about the sandbox is closed.
+"""For any layout of folders, links, roots and homes, whatever controls the sandbox is protected.
 
-Random layouts are built on disk. The boundary is asked about every protected path, and for some of
-the layouts a command really tries to change them, under each backend.
+Random layouts are built on disk. The boundary is queried about every protected path, and for some
+of the layouts a command really tries to change them, under each backend.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ places = st.one_of(st.just("."), paths)
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is, below one folder; a path may be missing, or lead through links."""
+    """All paths, below one folder; a path may be missing, or lead through links."""
 
     folders: list[str]
     links: list[tuple[str, str]]
@@ -65,7 +65,7 @@ layouts = st.builds(
 
 
 class Scene:
-    """A layout on disk, and what a boundary makes of it."""
+    """A layout on disk, and the boundary for it."""
 
     def __init__(self, top: Path, layout: Layout) -> None:
         self.top = top
@@ -93,7 +93,7 @@ class Scene:
         )
 
     def protected(self) -> Iterator[str]:
-        """Every path that must not be writable, spelled as configured."""
+        """Return every path that must not be writable, spelled as configured."""
         for home in self.homes:
             for name in ("", "config.toml", "rules", "rules/default.rules", "new"):
                 yield os.path.join(home, name) if name else home  # noqa: PTH118 - text
@@ -101,7 +101,7 @@ class Scene:
             yield path
             place = os.path.realpath(path)
             for name in ("config.toml", "rules/default.rules", "new"):
-                # Links in a folder of code are not looked for; those in a home are.
+                # Links in a folder of code are not resolved; those in a home are.
                 if os.path.realpath(f"{path}/{name}").startswith(f"{place}/"):
                     yield f"{path}/{name}"
         yield from self.reserved
@@ -109,7 +109,7 @@ class Scene:
             yield from links(path)
 
     def is_excused(self, path: str) -> bool:
-        """Whether it lies in a folder of a home that may be opened, and is no protected path."""
+        """Return whether it is in an openable folder of a home, and not protected itself."""
         place = os.path.realpath(path)
         homes = [os.path.realpath(home) for home in self.homes]
         others = [os.path.realpath(each) for each in (*self.closed, *self.reserved)]
@@ -126,7 +126,7 @@ class Scene:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(target)
         except OSError:
-            return  # something is there already, or a link leads in a circle
+            return  # the path exists already, or a link is circular
 
     @staticmethod
     def _furnish(folder: Path) -> None:
@@ -148,7 +148,7 @@ def on_disk(layout: Layout) -> Iterator[Scene]:
 
 @settings(max_examples=250, deadline=None, database=None)
 @given(layouts)
-def test_nothing_that_decides_about_the_sandbox_may_be_written(layout: Layout) -> None:
+def test_nothing_that_controls_the_sandbox_is_writable(layout: Layout) -> None:
     with on_disk(layout) as scene:
         for path in scene.protected():
             if not scene.is_excused(path):
@@ -171,7 +171,7 @@ def working() -> dict[str, Backend]:
 )
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 @given(layout=layouts)
-def test_no_command_changes_what_decides_about_the_sandbox(
+def test_no_command_changes_what_controls_the_sandbox(
     working: dict[str, Backend], name: str, layout: Layout
 ) -> None:
     if name not in working:
@@ -182,7 +182,7 @@ def test_no_command_changes_what_decides_about_the_sandbox(
 
 def _attack(scene: Scene, *, has_modes: bool) -> None:
     paths = [path for path in scene.protected() if not scene.is_excused(path)]
-    # Landlock cannot keep a command from creating what is missing.
+    # Landlock cannot prevent a command from creating what is missing.
     paths = [path for path in paths if has_modes or os.path.lexists(path)]
     before = _seen(scene, paths, has_modes=has_modes)
     roots = [Path(root.path) for root in scene.confinement.writable if Path(root.path).is_dir()]
