@@ -1,4 +1,4 @@
-"""A provider on the loopback that plays what it is told, byte for byte."""
+"""A fake provider on the loopback interface that sends prepared answers, byte for byte."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from treadle.protocol.base import JsonValue
 
 @dataclass
 class Answer:
-    """What the double sends back: a head, pieces of a body, and how the line ends."""
+    """An answer of the double: a head, pieces of a body, and how the connection ends."""
 
     status: str = "200 OK"
     headers: Mapping[str, str] = field(default_factory=dict)
     pieces: Sequence[bytes] = ()
-    # HTTP/1.0 with the end of the line as the end of the body, or HTTP/1.1 in chunks.
+    # HTTP/1.0 where closing the connection ends the body, or HTTP/1.1 in chunks.
     is_chunked: bool = False
     is_cut: bool = False
     # Everything in one write, so that the end arrives together with the last event.
@@ -48,7 +48,7 @@ class Received:
 
 
 class ProviderDouble:
-    """Serves its answers in order and keeps the requests."""
+    """Sends its answers in order and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -61,7 +61,7 @@ class ProviderDouble:
 
     @property
     def base_url(self) -> str:
-        """Where the API begins."""
+        """Return the base URL of the API."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +81,7 @@ class ProviderDouble:
             self._tasks.discard(task)
 
     async def stop(self) -> None:
-        """Drop every connection that is left."""
+        """Drop every open connection."""
         for task in list(self._tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -119,7 +119,7 @@ class ProviderDouble:
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-            # Gives the pieces a chance to arrive one by one.
+            # Lets the pieces arrive one by one.
             await asyncio.sleep(0)
         if answer.is_silent_after:
             await self._wait_for_the_end(reader)
@@ -138,7 +138,7 @@ class ProviderDouble:
 
 @contextlib.asynccontextmanager
 async def provider_double(*answers: Answer) -> AsyncIterator[ProviderDouble]:
-    """A double at work."""
+    """Run a double."""
     double = ProviderDouble()
     double.answers += answers
     server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
@@ -159,7 +159,7 @@ async def model_of(
     token: str | None = None,
     **settings: JsonValue,
 ) -> AsyncIterator[Model]:
-    """A model that talks to the double."""
+    """Return a model that is connected to the double."""
     config = msgspec.convert({"base_url": double.base_url, **settings}, ProviderConfig)
 
     async def login() -> Bearer | None:
@@ -174,17 +174,17 @@ async def model_of(
 
 
 def event(data: JsonValue) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 def events(*data: JsonValue, **options: JsonValue) -> Answer:
-    """A stream of events, each a piece of its own."""
+    """Return a stream of events, each in a separate piece."""
     return Answer(pieces=[event(one) for one in data], **options)
 
 
 def refusal(status: str, error: JsonValue, **headers: str) -> Answer:
-    """An answer that is not 200."""
+    """Return an answer with a status other than 200."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Answer(
         status=status,
@@ -194,7 +194,7 @@ def refusal(status: str, error: JsonValue, **headers: str) -> Answer:
 
 
 def request(*history: JsonValue, **settings: JsonValue) -> ModelRequest:
-    """A request with everything that a test does not care about."""
+    """Return a request with defaults for everything that a test does not set."""
     given: dict[str, JsonValue] = {
         "model": "mock-model",
         "instructions": "be brief",
@@ -208,7 +208,7 @@ def request(*history: JsonValue, **settings: JsonValue) -> ModelRequest:
 
 
 def user(text: str) -> JsonValue:
-    """Something the user wrote."""
+    """Return a message of the user."""
     return {
         "type": "message",
         "role": "user",
@@ -219,7 +219,7 @@ def user(text: str) -> JsonValue:
 async def collect(
     model: Model, asked: ModelRequest | None = None, *, into: list[ModelEvent] | None = None
 ) -> list[ModelEvent]:
-    """All events of one attempt; `into` has those before an error too."""
+    """Return all events of one attempt; `into` also receives those before an error."""
     found = [] if into is None else into
     async for event in model.stream(asked or request()):
         found.append(event)

@@ -1,4 +1,4 @@
-"""What is known of models by their names."""
+"""What is known about models by their names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_configured_model_is_listed_and_is_the_default() -> None:
     assert defaults(list_models("openai", configured=["gpt-5.5"])) == ["gpt-5.5"]
 
 
-def test_what_a_local_provider_lists_can_be_chosen() -> None:
+def test_models_that_a_local_provider_lists_can_be_chosen() -> None:
     models = list_models("ollama", remote=["qwen3:8b", "gpt-oss:20b"])
     assert [(model.model, model.hidden) for model in models] == [
         ("qwen3:8b", False),
@@ -45,7 +45,7 @@ def test_what_a_local_provider_lists_can_be_chosen() -> None:
     assert list_models("ollama") == []
 
 
-def test_what_only_a_known_provider_lists_is_hidden() -> None:
+def test_models_that_only_a_known_provider_lists_are_hidden() -> None:
     models = {model.model: model for model in list_models("openai", remote=["whisper", "gpt-5.5"])}
     assert models["whisper"].hidden
     assert not models["gpt-5.5"].hidden

@@ -29,7 +29,7 @@ def feed(reading: StreamReading, event: JsonValue) -> list[JsonValue]:
 
 
 def operations(work: Callable[[], object]) -> int:
-    """Count the operations of the interpreter that some work takes."""
+    """Count the interpreter operations of some work."""
     count = 0
 
     def trace(frame: FrameType, event: str, _arg: object) -> TraceFunction:
@@ -88,7 +88,9 @@ def anthropic() -> StreamReading:
         {"type": "response.function_call_arguments.delta", "delta": "x"},
     ],
 )
-def test_an_event_of_responses_costs_the_same_among_few_and_many_items(event: JsonValue) -> None:
+def test_an_event_of_responses_takes_the_same_work_among_few_and_many_items(
+    event: JsonValue,
+) -> None:
     costs = []
     for number in (5, MAX_OPEN_ITEMS):
         reading = responses()
@@ -99,7 +101,7 @@ def test_an_event_of_responses_costs_the_same_among_few_and_many_items(event: Js
     assert costs[1] <= 2 * costs[0]
 
 
-def test_a_piece_of_a_chat_call_costs_the_same_among_few_and_many_calls() -> None:
+def test_a_delta_of_a_chat_call_takes_the_same_work_among_few_and_many_calls() -> None:
     costs = []
     for number in (5, MAX_OPEN_ITEMS):
         reading = chat()
@@ -144,7 +146,7 @@ def test_too_many_unfinished_items_fail_the_stream(
     assert not caught.value.is_retryable
 
 
-def test_a_response_may_have_any_number_of_items_one_after_the_other() -> None:
+def test_a_response_may_have_any_number_of_consecutive_items() -> None:
     reading = responses()
     for number in range(3 * MAX_OPEN_ITEMS):
         feed(reading, responses_started(number))
@@ -166,7 +168,7 @@ def test_items_that_end_leave_the_newest_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("index", [[1], {"a": 1}, None])
-def test_an_index_that_cannot_be_one_counts_as_none(index: JsonValue) -> None:
+def test_an_invalid_index_counts_as_none(index: JsonValue) -> None:
     reading = anthropic()
     feed(reading, block_started(index))
 

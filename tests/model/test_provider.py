@@ -1,4 +1,4 @@
-"""Providers: those built in, those configured, and the models made of them."""
+"""Providers: built in and configured, and the models that they create."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.scripted.model import ScriptedModel
 
 
-def test_the_built_in_providers_are_where_the_environment_says() -> None:
+def test_the_environment_sets_the_addresses_of_built_in_providers() -> None:
     plain = built_in({"OPENAI_BASE_URL": "", "CODEX_OSS_PORT": ""})
     assert {id_: (provider.base_url, provider.wire_api) for id_, provider in plain.items()} == {
         "openai": ("https://api.openai.com/v1", "responses"),
@@ -64,7 +64,7 @@ def test_the_configuration_adds_providers_and_changes_built_in_ones() -> None:
 
 
 @pytest.mark.parametrize("table", [{"wire_api": "morse"}, {"request_max_retries": "many"}, 5])
-def test_a_table_that_describes_no_provider_is_refused_by_name(table: object) -> None:
+def test_an_invalid_provider_table_is_refused_by_name(table: object) -> None:
     with pytest.raises(ValueError, match=r"model_providers\.acme"):
         load_providers({"acme": table}, {})
 
@@ -104,8 +104,8 @@ async def test_the_script_comes_from_the_configuration_or_the_environment(tmp_pa
     assert texts == ["from a file", "from the configuration"]
 
 
-def test_a_model_is_made_without_importing_the_http_library() -> None:
-    """Ours: the import costs more than everything else a server does before its first turn."""
+def test_a_model_is_created_without_importing_the_http_library() -> None:
+    """Ours: the import takes longer than everything else before the first turn."""
     code = (
         "import sys; from treadle.model.provider import *; "
         "m = build_model('openai', built_in({})['openai'], environ={}); "

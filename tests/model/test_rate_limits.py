@@ -30,7 +30,7 @@ def snapshot(value: JsonValue) -> RateLimitSnapshot:
         "metered_limit_name",
     ],
 )
-def test_odd_values_in_an_event_are_left_out(field: str, odd: JsonValue) -> None:
+def test_odd_values_in_an_event_are_omitted(field: str, odd: JsonValue) -> None:
     window = {"used_percent": 5, "window_minutes": 10, "reset_at": 7} | {field: odd}
     credit = {"has_credits": True, "unlimited": False, "balance": "3"} | {field: odd}
     event = {

@@ -1,4 +1,4 @@
-"""A failed attempt is repeated only while nothing would be said twice."""
+"""A failed attempt is retried only while nothing would be published twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY = fails("busy", info="serverOverloaded", status=503, is_retryable=True)
 
 
 class Run:
-    """One call with retries: what came, what was announced, how long it slept."""
+    """One call with retries: the events, the announced retries, the delays."""
 
     def __init__(self, script: ScriptLike, **policy: int) -> None:
         self.model: Model = ScriptedModel(script)
@@ -49,7 +49,7 @@ class Run:
         return [type(event).__name__ for event in self.events]
 
 
-async def test_a_refused_request_is_repeated_with_growing_delays() -> None:
+async def test_a_refused_request_is_retried_with_growing_delays() -> None:
     run = await Run([BUSY, BUSY, BUSY, "done"]).play()
     assert run.slept == pytest.approx([0.2, 0.4, 0.8])
     assert [(retry.attempt, retry.max) for retry in run.retries] == [(1, 4), (2, 4), (3, 4)]
@@ -71,21 +71,21 @@ async def test_jitter_is_a_tenth_either_way() -> None:
     assert slept == pytest.approx([0.18, 0.22])
 
 
-async def test_patience_ends() -> None:
+async def test_retries_are_limited() -> None:
     run = Run([BUSY] * 3, request_max_retries=2)
     with pytest.raises(ModelError, match="busy"):
         await run.play()
     assert len(run.retries) == 2
 
 
-async def test_the_wait_that_a_provider_asks_for_is_kept_and_visible() -> None:
+async def test_the_delay_that_a_provider_requests_is_used_and_visible() -> None:
     limited = fails(info="rateLimitExceeded", status=429, retry_after=7, is_retryable=True)
     run = await Run([limited, "done"]).play()
     assert run.slept == [7]
     assert run.retries[0].delay_s == 7
 
 
-async def test_a_provider_that_asks_for_too_much_patience_is_not_waited_for() -> None:
+async def test_a_provider_that_requests_too_long_a_delay_is_not_waited_for() -> None:
     limited = fails(info="rateLimitExceeded", status=429, retry_after=7200, is_retryable=True)
     run = Run([limited, "done"])
     with pytest.raises(ModelError) as caught:
@@ -94,7 +94,7 @@ async def test_a_provider_that_asks_for_too_much_patience_is_not_waited_for() ->
 
 
 async def test_too_many_429_have_their_own_cause() -> None:
-    """Upstream: also when retries are switched off."""
+    """Upstream: also when retries are turned off."""
     limited = fails("slow", info="rateLimitExceeded", status=429, is_retryable=True)
     with pytest.raises(ModelError) as caught:
         await Run([limited], request_max_retries=0).play()
@@ -106,14 +106,14 @@ async def test_too_many_429_have_their_own_cause() -> None:
     )
 
 
-async def test_what_cannot_succeed_is_not_repeated() -> None:
+async def test_errors_that_cannot_be_fixed_by_a_retry_are_not_retried() -> None:
     run = Run([fails("no", info="badRequest", status=400), "done"])
     with pytest.raises(ModelError, match="no"):
         await run.play()
     assert run.retries == []
 
 
-async def test_a_stream_that_broke_before_it_said_anything_is_asked_for_again() -> None:
+async def test_a_stream_that_broke_before_its_first_event_is_retried() -> None:
     run = await Run([drops(), drops(), "whole"]).play()
     assert run.kinds == ["Created", "Created", "Created", "ItemStarted", "ItemDone", "Completed"]
     assert [(retry.attempt, retry.max) for retry in run.retries] == [(1, 5), (2, 5)]
@@ -137,13 +137,13 @@ class Interrupted:
                     raise ModelError("cut", is_retryable=True, phase="stream")
 
     async def list_models(self) -> None:
-        """No list."""
+        """Return an empty list."""
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
-async def test_a_stream_that_broke_inside_an_item_starts_over_and_says_so() -> None:
+async def test_a_stream_that_broke_inside_an_item_restarts_and_announces_it() -> None:
     run = Run([])
     run.model = Interrupted()
     await run.play()
@@ -160,14 +160,14 @@ async def test_a_stream_that_broke_inside_an_item_starts_over_and_says_so() -> N
     assert run.retries[0].error.emitted
 
 
-async def test_a_policy_can_forbid_to_start_over() -> None:
+async def test_a_policy_can_forbid_a_restart() -> None:
     run = Run([], may_restart=False)
     run.model = Interrupted()
     with pytest.raises(ModelError, match="cut"):
         await run.play()
 
 
-async def test_once_an_item_is_finished_asking_again_is_up_to_the_caller() -> None:
+async def test_after_a_completed_item_the_retry_is_left_to_the_caller() -> None:
     run = Run([["whole", drops()], "again"])
     with pytest.raises(ModelError) as caught:
         await run.play()
@@ -178,10 +178,10 @@ async def test_closing_the_stream_closes_the_attempt() -> None:
     closed = []
 
     class Watched(Interrupted):
-        """Tells when its stream is closed."""
+        """Records when its stream is closed."""
 
         async def stream(self, asked: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-            """Play, and note the end."""
+            """Play, and record the end."""
             try:
                 async for event in self._model.stream(asked):
                     yield event

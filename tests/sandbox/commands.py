@@ -1,4 +1,4 @@
-"""Runs commands in sandboxes and looks at what they changed."""
+"""Runs commands in sandboxes and inspects what they changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ confine = Boundary(Protection()).confine
 
 @dataclass
 class Output:
-    """What a command printed."""
+    """The output of a command."""
 
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
@@ -40,7 +40,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """Its stdout."""
+        """Return its stdout."""
         return self.stdout.decode()
 
     async def until(self, word: str) -> None:
@@ -70,7 +70,7 @@ async def start(
     env: dict[str, str] | None = None,
     gate: EgressProxy | None = None,
 ) -> tuple[Process, Output]:
-    """Start a command and collect what it prints."""
+    """Start a command and collect its output."""
     output = Output()
     process = await Process.start(
         argv,
@@ -94,7 +94,7 @@ async def run(argv: Sequence[str], confinement: Confinement, *, cwd: Path | None
 
 
 def workspace(folder: Path, *roots: Path, network: bool = False) -> Confinement:
-    """A workspace that may be written, and no temporary folder with it."""
+    """Return the confinement of a writable workspace, without a temporary folder."""
     policy = WorkspaceWriteSandboxPolicy(
         exclude_slash_tmp=True,
         exclude_tmpdir_env_var=True,
@@ -105,7 +105,7 @@ def workspace(folder: Path, *roots: Path, network: bool = False) -> Confinement:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every file below a folder: its mode, and its content or where it leads."""
+    """Return every file below a folder: its mode, and its content or link target."""
     found = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
@@ -118,17 +118,17 @@ def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder."""
+    """Return the names in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def new_token() -> str:
-    """A word that no other process has among its arguments."""
+    """Return a word that no other process has among its arguments."""
     return f"treadle-{uuid4().hex}"
 
 
 def processes_with(token: str) -> list[int]:
-    """The processes with a word among their arguments, zombies left out."""
+    """Return the processes with a word among their arguments, without zombies."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -141,7 +141,7 @@ def processes_with(token: str) -> list[int]:
 
 
 def wait_until_gone(token: str) -> None:
-    """Wait for processes that are nobody's children here: there is no event for their end."""
+    """Wait until processes have ended that are not our children: there is no event for this."""
     deadline = time.monotonic() + SECONDS
     while found := processes_with(token):
         assert time.monotonic() < deadline, f"still there: {found}"

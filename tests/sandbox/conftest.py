@@ -1,4 +1,4 @@
-"""Each test that asks for `backend` runs under every backend that this machine has."""
+"""Each test that uses `backend` runs under every backend that this machine has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.sandbox.backends.selection import Backend, using
 async def _working() -> dict[str, Backend]:
     found: dict[str, Backend] = {}
     async for finding in findings(landlock_protects=True):
-        # One that is missing or forbidden here is no fault of ours; one that leaks is.
+        # A backend that is missing or forbidden here is skipped; one that leaks is a failure.
         assert "let through" not in finding.reason, finding
         if finding.backend is not None:
             found[finding.name] = finding.backend
@@ -25,13 +25,13 @@ async def _working() -> dict[str, Backend]:
 
 @pytest.fixture(scope="session")
 def working() -> dict[str, Backend]:
-    """The backends that work here, by name."""
+    """Return the backends that work here, by name."""
     return asyncio.run(_working())
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def backend(request: pytest.FixtureRequest, working: dict[str, Backend]) -> Iterator[Backend]:
-    """One backend after the other, used by all commands of the test."""
+    """Provide each backend in turn, used by all commands of the test."""
     if request.param not in working:
         pytest.skip(f"{request.param} does not work here")
     with using(working[request.param]):
@@ -40,7 +40,7 @@ def backend(request: pytest.FixtureRequest, working: dict[str, Backend]) -> Iter
 
 @pytest.fixture
 def bubblewrap(working: dict[str, Backend]) -> Iterator[Backend]:
-    """Namespaces, for what only they can do."""
+    """Provide namespaces, for what only they can do."""
     if "bubblewrap" not in working:
         pytest.skip("bubblewrap does not work here")
     with using(working["bubblewrap"]):
@@ -49,7 +49,7 @@ def bubblewrap(working: dict[str, Backend]) -> Iterator[Backend]:
 
 @pytest.fixture
 def plain_landlock(working: dict[str, Backend]) -> Iterator[Backend]:
-    """Landlock as it is used unless somebody wishes otherwise."""
+    """Provide Landlock with its default options."""
     if "landlock" not in working:
         pytest.skip("landlock does not work here")
     with using(Landlock()):
@@ -58,7 +58,7 @@ def plain_landlock(working: dict[str, Backend]) -> Iterator[Backend]:
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Path:
-    """A workspace."""
+    """Return a workspace."""
     folder = tmp_path / "ws"
     folder.mkdir()
     return folder
@@ -66,7 +66,7 @@ def ws(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder that the user may write and a command may not."""
+    """Return a folder that the user may write and a command may not."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "file").write_text("precious")

@@ -22,12 +22,12 @@ from treadle.sandbox.protection import Protection
 
 
 def pass_on(_stream: Literal["stdout", "stderr"], data: bytes) -> None:
-    """Show what the command prints."""
+    """Print the output of the command."""
     os.write(1, data)
 
 
 async def main(backend: str, folder: str, script: str) -> None:
-    """Run the command, passing its output on, and then wait to be killed."""
+    """Run the command, forwarding its output, and then wait to be killed."""
     confinement = UNRESTRICTED
     chosen: AbstractContextManager[None] = nullcontext()
     if backend != "unrestricted":

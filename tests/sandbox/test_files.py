@@ -1,4 +1,4 @@
-"""What a confined command can do to files: in its workspace much, elsewhere nothing."""
+"""What a confined command can do to files: much in its workspace, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ATTACKS = {
 
 @pytest.fixture
 def slash_tmp_file() -> Iterator[Path]:
-    """A name in /tmp that nobody has."""
+    """Return an unused name in /tmp."""
     place = Path("/tmp", new_token())  # noqa: S108 - the folder that is tested
     yield place
     place.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def is_there(path: Path) -> bool:
 async def test_nothing_is_written_outside(
     backend: Backend, ws: Path, outside: Path, attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(outside)  # so that the folder of the owner is one that is looked at
+    monkeypatch.chdir(outside)  # so that the owner's folder is checked too
     before = snapshot(outside)
     script = spelled_out(attack, ws, outside) + "; echo over"
     done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
@@ -94,10 +94,10 @@ async def test_nothing_is_written_outside(
 @pytest.mark.parametrize(
     "flavour", [NamespaceSupport(has_proc=False), NamespaceSupport(has_user=False)]
 )
-async def test_nothing_is_written_outside_where_less_can_be_made(
+async def test_nothing_is_written_outside_under_fewer_privileges(
     ws: Path, outside: Path, flavour: NamespaceSupport
 ) -> None:
-    """Containers that hide /proc, and roots that may make no user namespace."""
+    """Containers that hide /proc, and root users that may not create user namespaces."""
     before = snapshot(outside)
     program = shutil.which("bwrap") or "bwrap"
     with using(Bubblewrap(program, flavour)):
@@ -110,7 +110,7 @@ async def test_nothing_is_written_outside_where_less_can_be_made(
     assert snapshot(outside) == before
 
 
-async def test_a_library_that_a_command_asks_for_is_loaded_inside_only(
+async def test_a_library_that_a_command_preloads_is_loaded_inside_only(
     bubblewrap: Backend, ws: Path
 ) -> None:
     process, output = await start(
@@ -121,14 +121,14 @@ async def test_a_library_that_a_command_asks_for_is_loaded_inside_only(
     await process.wait()
     complaints = output.stderr.decode().splitlines()
     assert output.text == "/none/evil.so 1\n"
-    # The shell's loader complains about what it cannot find; bubblewrap's was not asked to.
+    # The shell's loader complains about a missing library; bubblewrap's was not asked for it.
     assert [line for line in complaints if "evil.so" in line] == complaints[:1]
 
 
 @pytest.mark.parametrize(
     "attack", [a for a in ATTACKS.values() if "mount" not in a and "/proc/1/" not in a]
 )
-async def test_without_a_sandbox_the_same_would_change_something(
+async def test_without_a_sandbox_the_same_attempts_succeed(
     ws: Path, outside: Path, attack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(outside)
@@ -144,10 +144,10 @@ async def test_a_file_outside_is_not_truncated(backend: Backend, ws: Path, outsi
     assert (outside / "file").read_text() == "precious"
 
 
-async def test_a_pipe_outside_is_closed_to_landlock_alone(
+async def test_a_pipe_outside_is_closed_under_landlock_only(
     backend: Backend, ws: Path, outside: Path
 ) -> None:
-    """A known gap, the reference's too: a mount that is read-only does not stop writes to pipes."""
+    """A known gap, also of the reference: a read-only mount does not prevent writes to pipes."""
     pipe = outside / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -159,13 +159,15 @@ async def test_a_pipe_outside_is_closed_to_landlock_alone(
     assert heard == (b"x\n" if backend.name == "bubblewrap" else b"")
 
 
-async def test_modes_and_times_outside_stay(bubblewrap: Backend, ws: Path, outside: Path) -> None:
+async def test_modes_and_times_outside_are_unchanged(
+    bubblewrap: Backend, ws: Path, outside: Path
+) -> None:
     before = (outside / "file").stat()
     await run(["/bin/sh", "-c", f"chmod 777 {outside}/file; touch {outside}/file"], workspace(ws))
     assert (outside / "file").stat() == before
 
 
-async def test_modes_and_times_stay_when_nothing_is_writable(
+async def test_modes_and_times_are_unchanged_when_nothing_is_writable(
     backend: Backend, outside: Path
 ) -> None:
     before = (outside / "file").stat()
@@ -194,7 +196,7 @@ async def test_read_only_writes_nowhere(backend: Backend, ws: Path, slash_tmp_fi
 
 
 @pytest.mark.parametrize("is_excluded", [True, False])
-async def test_the_folder_of_tmpdir_is_open_unless_excluded(
+async def test_the_tmpdir_folder_is_writable_unless_excluded(
     backend: Backend, ws: Path, outside: Path, is_excluded: bool
 ) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=is_excluded)
@@ -204,7 +206,7 @@ async def test_the_folder_of_tmpdir_is_open_unless_excluded(
 
 
 @pytest.mark.parametrize("is_excluded", [True, False])
-async def test_slash_tmp_is_open_unless_excluded(
+async def test_slash_tmp_is_writable_unless_excluded(
     backend: Backend, ws: Path, slash_tmp_file: Path, is_excluded: bool
 ) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=is_excluded, exclude_tmpdir_env_var=True)
@@ -212,7 +214,7 @@ async def test_slash_tmp_is_open_unless_excluded(
     assert is_there(slash_tmp_file) is not is_excluded
 
 
-async def test_what_was_granted_is_open(backend: Backend, ws: Path, outside: Path) -> None:
+async def test_granted_folders_are_writable(backend: Backend, ws: Path, outside: Path) -> None:
     files = AdditionalFileSystemPermissions(write=[str(outside / "folder")])
     granted = AdditionalPermissionProfile(file_system=files)
     policy = ReadOnlySandboxPolicy()
@@ -222,7 +224,7 @@ async def test_what_was_granted_is_open(backend: Backend, ws: Path, outside: Pat
     assert sorted(snapshot(outside)) == ["file", "folder", "folder/new"]
 
 
-async def test_what_was_denied_cannot_be_read(backend: Backend, ws: Path, outside: Path) -> None:
+async def test_denied_paths_cannot_be_read(backend: Backend, ws: Path, outside: Path) -> None:
     denied = [
         FileSystemSandboxEntry(access="deny", path=PathFileSystemPath(str(outside / name)))
         for name in ("file", "folder")
@@ -236,7 +238,7 @@ async def test_what_was_denied_cannot_be_read(backend: Backend, ws: Path, outsid
     assert done.stdout == ""
 
 
-async def test_only_the_given_roots_can_be_read_where_a_policy_names_them(
+async def test_only_the_listed_roots_can_be_read_if_a_policy_lists_them(
     backend: Backend, ws: Path, outside: Path
 ) -> None:
     (ws / "mine").write_text("mine\n")
@@ -247,7 +249,7 @@ async def test_only_the_given_roots_can_be_read_where_a_policy_names_them(
     assert done.stdout == "mine\n"
 
 
-async def test_flags_of_files_cannot_be_set(backend: Backend, ws: Path, outside: Path) -> None:
+async def test_attributes_of_files_cannot_be_set(backend: Backend, ws: Path, outside: Path) -> None:
     script = (
         "import fcntl, sys\n"
         "with open(sys.argv[1], 'rb') as file:\n"
@@ -261,10 +263,8 @@ async def test_flags_of_files_cannot_be_set(backend: Backend, ws: Path, outside:
     assert done.stdout == 5 * "refused\n"
 
 
-async def test_nothing_can_be_stored_around_roots_that_a_policy_names(
-    backend: Backend, ws: Path
-) -> None:
-    """What holds their mount points is memory, which no limit would count."""
+async def test_nothing_can_be_stored_around_the_listed_roots(backend: Backend, ws: Path) -> None:
+    """Their mount points are in memory, which no limit would count."""
     access = RestrictedReadOnlyAccess(readable_roots=[str(ws)])
     policy = WorkspaceWriteSandboxPolicy(
         exclude_slash_tmp=True, exclude_tmpdir_env_var=True, read_only_access=access
@@ -285,7 +285,7 @@ async def test_a_workspace_that_is_a_link_is_its_target(
     assert (done.exit_code, sorted(snapshot(ws))) == (0, ["a"])
 
 
-async def test_roots_that_do_not_exist_are_left_out(backend: Backend, ws: Path) -> None:
+async def test_missing_roots_are_omitted(backend: Backend, ws: Path) -> None:
     done = await run(["/bin/sh", "-c", "echo x > a"], workspace(ws, ws / "none"), cwd=ws)
     assert (done.exit_code, sorted(snapshot(ws))) == (0, ["a"])
 
@@ -304,7 +304,7 @@ async def test_the_kernels_settings_cannot_be_written(backend: Backend, ws: Path
     assert done.stdout == "refused\n"
 
 
-async def test_even_a_workspace_of_everything_leaves_the_kernel_alone(
+async def test_even_a_workspace_of_everything_does_not_open_the_kernel(
     bubblewrap: Backend, outside: Path
 ) -> None:
     files = AdditionalFileSystemPermissions(write=["/"])
@@ -319,17 +319,17 @@ async def test_even_a_workspace_of_everything_leaves_the_kernel_alone(
     assert (outside / "new").exists()
 
 
-async def test_a_program_that_is_not_there_is_an_error_at_once(backend: Backend, ws: Path) -> None:
+async def test_a_missing_program_is_an_error_at_once(backend: Backend, ws: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         await run(["no-such-program"], workspace(ws))
 
 
-async def test_a_folder_that_is_not_there_is_an_error_at_once(backend: Backend, ws: Path) -> None:
+async def test_a_missing_folder_is_an_error_at_once(backend: Backend, ws: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         await run(["true"], workspace(ws), cwd=ws / "nowhere")
 
 
-async def test_a_link_in_the_place_of_a_protected_folder_is_refused_in_words(
+async def test_a_link_in_place_of_a_protected_folder_is_refused_with_a_reason(
     bubblewrap: Backend, ws: Path, outside: Path
 ) -> None:
     (ws / ".codex").symlink_to(outside)

@@ -1,4 +1,4 @@
-"""Limits for commands: what the configuration may say, and what it means."""
+"""Limits for commands: their values in the configuration, and their meaning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_defaults_leave_room_for_real_work() -> None:
 @pytest.mark.parametrize(
     "key", ["processes", "memory", "cpu_seconds", "open_files", "file_size", "disk_reserve"]
 )
-def test_each_limit_can_be_switched_off(key: str, off: int | str) -> None:
+def test_each_limit_can_be_turned_off(key: str, off: int | str) -> None:
     assert getattr(read_limits({key: off}), key) is None
 
 
@@ -86,7 +86,7 @@ def test_bad_value_is_named_with_its_key_and_what_was_expected(key: str, value: 
 @pytest.mark.parametrize(
     ("size", "text"), [(500, "500 bytes"), (256 << 20, "256 MiB"), (1536 << 20, "1.5 GiB")]
 )
-def test_sizes_are_shown_for_people(size: int, text: str) -> None:
+def test_sizes_are_shown_with_units(size: int, text: str) -> None:
     assert shown(size) == text
 
 

@@ -1,4 +1,4 @@
-"""What a confined command can say to others: without network access, nothing to anybody."""
+"""What a confined command can send: without network access, nothing to anyone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS = {
 def listener(
     request: pytest.FixtureRequest, short_folder: Path
 ) -> Iterator[tuple[socket.socket, list[str]]]:
-    """Somebody who listens, and the program that tries to be heard."""
+    """Yield a listening socket, and a program that sends to it."""
     family, kind, how = KINDS[request.param]
     with socket.socket(family, kind) as ears:
         address: tuple[str, int] | str = ("127.0.0.1", 0)
@@ -66,7 +66,7 @@ def _name(ears: socket.socket) -> object:
 
 
 def has_heard(ears: socket.socket) -> bool:
-    """Whether anything arrived; on one machine that is immediate."""
+    """Return whether anything arrived; on one machine that is immediate."""
     try:
         if ears.type == socket.SOCK_STREAM:
             ears.accept()[0].close()
@@ -77,7 +77,7 @@ def has_heard(ears: socket.socket) -> bool:
     return True
 
 
-async def test_without_network_access_nobody_hears_anything(
+async def test_without_network_access_nothing_is_received(
     backend: Backend, ws: Path, listener: tuple[socket.socket, list[str]]
 ) -> None:
     ears, command = listener
@@ -86,7 +86,7 @@ async def test_without_network_access_nobody_hears_anything(
     assert not has_heard(ears)
 
 
-async def test_with_network_access_everybody_hears(
+async def test_with_network_access_everything_is_received(
     backend: Backend, ws: Path, listener: tuple[socket.socket, list[str]]
 ) -> None:
     ears, command = listener
@@ -105,7 +105,7 @@ async def test_granted_network_access_is_network_access(
     assert has_heard(ears)
 
 
-async def test_processes_of_one_command_can_talk_through_a_pair_of_sockets(
+async def test_processes_of_one_command_can_talk_through_a_socket_pair(
     backend: Backend, ws: Path
 ) -> None:
     script = """
@@ -120,7 +120,7 @@ print(ours.recv(5))
     assert (await run([*PYTHON, script], workspace(ws))).stdout == "b'hello'\n"
 
 
-async def test_a_datagram_pair_cannot_be_used_to_address_others(
+async def test_a_datagram_pair_cannot_address_other_sockets(
     backend: Backend, ws: Path, short_folder: Path
 ) -> None:
     """A connected datagram socket still sends to any path that a message names."""

@@ -1,4 +1,4 @@
-"""What a policy amounts to in one folder, as a value."""
+"""The confinement that a policy means in one folder, as a value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from treadle.sandbox.policy import (
 
 
 def root(path: object, *more: object) -> WritableRoot:
-    """A writable folder with all that stays closed in it."""
+    """Return a writable folder with all its protected paths."""
     return WritableRoot(str(path), (*(f"{path}/{name}" for name in PROTECTED), *map(str, more)))
 
 
@@ -55,7 +55,7 @@ def granting(path: FileSystemPath, access: str = "write") -> AdditionalPermissio
 @pytest.mark.parametrize(
     "policy", [DangerFullAccessSandboxPolicy(), ExternalSandboxSandboxPolicy()]
 )
-def test_full_access_and_a_sandbox_elsewhere_confine_nothing(policy: SandboxPolicy) -> None:
+def test_full_access_and_an_external_sandbox_confine_nothing(policy: SandboxPolicy) -> None:
     assert confine(policy, "/") == UNRESTRICTED
 
 
@@ -73,7 +73,7 @@ def test_a_workspace_opens_the_folder_the_roots_and_temporary_folders(
 
 
 @pytest.mark.parametrize("tmpdir", ["", "relative"])
-def test_a_tmpdir_that_is_no_path_opens_nothing(ws: Path, tmpdir: str) -> None:
+def test_a_tmpdir_that_is_not_a_path_opens_nothing(ws: Path, tmpdir: str) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True)
     assert confine(policy, str(ws), environ={"TMPDIR": tmpdir}) == Confinement((root(ws),))
 
@@ -114,14 +114,14 @@ def test_a_grant_of_the_network_opens_it(ws: Path) -> None:
         assert found == Confinement(network=bool(enabled))
 
 
-def test_a_grant_of_the_older_spelling_opens_the_same(ws: Path, outside: Path) -> None:
+def test_a_grant_in_the_older_spelling_opens_the_same(ws: Path, outside: Path) -> None:
     files = AdditionalFileSystemPermissions(write=[str(outside)], read=["/etc"])
     granted = [AdditionalPermissionProfile(file_system=files)]
     found = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
     assert found == Confinement((root(outside),))
 
 
-def test_where_a_policy_names_what_may_be_read_nothing_else_may(ws: Path, outside: Path) -> None:
+def test_a_policy_that_lists_readable_paths_opens_no_others(ws: Path, outside: Path) -> None:
     access = RestrictedReadOnlyAccess(readable_roots=[str(outside)])
     policy = WorkspaceWriteSandboxPolicy(
         exclude_slash_tmp=True, exclude_tmpdir_env_var=True, read_only_access=access
@@ -132,7 +132,7 @@ def test_where_a_policy_names_what_may_be_read_nothing_else_may(ws: Path, outsid
     assert confine(everything, str(ws)).readable is None
 
 
-def test_the_repository_behind_a_pointer_is_closed_where_it_would_be_open(
+def test_the_repository_behind_a_pointer_is_protected_where_it_would_be_writable(
     ws: Path, outside: Path
 ) -> None:
     repository = outside / "folder"
@@ -185,7 +185,7 @@ def test_without_a_sandbox_everything_may_be_written() -> None:
     assert UNRESTRICTED.may_write("/etc/passwd")
 
 
-def test_a_root_inside_a_closed_folder_is_open(ws: Path) -> None:
+def test_a_root_inside_a_protected_folder_is_writable(ws: Path) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True)
     found = confine(policy, str(ws), environ={"TMPDIR": str(ws / ".codex" / "tmp")})
     assert found.may_write(str(ws / ".codex" / "tmp" / "x"))

@@ -1,4 +1,4 @@
-"""`.git`, `.codex` and `.agents` in a workspace: what is in them runs outside of sandboxes."""
+"""`.git`, `.codex` and `.agents` in a workspace: their content runs outside of sandboxes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CREATIONS = {
 
 @pytest.fixture
 def full(ws: Path) -> Path:
-    """A workspace with all that is protected, and some more."""
+    """Return a workspace with all protected paths, and some others."""
     for name in (*PROTECTED, "folder"):
         (ws / name).mkdir()
         (ws / name / "config").write_text("precious")
@@ -45,7 +45,7 @@ def full(ws: Path) -> Path:
 
 @pytest.mark.parametrize("name", PROTECTED)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_what_is_protected_stays_as_it_is(
+async def test_protected_paths_stay_unchanged(
     backend: Backend, full: Path, name: str, change: str
 ) -> None:
     before = snapshot(full / name)
@@ -55,10 +55,10 @@ async def test_what_is_protected_stays_as_it_is(
     assert snapshot(full / name) == before
 
 
-async def test_unless_wished_for_landlock_protects_nothing_and_says_so(
+async def test_by_default_landlock_protects_nothing_and_reports_it(
     plain_landlock: Backend, full: Path
 ) -> None:
-    """A known gap: with it, hardly any build, test or package manager could work."""
+    """A known gap: with protection, hardly any build, test or package manager could work."""
     script = "echo x > .git/config; echo y > new; ls -A"
     done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
     assert ((full / ".git" / "config").read_text(), done.exit_code) == ("x\n", 0)
@@ -66,7 +66,7 @@ async def test_unless_wished_for_landlock_protects_nothing_and_says_so(
     assert "are not protected" in plain_landlock.gaps[0]
 
 
-async def test_what_was_denied_stays_closed_whatever_is_wished_for(
+async def test_denied_paths_stay_closed_whatever_is_configured(
     plain_landlock: Backend, full: Path
 ) -> None:
     confinement = replace(workspace(full), denied=(str(full / "folder"),))
@@ -75,10 +75,10 @@ async def test_what_was_denied_stays_closed_whatever_is_wished_for(
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-async def test_an_empty_folder_closes_nothing_under_landlock(
+async def test_an_empty_folder_protects_nothing_under_landlock(
     working: dict[str, Backend], ws: Path, name: str
 ) -> None:
-    """There is nothing to spoil in it; other programs leave such folders in /tmp."""
+    """It contains nothing to damage; other programs leave such folders in /tmp."""
     if "landlock" not in working:
         pytest.skip("landlock does not work here")
     (ws / name).mkdir()
@@ -87,7 +87,7 @@ async def test_an_empty_folder_closes_nothing_under_landlock(
     assert names(ws) == sorted([name, "new"])
 
 
-async def test_beside_what_is_protected_files_can_be_changed(backend: Backend, full: Path) -> None:
+async def test_files_beside_protected_paths_can_be_changed(backend: Backend, full: Path) -> None:
     script = "echo y > folder/config; echo x > folder/new; cat .git/config"
     done = await run(["/bin/sh", "-c", script], workspace(full), cwd=full)
     assert (done.stdout, names(full / "folder")) == ("precious", ["config", "new"])
@@ -95,7 +95,7 @@ async def test_beside_what_is_protected_files_can_be_changed(backend: Backend, f
 
 @pytest.mark.parametrize("name", PROTECTED)
 @pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
-async def test_what_is_missing_cannot_be_made(
+async def test_missing_protected_paths_cannot_be_created(
     bubblewrap: Backend, ws: Path, name: str, creation: str
 ) -> None:
     (ws / "folder").mkdir()
@@ -134,7 +134,9 @@ async def test_a_workspace_in_a_writable_folder_cannot_be_replaced(
     assert snapshot(top).keys() == {"outer", "outer/middle", "outer/middle/ws"}
 
 
-async def test_a_protected_folder_that_was_granted_is_open(backend: Backend, full: Path) -> None:
+async def test_a_protected_folder_that_was_granted_is_writable(
+    backend: Backend, full: Path
+) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
     files = AdditionalFileSystemPermissions(write=[str(full / ".git")])
     granted = [AdditionalPermissionProfile(file_system=files)]
@@ -145,7 +147,7 @@ async def test_a_protected_folder_that_was_granted_is_open(backend: Backend, ful
     assert (full / ".codex" / "config").read_text() == "precious"
 
 
-async def test_a_name_is_held_until_the_last_command_has_ended(
+async def test_a_placeholder_stays_until_the_last_command_has_ended(
     bubblewrap: Backend, ws: Path
 ) -> None:
     script = f"echo ready; read line; mkdir .codex; ls -A .codex # {new_token()}"
@@ -158,7 +160,7 @@ async def test_a_name_is_held_until_the_last_command_has_ended(
     assert (said.text, names(ws)) == ("ready\n", [])
 
 
-async def test_a_placeholder_left_by_a_killed_server_goes_with_the_next_command(
+async def test_a_placeholder_left_by_a_killed_server_is_removed_with_the_next_command(
     bubblewrap: Backend, ws: Path
 ) -> None:
     (ws / ".codex").mkdir()
@@ -167,22 +169,20 @@ async def test_a_placeholder_left_by_a_killed_server_goes_with_the_next_command(
     assert names(ws) == []
 
 
-async def test_a_placeholder_hinders_no_backend(backend: Backend, ws: Path) -> None:
+async def test_a_placeholder_obstructs_no_backend(backend: Backend, ws: Path) -> None:
     (ws / ".codex").mkdir()
     (ws / ".codex").chmod(0o1555)
     done = await run(["/bin/sh", "-c", "echo x > new"], workspace(ws), cwd=ws)
     assert (done.exit_code, (ws / "new").read_text()) == (0, "x\n")
 
 
-async def test_an_empty_folder_of_the_users_own_stays(bubblewrap: Backend, ws: Path) -> None:
+async def test_an_empty_folder_of_the_user_stays(bubblewrap: Backend, ws: Path) -> None:
     (ws / ".agents").mkdir()
     await run(["true"], workspace(ws), cwd=ws)
     assert names(ws) == [".agents"]
 
 
-async def test_what_somebody_put_in_a_placeholder_meanwhile_stays(
-    bubblewrap: Backend, ws: Path
-) -> None:
+async def test_files_put_into_a_placeholder_meanwhile_stay(bubblewrap: Backend, ws: Path) -> None:
     process, said = await start(
         ["/bin/sh", "-c", "echo ready; read line"], workspace(ws), cwd=ws, has_stdin=True
     )
@@ -198,7 +198,7 @@ async def test_what_somebody_put_in_a_placeholder_meanwhile_stays(
 async def test_an_empty_folder_that_another_program_removes_meanwhile_fails_no_command(
     bubblewrap: Backend, ws: Path, monkeypatch: pytest.MonkeyPatch, vanishes: bool
 ) -> None:
-    """Upstream makes such folders in shared roots too, and takes them away when it is done."""
+    """Upstream also creates such folders in shared roots, and removes them when it is done."""
     (ws / ".git").mkdir()
 
     def launch_later(*args: JsonValue, **given: JsonValue) -> JsonValue:

@@ -1,4 +1,4 @@
-"""Roots that a link leads to: one that a command could have made opens nothing."""
+"""Roots behind links: a link that a command could have made opens nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.supervisor.launch import launch_kept
 
-# Each is run in the workspace, which is in a folder that may be written too; then OUT is written.
+# Each runs in the workspace, whose parent folder is writable too; then OUT is written.
 SWAPS = {
     "in the place of a root that is missing": "ln -s $OUT missing",
     "in the place of a root": "mv root moved; ln -s $OUT root",
@@ -52,7 +52,7 @@ def granting(ws: Path, path: Path) -> Confinement:
 
 
 @pytest.mark.parametrize("target", ["../outside", ".git", ".git/hooks"])
-async def test_what_was_granted_cannot_be_led_elsewhere(
+async def test_a_granted_path_cannot_be_redirected(
     bubblewrap: Backend, ws: Path, outside: Path, target: str
 ) -> None:
     (ws / ".git" / "hooks").mkdir(parents=True)
@@ -70,10 +70,10 @@ def test_a_link_that_no_command_could_make_is_followed(ws: Path, outside: Path) 
     assert [root.path for root in confinement.writable] == [str(ws)]
 
 
-async def test_a_workspace_behind_a_link_that_stays_inside_is_kept_as_one(
+async def test_a_workspace_behind_a_link_that_stays_inside_is_protected(
     bubblewrap: Backend, ws: Path
 ) -> None:
-    """It may be written in any case; the point is that its `.git` may not."""
+    """It is writable in any case; its `.git` must not be."""
     (ws / "project").mkdir()
     (ws / "alias").symlink_to("project")
     script = "mkdir .git; echo x > new"
@@ -95,7 +95,7 @@ async def test_many_roots_are_opened_and_all_of_them_protected(
         assert not any((root / ".git").exists() for root in roots)
 
 
-async def test_more_roots_than_there_are_descriptors_are_refused_in_words(
+async def test_more_roots_than_descriptors_are_refused_with_a_reason(
     bubblewrap: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = [tmp_path / "many" / str(number) for number in range(20)]

@@ -1,4 +1,4 @@
-"""Pieces of scripts, and whole ones, for tests that make new scripts of them."""
+"""Scripts and parts of scripts, from which tests build new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our parser beside tree-sitter's: what ours accepts, both read alike."""
+"""Our parser beside tree-sitter's: what ours accepts, both read the same way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.shell.scripts_to_try import PIECES, SEEDS
 from treadle.shell.syntax import ParsedScript, parse
 from treadle.shell.words import Word
 
-# `TREADLE_FUZZ=100000 pytest tests/shell/test_differential.py` looks for longer, and elsewhere.
+# `TREADLE_FUZZ=100000 pytest tests/shell/test_differential.py` runs longer, with other seeds.
 EXAMPLES: Final = int(os.environ.get("TREADLE_FUZZ", "0"))
 LOOKING: Final = settings(
     max_examples=EXAMPLES or 500,
@@ -32,7 +32,7 @@ built = st.lists(st.sampled_from(PIECES), min_size=1, max_size=14).map("".join)
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """One of the scripts of the suite, with some of its characters changed."""
+    """Return one of the scripts of the suite, with some of its characters changed."""
     script = draw(st.sampled_from(SEEDS))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(script)))
@@ -49,14 +49,14 @@ def test_both_parsers_find_the_same_commands(script: str) -> None:
     ours = parse(script)
     assume(ours is not None and (script in SEEDS or not _GRAMMAR_IS_WRONG.search(script)))
     theirs = bash_grammar.read(script)
-    # The grammar has no words for some scripts that bash accepts.
+    # The grammar cannot parse some scripts that bash accepts.
     assume(theirs is not None)
 
     assert not differences(ours, theirs)
 
 
 def differences(ours: ParsedScript | None, theirs: bash_grammar.Reading | None) -> list[str]:
-    """What one parser has found and the other has not."""
+    """Return what one parser has found and the other has not."""
     if ours is None or theirs is None or theirs.has_special:
         return []
     kinds = theirs.kinds
@@ -64,7 +64,7 @@ def differences(ours: ParsedScript | None, theirs: bash_grammar.Reading | None) 
     # Conditions and loops are never safe, so their parts are not compared.
     if kinds & bash_grammar.CONTROL or ours.has_control:
         return found if ours.has_control else [*found, "control"]
-    # The grammar takes `1=` and the like for assignments.
+    # The grammar parses `1=` and the like as assignments.
     names = [command.words[0].text for command in ours.commands if command.words]
     is_assigned = any(command.has_assignments for command in ours.commands)
     has_odd_name = any("=" in name for name in names)
@@ -79,10 +79,9 @@ def differences(ours: ParsedScript | None, theirs: bash_grammar.Reading | None) 
     return [*found, *map(str, filter(None, _unmatched(ours, theirs.commands)))]
 
 
-# It ends words at an escape or a backquote, takes the last digit of a word for a stream, negates
-# where `!` is the beginning of a word, has its own idea of brackets and braces, and does not know a
-# dollar sign that stands for itself. It loses its way in here-documents that are not plain. What
-# bash makes of these is tried with bash.
+# It ends words at an escape or a backquote, parses the last digit of a word as a stream, negates
+# where `!` begins a word, differs in brackets and braces, does not know a literal dollar sign, and
+# fails in here-documents that are not plain. `test_scripts.py` compares these with bash itself.
 _GRAMMAR_IS_WRONG: Final = re.compile(
     r"""<<(?!<)|\\|\S`\S|[^\s<>&|;()][0-9]+[<>]|!\S|!\s+!|[\[\]é]|\b0[<>]|(?<!\$)\{\S|!\s*\{|\w\$|\$[^A-Za-z_({`]|\$$"""
 )
@@ -91,14 +90,14 @@ _GRAMMAR_IS_WRONG: Final = re.compile(
 def _unmatched(
     script: ParsedScript, commands: list[list[str | None]]
 ) -> tuple[list[list[str]], list[list[str | None]]]:
-    """Commands that only one of the parsers has found; each has its own order."""
+    """Return commands that only one of the parsers has found; each has its own order."""
     left = list(commands)
     ours: list[list[str]] = []
-    # What is known for certain finds its counterpart first.
+    # Certain matches are paired first.
     known = sorted(script.commands, key=lambda each: sum(w.expansion != "none" for w in each.words))
     for command in known:
         candidates = [each for each in left if _is_same(command.words, each)]
-        # Of several, the one that has the most words in common.
+        # Of several, the one with the most words in common.
         texts = [word.text for word in command.words]
         match = max(candidates, key=lambda each: sum(map(eq, each, texts)), default=None)
         if match is not None:

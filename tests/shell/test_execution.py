@@ -1,4 +1,4 @@
-"""What is judged safe, run for real: random words for real programs, among tripwires."""
+"""Commands that are judged safe are really run: random words for real programs, among tripwires."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 
 from treadle.shell.safe import is_known_safe
 
-# `TREADLE_FUZZ=20000 pytest tests/shell/test_execution.py` looks for longer, and elsewhere; where
-# there is strace, it also looks at every program that is started.
+# `TREADLE_FUZZ=20000 pytest tests/shell/test_execution.py` runs longer, with other seeds; if strace
+# is installed, it also checks every program that is started.
 EXAMPLES: Final = int(os.environ.get("TREADLE_FUZZ", "0"))
 SHELLS: Final = [name for name in ("bash", "dash", "zsh", "ksh") if shutil.which(name)]
 
@@ -30,7 +30,7 @@ PROGRAMS: Final = """
     paste printf pwd readlink realpath rev rg sed seq sha1sum sort stat strings tac tail test tr
     tree type uname uniq wc which whoami
 """.split()
-# Those that can do more than read, and words by which they might.
+# Programs that can do more than read, and words that might make them.
 RISKY: Final = {
     name: words.split()
     for name, words in {
@@ -64,14 +64,14 @@ VALUES: Final = [
     """.split(),
     *("1w made", ""),
 ]
-# Put into the script as they are, for the shell to expand.
+# Put into the script unquoted, for the shell to expand.
 BARE: Final = ["$x", "*", "i*", "{in,made}", "~", "$(tripwire)", "`tripwire`", ">/dev/null", "<in"]
 JOINTS: Final = [" | ", "; ", " && ", " || ", "\n", " & "]
 
 
 @cache
 def options_of(program: str) -> list[str]:
-    """The options that a program of this machine says it has, long ones with all they may be."""
+    """Return the options that a program of this machine lists, long ones with all their values."""
     path = shutil.which(program)
     if path is None or program in {"[", "test", "printf", "echo", "cd", "command", "type"}:
         return []
@@ -83,7 +83,7 @@ def options_of(program: str) -> list[str]:
 
 
 class Writer:
-    """Makes random scripts of the programs above."""
+    """Generates random scripts from the programs above."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -138,7 +138,7 @@ class Range:
         return {
             str(path.relative_to(self.work)): path.read_bytes() if path.is_file() else None
             for path in sorted(self.work.rglob("*"))
-            # git refreshes what it knows of files when it looks at them.
+            # git refreshes its index when it reads files.
             if path.name != "index"
         }
 
@@ -203,7 +203,7 @@ def place(tmp_path: Path) -> Range:
 
 
 def run_all(place: Range, scripts: Iterable[str], *, traced: bool = False) -> None:
-    """Run those scripts that are judged safe, and look for changes after each."""
+    """Run those scripts that are judged safe, and check for changes after each."""
     before = place.contents()
     shells = cycle(SHELLS)
     for script in scripts:

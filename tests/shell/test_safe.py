@@ -1,4 +1,4 @@
-"""Known-safe commands: what may run unasked, and every way in which it could be more."""
+"""Known-safe commands: which run without approval, and every way in which they could do more."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ UNSAFE: Final = [
 
 
 @pytest.mark.parametrize("script", SAFE)
-def test_a_command_that_only_looks_is_safe(script: str) -> None:
+def test_a_command_that_only_reads_is_safe(script: str) -> None:
     assert is_known_safe(["/bin/bash", "-lc", script])
 
 
@@ -215,11 +215,11 @@ def test_a_command_that_might_do_more_is_not_safe(script: str) -> None:
         ([""], False),
     ],
 )
-def test_a_command_without_a_shell_is_taken_word_by_word(argv: list[str], is_safe: bool) -> None:
+def test_a_command_without_a_shell_is_judged_word_by_word(argv: list[str], is_safe: bool) -> None:
     assert is_known_safe(argv) == is_safe
 
 
-def test_shells_within_shells_end_somewhere() -> None:
+def test_nested_shells_are_limited() -> None:
     argv = ["ls"]
     for _ in range(9):
         argv = ["bash", "-c", " ".join(_single_quoted(word) for word in argv)]
@@ -231,7 +231,7 @@ def _single_quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-# Each puts a piece of script, here called @, into another place.
+# Each puts a part of a script, here written as @, into another place.
 PLACES: Final = [
     *(
         "`@`",
@@ -287,8 +287,8 @@ def _random_script(rng: random.Random) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_what_is_safe_runs_nothing_else_and_writes_nothing(shell: str, tmp_path: Path) -> None:
-    """Ours: random scripts that name a program; a real shell must not start it if we say safe."""
+def test_a_safe_script_runs_nothing_else_and_writes_nothing(shell: str, tmp_path: Path) -> None:
+    """Ours: random scripts that name a program; a real shell must not start it if they are safe."""
     folder, programs, mark = tmp_path / "cwd", tmp_path / "bin", tmp_path / "evil-ran"
     folder.mkdir()
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""Scripts taken apart: which words each command gets, and what is not taken apart at all."""
+"""Parsing scripts: which words each command gets, and which scripts are not parsed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_everything_else_is_not_plain(script: str) -> None:
         ("echo $'a\\''", None),
     ],
 )
-def test_commands_are_found_wherever_they_stand(
+def test_commands_are_found_wherever_they_are(
     script: str, commands: list[list[str]] | None
 ) -> None:
     parsed = parse(script)
@@ -111,13 +111,13 @@ def test_commands_are_found_wherever_they_stand(
     )
 
 
-def test_nesting_without_end_is_not_understood() -> None:
+def test_unlimited_nesting_is_not_understood() -> None:
     assert parse("echo " + "$(" * 5000 + ")" * 5000) is None
     assert parse("! " * 5000 + "ls") is None
     assert parse("if " * 5000 + "ls") is None
 
 
-def test_a_command_that_is_no_plain_script_stands_for_itself() -> None:
+def test_a_command_that_is_not_a_plain_script_stands_for_itself() -> None:
     assert commands_of(["bash", "-lc", "ls && pwd"]) == [["ls"], ["pwd"]]
     assert commands_of(["bash", "-lc", "ls $x"]) == [["bash", "-lc", "ls $x"]]
     assert commands_of(["touch", "a"]) == [["touch", "a"]]
@@ -156,7 +156,7 @@ PIECES: Final = [
 ]
 
 
-def test_bash_gives_each_command_the_words_that_we_say() -> None:
+def test_bash_gives_each_command_the_words_that_we_predict() -> None:
     """Ours: random scripts, each command of which is a function that reports its words."""
     rng = random.Random(11)  # noqa: S311 - repeatable, not secret
     scripts: list[str] = []

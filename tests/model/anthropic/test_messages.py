@@ -160,7 +160,7 @@ async def test_a_message_with_thinking_text_and_a_call_becomes_events() -> None:
     ]
 
 
-async def test_what_came_goes_back_with_its_signature() -> None:
+async def test_content_is_sent_back_with_its_signature() -> None:
     found = await played(
         START,
         *block(
@@ -293,7 +293,7 @@ def test_a_request_is_made_of_system_messages_and_tools() -> None:
         ("claude-opus-4-8", None, None, None),
     ],
 )
-def test_effort_becomes_thinking_in_the_way_of_the_model(
+def test_effort_is_translated_for_each_model(
     model: str, effort: str | None, thinking: JsonValue, config: JsonValue
 ) -> None:
     sent = body(model=model, effort=effort)
@@ -314,7 +314,7 @@ def test_a_budget_is_not_set_in_the_middle_of_a_turn_without_thinking() -> None:
     assert sent["messages"][1]["content"][0]["input"] == {"arguments": "not json"}
 
 
-def test_a_schema_is_enforced_where_the_model_can_and_asked_for_elsewhere() -> None:
+def test_a_schema_is_enforced_where_the_model_can_and_requested_elsewhere() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 3}}}
     assert body(model="claude-sonnet-4-5", output_schema=schema)["output_config"] == {
         "format": {
@@ -366,18 +366,18 @@ async def test_the_text_before_an_early_stop_is_kept() -> None:
     assert isinstance(found[-1], ItemDone)
 
 
-async def test_a_paused_turn_wants_to_be_asked_again() -> None:
+async def test_a_paused_turn_is_continued() -> None:
     found = await played(START, ending("pause_turn"), STOP)
     assert isinstance(found[-1], Completed)
     assert found[-1].end_turn is False
 
 
-async def test_a_stream_without_an_end_was_cut() -> None:
+async def test_a_stream_without_an_end_counts_as_disconnected() -> None:
     with pytest.raises(ModelError, match="disconnected"):
         await played(START)
 
 
-async def test_the_key_goes_in_the_providers_own_header() -> None:
+async def test_the_key_is_sent_in_the_providers_own_header() -> None:
     settings: JsonValue = {"wire_api": "anthropic", "env_key": "K"}
     async with (
         provider_double(events(START, ending("end_turn"), STOP)) as double,

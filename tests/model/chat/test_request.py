@@ -1,4 +1,4 @@
-"""What Chat Completions are sent."""
+"""Requests to Chat Completions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_tools_become_functions() -> None:
     assert tools[2]["function"]["strict"] is True
 
 
-def test_only_what_is_asked_for_is_sent() -> None:
+def test_only_requested_options_are_sent() -> None:
     plain = body_of(request(), Functions([]))
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}

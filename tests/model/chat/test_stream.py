@@ -137,8 +137,8 @@ async def test_text_and_reasoning_are_streamed() -> None:
     ]
 
 
-async def test_parallel_calls_are_kept_apart_by_index() -> None:
-    """VLLM and OpenAI: id and name once, then pieces of arguments under the index."""
+async def test_parallel_calls_are_distinguished_by_index() -> None:
+    """VLLM and OpenAI: id and name once, then pieces of the arguments under the index."""
     found = await played(
         events(
             chunk(tool_calls=[call(0, "a", "f", "")]),
@@ -189,24 +189,24 @@ async def test_parallel_calls_are_kept_apart_by_index() -> None:
 @pytest.mark.parametrize(
     "chunks",
     [
-        # Ollama: whole calls, all with index 0.
+        # Ollama: complete calls, all with index 0.
         [
             chunk(tool_calls=[call(0, "a", "f", '{"n":1}')]),
             chunk(tool_calls=[call(0, "b", "f", '{"n":2}')]),
         ],
         # The same without ids, in one chunk.
         [chunk(tool_calls=[call(0, None, "f", '{"n":1}'), call(0, None, "f", '{"n":2}')])],
-        # No index either, and arguments that are no string.
+        # No index either, and arguments that are not a string.
         [chunk(tool_calls=[call(None, None, "f", {"n": 1}), call(None, None, "f", {"n": 2})])],
     ],
 )
-async def test_whole_calls_in_one_chunk_are_told_apart(chunks: list[JsonValue]) -> None:
+async def test_complete_calls_in_one_chunk_are_distinguished(chunks: list[JsonValue]) -> None:
     done = done_items(await played(events(*chunks, chunk("tool_calls"), USAGE)))
     assert [item["arguments"] for item in done] == ['{"n":1}', '{"n":2}']
     assert len({item["call_id"] for item in done}) == 2
 
 
-async def test_a_free_text_tool_called_without_its_wrapping_still_gets_its_text() -> None:
+async def test_a_free_text_tool_called_without_its_wrapper_still_gets_its_text() -> None:
     done = done_items(
         await played(
             events(chunk(tool_calls=[call(0, "a", "apply_patch", "*** Begin")]), chunk("stop"))
@@ -230,7 +230,7 @@ async def test_an_answer_may_end_in_many_ways(ending: list[bytes]) -> None:
     assert isinstance(found[-1], Completed)
 
 
-async def test_a_server_that_does_not_stream_is_understood() -> None:
+async def test_a_server_that_does_not_stream_is_supported() -> None:
     whole = {"id": "c", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
     found = await played(events(whole))
     assert done_items(found)[0]["content"][0]["text"] == "hi"
@@ -239,9 +239,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
 )
-async def test_an_answer_that_was_cut_short_is_an_error_after_its_text(
-    reason: str, words: str
-) -> None:
+async def test_a_truncated_answer_is_an_error_after_its_text(reason: str, words: str) -> None:
     found: list[ModelEvent] = []
     answer = events(chunk(content="hal"), chunk(reason), USAGE)
     async with provider_double(answer) as double, model_of(double, wire_api="chat") as model:
@@ -265,7 +263,7 @@ async def test_an_error_in_the_stream_is_classified(error: JsonValue, info: str)
     assert caught.value.info == info
 
 
-async def test_a_stream_without_an_end_was_cut() -> None:
+async def test_a_stream_without_an_end_counts_as_disconnected() -> None:
     with pytest.raises(ModelError, match="disconnected"):
         await played(events(chunk(content="hal")))
 

@@ -1,4 +1,4 @@
-"""Deadlines, refusals, keys and lines that break."""
+"""Deadlines, refusals, keys and broken connections."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def connection_failed(status: int) -> CodexErrorInfo:
         ("529 Overloaded", {"type": "overloaded_error"}, "serverOverloaded", True),
     ],
 )
-async def test_a_status_becomes_the_cause_that_clients_know(
+async def test_a_status_is_mapped_to_a_cause_that_clients_know(
     status: str, error: JsonValue, info: CodexErrorInfo, is_retryable: bool
 ) -> None:
     caught = await failed(refusal(status, {"error": error}))
@@ -92,20 +92,20 @@ async def test_the_body_of_a_refusal_is_bounded() -> None:
         ({}, None),
     ],
 )
-def test_the_wait_that_headers_ask_for_is_found(
+def test_the_requested_delay_is_read_from_headers(
     headers: dict[str, str], delay: float | None
 ) -> None:
     assert delay_of_headers(headers, now=lambda: 10.0) == delay
 
 
-async def test_a_429_says_when_to_come_back() -> None:
+async def test_a_429_says_when_to_retry() -> None:
     caught = await failed(refusal("429 Too Many Requests", {"error": {}}, retry_after="3"))
     assert caught.retry_after_s == 3.0
     caught = await failed(refusal("429 Too Many Requests", {"error": {"resets_in_seconds": 60}}))
     assert caught.retry_after_s == 60.0
 
 
-async def test_a_refused_connection_is_no_connection() -> None:
+async def test_a_refused_connection_is_a_connection_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -117,7 +117,7 @@ async def test_a_refused_connection_is_no_connection() -> None:
     assert (caught.value.info, caught.value.is_retryable) == (NOT_CONNECTED, True)
 
 
-async def test_a_line_that_is_closed_before_an_answer_is_no_connection() -> None:
+async def test_a_connection_closed_before_an_answer_is_a_connection_failure() -> None:
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -132,25 +132,25 @@ async def test_a_line_that_is_closed_before_an_answer_is_no_connection() -> None
     assert (caught.value.info, caught.value.is_retryable) == (NOT_CONNECTED, True)
 
 
-async def test_a_server_that_takes_the_request_and_says_nothing_is_given_up() -> None:
+async def test_a_server_that_never_answers_times_out() -> None:
     caught = await failed(Answer(is_silent_before_head=True), first_byte_timeout_ms=20)
     never = CodexErrorInfoDetail(response_stream_connection_failed=HttpStatus())
     assert (caught.info, caught.is_retryable, caught.phase) == (never, True, "request")
 
 
-async def test_a_stream_that_falls_silent_is_given_up() -> None:
+async def test_a_stream_that_becomes_idle_times_out() -> None:
     caught = await failed(events(DELTA, is_silent_after=True), stream_idle_timeout_ms=300)
     assert (caught.info, caught.is_retryable, caught.emitted) == (DISCONNECTED, True, True)
     assert "0.3 s" in caught.message
 
 
-async def test_a_response_that_takes_too_long_in_all_is_given_up() -> None:
+async def test_a_response_that_takes_too_long_in_total_times_out() -> None:
     caught = await failed(events(DELTA, is_silent_after=True), total_timeout_ms=50)
     assert "total_timeout_ms" in caught.message
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])
-async def test_a_stream_that_is_cut_was_disconnected(is_chunked: bool) -> None:
+async def test_a_stream_that_is_cut_counts_as_disconnected(is_chunked: bool) -> None:
     caught = await failed(events(DELTA, is_chunked=is_chunked, is_cut=True))
     assert (caught.info, caught.is_retryable, caught.phase) == (DISCONNECTED, True, "stream")
 
@@ -177,7 +177,7 @@ async def test_twenty_thousand_deltas_arrive_in_order() -> None:
     assert texts == [str(at) for at in range(20_000)]
 
 
-async def test_closing_the_stream_hangs_up_at_once() -> None:
+async def test_closing_the_stream_disconnects_at_once() -> None:
     answer = events(DELTA, is_silent_after=True)
     async with provider_double(answer) as double, model_of(double) as model:
         async with aclosing(model.stream(request())) as stream:
@@ -187,7 +187,7 @@ async def test_closing_the_stream_hangs_up_at_once() -> None:
         await double.hung_up.wait()
 
 
-async def test_cancelling_a_task_that_waits_for_the_answer_hangs_up_at_once() -> None:
+async def test_cancelling_a_task_that_waits_for_the_answer_disconnects_at_once() -> None:
     answer = Answer(is_silent_before_head=True)
     async with provider_double(answer) as double, model_of(double) as model:
         async with asyncio.TaskGroup() as group:
@@ -197,7 +197,7 @@ async def test_cancelling_a_task_that_waits_for_the_answer_hangs_up_at_once() ->
         await double.hung_up.wait()
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_a_connection_is_reused() -> None:
     answers = [events(COMPLETED, is_chunked=True, is_at_once=True) for _ in range(3)]
     async with provider_double(*answers) as double, model_of(double) as model:
         for _ in range(3):
@@ -205,9 +205,9 @@ async def test_a_connection_is_used_again() -> None:
     assert {received.connection for received in double.requests} == {1}
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
+async def test_a_kept_connection_that_was_closed_is_replaced() -> None:
     class Forgetful(ProviderDouble):
-        """Reads a second request on the same connection and hangs up instead of an answer."""
+        """Reads a second request on the same connection and disconnects instead of answering."""
 
         async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.answers.append(events(COMPLETED, is_chunked=True, is_at_once=True))
@@ -238,7 +238,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None
         ({}, {}, "tok", None),
     ],
 )
-async def test_the_key_comes_from_where_the_provider_says(
+async def test_the_key_comes_from_the_configured_place(
     settings: JsonValue, environ: dict[str, str], token: str | None, sent: str | None
 ) -> None:
     async with (
@@ -292,7 +292,7 @@ async def test_a_provider_on_this_machine_needs_no_proxy(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("variable", ["CODEX_CA_CERTIFICATE", "SSL_CERT_FILE"])
-async def test_a_certificate_file_that_is_missing_is_named(variable: str) -> None:
+async def test_a_missing_certificate_file_is_named(variable: str) -> None:
     config = ProviderConfig(base_url="https://127.0.0.1:1")
     model = build_model("x", config, environ={variable: "/no/such/file"})
     with pytest.raises(ModelError, match=f"{variable}.*no/such/file"):
@@ -300,14 +300,14 @@ async def test_a_certificate_file_that_is_missing_is_named(variable: str) -> Non
     await model.close()
 
 
-async def test_the_models_that_a_provider_lists_are_read() -> None:
+async def test_the_models_of_a_provider_are_listed() -> None:
     document = {"object": "list", "data": [{"id": "a"}, {"id": "b"}]}
     async with provider_double(refusal("200 OK", document)) as double, model_of(double) as model:
         assert await model.list_models() == ["a", "b"]
     assert (double.requests[0].method, double.requests[0].target) == ("GET", "/v1/models")
 
 
-async def test_a_provider_without_a_list_says_so() -> None:
+async def test_a_provider_without_a_list_is_reported() -> None:
     async with provider_double(refusal("404 Not Found", {})) as double, model_of(double) as model:
         assert await model.list_models() is None
 
@@ -319,7 +319,7 @@ async def test_a_list_that_is_not_json_is_an_error_of_the_provider() -> None:
             await model.list_models()
 
 
-async def test_a_list_that_is_too_large_is_not_read_to_its_end(
+async def test_a_list_that_is_too_large_is_not_read_completely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http, "MAX_DOCUMENT_BYTES", 1000)
@@ -329,7 +329,7 @@ async def test_a_list_that_is_too_large_is_not_read_to_its_end(
             await model.list_models()
 
 
-async def test_closing_the_model_ends_a_body_that_never_ends() -> None:
+async def test_closing_the_model_ends_an_endless_body() -> None:
     answer = events(COMPLETED, is_silent_after=True)
     async with provider_double(answer) as double:
         async with model_of(double) as model:

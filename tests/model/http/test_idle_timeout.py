@@ -10,7 +10,7 @@ IDLE, LIMIT = 10.0, 60.0
 
 
 def seconds_until_given_up(chunk: bytes, *, is_progress: bool = False, most: int = 500) -> int:
-    """Give a stream one chunk per second of a virtual clock; return how long it is tolerated."""
+    """Feed a stream one chunk per second of a virtual clock; return when it times out."""
     silence = StreamTimeout(IDLE, LIMIT)
     for now in range(most):
         silence.begin_wait(now)
@@ -32,16 +32,16 @@ def test_keep_alives_extend_the_wait_up_to_a_limit(chunk: bytes) -> None:
     assert seconds_until_given_up(chunk) == LIMIT
 
 
-def test_parts_of_the_answer_extend_the_wait_without_end() -> None:
+def test_parts_of_the_answer_extend_the_wait_without_limit() -> None:
     assert seconds_until_given_up(b"data: {}\n\n", is_progress=True) == 500
 
 
-def test_long_line_is_a_sign_of_life_while_it_arrives() -> None:
+def test_long_line_counts_as_activity_while_it_arrives() -> None:
     assert seconds_until_given_up(b"x" * MIN_BYTES) == LIMIT
     assert seconds_until_given_up(b"x" * (MIN_BYTES // 4)) == LIMIT
 
 
-def test_time_in_which_nobody_reads_does_not_count() -> None:
+def test_time_in_which_the_stream_is_not_read_does_not_count() -> None:
     silence = StreamTimeout(IDLE, LIMIT)
     silence.begin_wait(0)
     silence.end_wait(9, b"x")
@@ -50,7 +50,7 @@ def test_time_in_which_nobody_reads_does_not_count() -> None:
     assert silence.ends_at(1000.5) == 1001
 
 
-def test_idle_limit_above_the_other_one_holds() -> None:
+def test_idle_timeout_above_the_other_limit_applies() -> None:
     silence = StreamTimeout(idle_s=100, keep_alive_s=1)
     silence.begin_wait(0)
     assert silence.ends_at(0) == 100

@@ -1,4 +1,4 @@
-"""Server-sent events come out whole, however they came in."""
+"""Server-sent events are complete, however their bytes arrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPECTED = [
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_any_split_of_the_bytes_gives_the_same_events(cuts: list[int]) -> None:
-    """Ours: chunks end inside characters, inside line ends and inside blank lines."""
+    """Ours: chunks may end inside characters, line ends and blank lines."""
     parser = SseParser()
     places = [0, *sorted(cuts), len(STREAM)]
     found = []
@@ -49,14 +49,14 @@ def test_one_byte_at_a_time_gives_the_same_events() -> None:
     assert found == EXPECTED
 
 
-def test_an_event_without_its_blank_line_comes_at_the_end() -> None:
+def test_an_event_without_its_blank_line_is_delivered_at_the_end() -> None:
     parser = SseParser()
     assert parser.feed(b"data: 1\n\ndata: 2") == [b"1"]
     assert parser.finish() == [b"2"]
     assert parser.finish() == []
 
 
-def test_an_event_of_8_mib_in_small_chunks_comes_whole() -> None:
+def test_an_event_of_8_mib_in_small_chunks_is_complete() -> None:
     payload = b'"' + b"x" * (8 * 1024 * 1024) + b'"'
     stream = b"data: " + payload + b"\n\n"
     parser = SseParser()
@@ -73,12 +73,12 @@ def test_an_event_that_never_ends_is_an_error() -> None:
         parser.feed(b"xxxxx")
 
 
-def test_half_a_surrogate_pair_and_bad_utf_8_are_replaced() -> None:
+def test_lone_surrogates_and_invalid_utf_8_are_replaced() -> None:
     assert decode_json(rb'"a\ud83dz \ud83d\ude00 \\ud83d \uDE00"') == "a\ufffdz 😀 \\ud83d \ufffd"
     assert decode_json(b'"a\xff\xc3"') == "a\ufffd\ufffd"
     with pytest.raises(msgspec.DecodeError):
         decode_json(b"{")
 
 
-def test_a_text_with_half_a_surrogate_pair_can_be_sent() -> None:
+def test_a_text_with_a_lone_surrogate_can_be_sent() -> None:
     assert msgspec.json.decode(encode_json({"a": "x\ud83d"})) == {"a": "x\ufffd"}

@@ -16,7 +16,7 @@ COMPLETED: JsonValue = {"type": "response.completed", "response": {"id": "r"}}
 
 
 class Context(ssl.SSLContext):
-    """Takes any file for certificates, and notes where it was read."""
+    """Accepts any file as certificates, and records which thread read it."""
 
     read: list[tuple[str, threading.Thread]]
 
@@ -27,20 +27,20 @@ class Context(ssl.SSLContext):
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
-    """Provide what is read, and by which threads."""
+    """Provide the files that are read, with the threads that read them."""
     monkeypatch.setattr(Context, "read", [], raising=False)
     monkeypatch.setattr(ssl, "create_default_context", lambda: Context(ssl.PROTOCOL_TLS_CLIENT))
     return Context.read
 
 
 async def ask_once(environ: dict[str, str]) -> None:
-    """Ask a provider that has not been asked before."""
+    """Send one request to a new provider."""
     answer = events(COMPLETED)
     async with provider_double(answer) as double, model_of(double, environ=environ) as model:
         assert (await collect(model))[1:] == [Completed("r")]
 
 
-async def test_certificates_are_read_once_for_all_providers_and_not_on_the_loop(
+async def test_certificates_are_read_once_for_all_providers_and_off_the_event_loop(
     tmp_path: Path, read: list[tuple[str, threading.Thread]]
 ) -> None:
     file = tmp_path / "authorities.pem"

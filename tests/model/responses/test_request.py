@@ -1,4 +1,4 @@
-"""What the Responses API is sent."""
+"""Requests to the Responses API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_request_has_the_keys_and_headers_of_the_reference() -> None:
     assert "authorization" not in received.headers
 
 
-def test_reasoning_text_and_schema_are_asked_for_as_the_reference_does() -> None:
+def test_reasoning_text_and_schema_are_requested_as_by_the_reference() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string"}},
@@ -85,13 +85,13 @@ def test_reasoning_text_and_schema_are_asked_for_as_the_reference_does() -> None
     assert body_of(request(summary="none"))["reasoning"] is None
 
 
-def test_a_schema_that_has_no_strict_form_is_sent_as_it_is() -> None:
+def test_a_schema_without_a_strict_form_is_sent_unchanged() -> None:
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
     wanted = body_of(request(output_schema=schema))["text"]["format"]
     assert (wanted["strict"], wanted["schema"]) == (False, schema)
 
 
-def test_items_go_back_whole_but_for_what_the_service_refuses() -> None:
+def test_items_are_sent_back_without_the_fields_that_the_service_refuses() -> None:
     kept = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "x_extra": 1}
     sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}
     history = [

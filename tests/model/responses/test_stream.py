@@ -1,4 +1,4 @@
-"""The stream of the Responses API, and streams of servers that know it only roughly."""
+"""The stream of the Responses API, and streams of servers that implement it loosely."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def done(item: JsonValue, index: int = 0) -> JsonValue:
 
 
 async def played(*data: JsonValue) -> list[ModelEvent]:
-    """The events of a stream, without those that come from the headers."""
+    """Return the events of a stream, without those from the headers."""
     async with provider_double(events(*data)) as double, model_of(double) as model:
         found = await collect(model)
     assert found[0] == NO_LIMITS
@@ -153,7 +153,7 @@ async def test_a_full_stream_becomes_events() -> None:
 
 
 async def test_the_sparse_stream_of_a_mock_is_understood() -> None:
-    """Upstream: the official SDK's mock leaves out ids and fields, and gives null details."""
+    """Upstream: the official SDK's mock omits ids and fields, and sends null details."""
     found = await played(
         {"type": "response.created"},
         added({"type": "message", "role": "assistant", "content": []}),
@@ -221,7 +221,7 @@ async def test_an_item_keeps_its_first_id_when_the_server_changes_it() -> None:
     assert found[1:3] == [ModelTextDelta("a", "x"), ItemDone({**MESSAGE, "id": "a"})]
 
 
-async def test_items_that_come_only_at_the_end_are_not_lost() -> None:
+async def test_items_that_arrive_only_at_the_end_are_not_lost() -> None:
     found = await played({"type": "response.completed", "response": {"output": [MESSAGE]}})
     assert found == [ItemStarted(MESSAGE), ItemDone(MESSAGE), Completed()]
 
@@ -239,7 +239,7 @@ async def test_a_refusal_is_read_as_text() -> None:
     ]
 
 
-async def test_strange_events_are_passed_over() -> None:
+async def test_unknown_events_are_ignored() -> None:
     stream = Answer(
         pieces=[
             b": keep-alive\n\n",
@@ -258,7 +258,7 @@ async def test_strange_events_are_passed_over() -> None:
     assert found[2:3] == [ModelTextDelta("m", "\ufffd!")]
 
 
-async def test_the_headers_tell_limits_and_the_real_model() -> None:
+async def test_the_headers_hold_rate_limits_and_the_actual_model() -> None:
     headers = {
         "OpenAI-Model": "other-model",
         "x-codex-primary-used-percent": "12.6",
@@ -348,7 +348,7 @@ async def test_an_incomplete_response_is_an_error_that_names_the_reason() -> Non
     assert (caught.info, caught.is_retryable) == ("other", False)
 
 
-async def test_a_stream_that_ends_early_was_disconnected() -> None:
+async def test_a_stream_that_ends_early_counts_as_disconnected() -> None:
     caught = await failed(added(MESSAGE))
     disconnected = CodexErrorInfoDetail(response_stream_disconnected=HttpStatus())
     assert (caught.info, caught.is_retryable, caught.emitted) == (disconnected, True, True)

@@ -1,4 +1,4 @@
-"""Without a script the model shows what the server can do, says what it is, and stops."""
+"""Without a script the model demonstrates the server, says what it is, and stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def function(name: str) -> JsonValue:
 
 
 async def whole_turn(text: str, *tools: str, **settings: JsonValue) -> list[JsonValue]:
-    """Play a turn to its end, answering each call, and give what the model did."""
+    """Play a whole turn, answering each call, and return what the model did."""
     model = ScriptedModel()
     history: list[JsonValue] = [user("<environment_context>x"), user(text)]
     made: list[JsonValue] = []
@@ -50,7 +50,7 @@ def outline(made: list[JsonValue]) -> list[JsonValue]:
     ]
 
 
-async def test_without_tools_it_says_what_it_is_and_what_it_was_asked() -> None:
+async def test_without_tools_it_says_what_it_is_and_quotes_the_input() -> None:
     [text] = outline(await whole_turn("How are you?"))
     assert "demonstration model" in text
     assert "3 words (12 characters): 'How are you?'" in text
@@ -65,7 +65,7 @@ async def test_without_tools_it_says_what_it_is_and_what_it_was_asked() -> None:
         ("shell", "`pwd`", {"command": ["bash", "-lc", "pwd"]}),
     ],
 )
-async def test_it_runs_the_command_it_is_asked_for_and_tells_what_came_back(
+async def test_it_runs_the_requested_command_and_reports_its_output(
     tool: str, text: str, arguments: JsonValue
 ) -> None:
     greeting, call, report = outline(await whole_turn(text, tool))
@@ -74,7 +74,7 @@ async def test_it_runs_the_command_it_is_asked_for_and_tells_what_came_back(
     assert f"output of {tool}" in report
 
 
-async def test_it_keeps_a_plan_where_it_can() -> None:
+async def test_it_updates_a_plan_where_it_can() -> None:
     made = outline(await whole_turn("hello", "update_plan", "exec_command"))
     assert [step[0] for step in made if isinstance(step, tuple)] == [
         "update_plan",
@@ -86,13 +86,13 @@ async def test_it_keeps_a_plan_where_it_can() -> None:
 
 
 async def test_it_ends_a_goal_that_it_cannot_reach() -> None:
-    """Ours: an active goal is followed by one turn after another."""
+    """Ours: an active goal would otherwise start turn after turn."""
     goal = "<objective>\nconquer\n</objective>"
     made = outline(await whole_turn(goal, "update_goal", "exec_command"))
     assert made[1] == ("update_goal", {"status": "blocked"})
 
 
-async def test_a_schema_gets_an_answer_that_fits() -> None:
+async def test_a_schema_gets_a_valid_answer() -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "count": {"type": "integer", "minimum": 3}},

@@ -124,7 +124,7 @@ async def test_every_step_becomes_its_events() -> None:
     ]
 
 
-async def test_responses_are_played_in_order_and_requests_are_kept() -> None:
+async def test_responses_are_played_in_order_and_requests_are_recorded() -> None:
     model = ScriptedModel(["one", says("two"), [calls("f"), "three"]])
     played = [items(await collect(model, request(turn_id=str(turn)))) for turn in range(3)]
     assert [[item.get("content", [{}])[0].get("text") for item in one] for one in played] == [
@@ -155,7 +155,7 @@ async def test_ids_are_the_same_in_every_run_and_different_everywhere_else() -> 
     assert other[0]["id"] not in runs[0]
 
 
-async def test_a_script_at_its_end_says_so_repeats_or_demonstrates() -> None:
+async def test_a_finished_script_fails_repeats_or_demonstrates() -> None:
     with pytest.raises(ModelError, match="1 responses, this is request 2"):
         await _second(ScriptedModel(["only"]))
     repeated = await _second(ScriptedModel(Script(responses=["only"], then="repeat")))
@@ -169,7 +169,7 @@ async def _second(model: ScriptedModel) -> list[ModelEvent]:
     return await collect(model)
 
 
-async def test_a_failure_is_raised_where_the_script_has_it() -> None:
+async def test_a_failure_is_raised_at_its_place_in_the_script() -> None:
     model = ScriptedModel(
         [
             fails("busy", info="serverOverloaded", status=503, retry_after=2, is_retryable=True),
@@ -189,7 +189,7 @@ async def test_a_failure_is_raised_where_the_script_has_it() -> None:
     assert (error.is_retryable, error.emitted, error.phase) == (True, True, "stream")
 
 
-async def test_waiting_takes_the_time_that_the_model_was_given() -> None:
+async def test_waiting_uses_the_sleep_function_of_the_model() -> None:
     slept: list[float] = []
     asleep = asyncio.Event()
 
@@ -208,7 +208,7 @@ async def test_waiting_takes_the_time_that_the_model_was_given() -> None:
     assert items(task.result())
 
 
-async def test_a_long_script_lets_others_run() -> None:
+async def test_a_long_script_lets_other_tasks_run() -> None:
     model = ScriptedModel([says("x" * 10_000, deltas=1)])
     turns = 0
 
@@ -226,14 +226,14 @@ async def test_a_long_script_lets_others_run() -> None:
 
 
 async def test_a_plan_is_a_call_of_update_plan() -> None:
-    model = ScriptedModel([plan("look", ("tell", "completed"), explanation="why")])
+    model = ScriptedModel([plan("look", ("report", "completed"), explanation="why")])
     [item] = items(await collect(model))
     assert (item["name"], json.loads(item["arguments"])) == (
         "update_plan",
         {
             "plan": [
                 {"step": "look", "status": "pending"},
-                {"step": "tell", "status": "completed"},
+                {"step": "report", "status": "completed"},
             ],
             "explanation": "why",
         },
@@ -276,6 +276,6 @@ async def test_a_script_can_be_read_from_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "source", ["[", '[{"type": "sings"}]', '{"replies": []}', "/no/such/script.json"]
 )
-def test_what_is_no_script_is_refused(source: str) -> None:
+def test_an_invalid_script_is_refused(source: str) -> None:
     with pytest.raises(ValueError, match="not a script"):
         load_script(source)

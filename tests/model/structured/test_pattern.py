@@ -1,4 +1,4 @@
-"""Patterns match as in the standard library, in steps that grow with the text alone."""
+"""Patterns match as in the standard library, in a number of steps that grows with the text only."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def test_patterns_that_backtrack_for_ever_elsewhere_are_decided(pattern: str) ->
         "long",
     ],
 )
-def test_what_cannot_be_matched_safely_is_undecided(pattern: str, text: str) -> None:
+def test_patterns_that_cannot_be_matched_safely_are_undecided(pattern: str, text: str) -> None:
     with pytest.raises(Undecided):
         matches(pattern, text)
 
 
-def test_all_patterns_of_one_effort_share_its_steps() -> None:
+def test_all_patterns_of_one_budget_share_its_steps() -> None:
     patterns = Patterns(ValidationBudget(2000))
     assert not patterns.matches("b", "a" * 200)
 
@@ -111,7 +111,7 @@ def test_all_patterns_of_one_effort_share_its_steps() -> None:
         patterns.matches("c", "a" * 200)
 
 
-def test_a_pattern_is_prepared_once() -> None:
+def test_a_pattern_is_compiled_once() -> None:
     patterns = Patterns(ValidationBudget(50_000))
     for _ in range(50):
         assert not patterns.matches("b" * 1000, "")
@@ -119,6 +119,6 @@ def test_a_pattern_is_prepared_once() -> None:
             patterns.matches("(" * 1000, "")
 
 
-def test_a_match_of_too_many_steps_is_given_up() -> None:
+def test_a_match_with_too_many_steps_is_abandoned() -> None:
     with pytest.raises(SchemaTooComplex):
         matches("(.*)(.*)(.*)(.*)x", "a" * MAX_STEPS)

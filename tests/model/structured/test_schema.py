@@ -1,4 +1,4 @@
-"""Schemas for structured output: the strict dialect, and values against the original."""
+"""Schemas for structured output: the strict dialect, and validation against the original."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_property_is_required_and_null_stands_for_absent() -> None:
     ]
 
 
-def test_a_strict_schema_stays_as_it_is() -> None:
+def test_a_strict_schema_stays_unchanged() -> None:
     strict = to_strict(PERSON).schema
     again = to_strict(strict)
     assert (again.schema, again.lossy, again.is_faithful) == (strict, [], True)
@@ -80,13 +80,13 @@ def test_a_strict_schema_stays_as_it_is() -> None:
         {"allOf": [{"type": "string"}, {"minLength": 1}]},
     ],
 )
-def test_what_has_no_strict_form_says_so(schema: JsonValue) -> None:
+def test_a_schema_without_a_strict_form_is_reported(schema: JsonValue) -> None:
     strict = to_strict(schema)
     assert not strict.is_faithful
     assert strict.lossy
 
 
-def test_other_spellings_are_brought_into_form() -> None:
+def test_other_notations_are_normalized() -> None:
     assert to_strict({"allOf": [{"$ref": "#/$defs/A"}], "description": "d"}).schema == {
         "$ref": "#/$defs/A"
     }
@@ -147,13 +147,13 @@ def test_other_spellings_are_brought_into_form() -> None:
         ("5", {"$ref": "#/nowhere"}, []),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_where_and_why(
+def test_an_invalid_value_is_reported_with_place_and_reason(
     value: str, schema: JsonValue, problems: list[str]
 ) -> None:
     assert validate(value, schema) == problems
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
+def test_a_recursive_schema_terminates() -> None:
     loop: JsonValue = {"$ref": "#"}
     assert check(1, loop) == []
     tree: JsonValue = {"type": "object", "properties": {"left": {"$ref": "#"}}}
@@ -161,7 +161,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     example(tree)
 
 
-def test_only_the_first_problems_are_told() -> None:
+def test_only_the_first_problems_are_reported() -> None:
     assert len(check([1] * 100, {"items": {"type": "null"}})) == 20
 
 
@@ -213,7 +213,7 @@ def test_an_example_fits_its_schema_and_the_strict_form_of_it(schema: JsonValue)
 
 
 def bomb(keyword: str) -> JsonValue:
-    """A schema that refers to each of its parts twice, and so on: 2**60 ways through it."""
+    """Return a schema that refers to each of its parts twice, recursively: 2**60 paths."""
     parts: JsonValue = {
         f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(60)
     }
@@ -221,14 +221,14 @@ def bomb(keyword: str) -> JsonValue:
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-def test_a_schema_with_too_many_ways_is_not_checked_to_its_end(keyword: str) -> None:
+def test_a_schema_with_too_many_paths_is_not_checked_completely(keyword: str) -> None:
     """The steps are counted, so this ends."""
     assert validate("[1]", bomb(keyword)) == []
     assert to_strict({"type": "object", "properties": {"a": bomb(keyword)}}).schema
     assert example(bomb(keyword)) is None or isinstance(example(bomb(keyword)), str)
 
 
-def test_an_example_of_a_schema_without_an_end_is_given_up() -> None:
+def test_an_example_of_an_endless_schema_is_abandoned() -> None:
     pair = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}
 
     assert example(pair) is None
@@ -254,5 +254,5 @@ def test_a_pattern_that_backtracks_for_ever_is_matched_all_the_same(
         ("1", {"$ref": f"#/anyOf/{'9' * 5000}", "anyOf": [True]}),
     ],
 )
-def test_numbers_out_of_reach_are_not_wrong(text: str, schema: JsonValue) -> None:
+def test_numbers_out_of_range_are_not_invalid(text: str, schema: JsonValue) -> None:
     assert validate(text, schema) == []

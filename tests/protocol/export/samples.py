@@ -1,4 +1,4 @@
-"""Makes instances of any struct: as little as it allows, or with every field given."""
+"""Creates instances of any struct: with as few fields as possible, or with all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEEPEST = 4
 
 
 def all_structs() -> dict[str, type[Struct]]:
-    """Give every struct of the protocol by name."""
+    """Return every struct of the protocol by name."""
 
     def below(base: type[Struct]) -> Iterator[type[Struct]]:
         for struct in base.__subclasses__():
@@ -30,12 +30,12 @@ def all_structs() -> dict[str, type[Struct]]:
 
 
 def least(struct: type[Struct]) -> JsonValue:
-    """Make an instance from the fields that it cannot do without."""
+    """Create an instance with the required fields only."""
     return _instance(struct, depth=DEEPEST)
 
 
 def fullest(struct: type[Struct]) -> JsonValue:
-    """Make an instance with every field given, down to a depth that ends recursion."""
+    """Create an instance with every field, down to a depth that ends recursion."""
     return _instance(struct, depth=0)
 
 
@@ -84,5 +84,5 @@ def _value(type_: inspect.Type, *, depth: int) -> JsonValue:
 
 
 def _is_end(part: inspect.Type, depth: int) -> bool:
-    # A free-form object may be limited by an annotation that msgspec does not know of.
+    # A free-form object may be limited by an annotation that msgspec does not know.
     return depth > DEEPEST or isinstance(part, inspect.DictType)

@@ -1,4 +1,4 @@
-"""The JSON Schemas: their layout, their words, and that real messages satisfy them."""
+"""The JSON Schemas: their layout and names, and that real messages satisfy them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NESTED = "codex_app_server_protocol.schemas.json"
 
 @cache
 def files(*, experimental: bool) -> dict[str, str]:
-    """Give all generated files."""
+    """Return all generated files."""
     return json_schema_files(experimental=experimental)
 
 
 @cache
 def schema(path: str, *, experimental: bool = True) -> JsonValue:
-    """Give one generated file, parsed."""
+    """Return one generated file, parsed."""
     return json.loads(files(experimental=experimental)[path])
 
 
@@ -49,7 +49,7 @@ def spoken(name: str) -> Iterator[tuple[str, str]]:
 
 
 def described() -> list[tuple[str, str]]:
-    """Give all such pairs of the bundle that holds every type."""
+    """Return all such pairs of the bundle that holds every type."""
     definitions = schema(NESTED)["definitions"]
     known = read_vocabulary(experimental=True).definitions.keys()
     names = sorted({*definitions, *definitions["v2"]} & known)
@@ -63,7 +63,7 @@ def validator(name: str) -> Draft7Validator:
     return Draft7Validator({"$ref": f"{where}/{name}", "definitions": definitions})
 
 
-def test_a_request_without_surprises_reads_like_its_struct() -> None:
+def test_an_ordinary_request_reads_like_its_struct() -> None:
     assert schema("v2/TurnInterruptParams.json") == {
         "$schema": DRAFT,
         "description": all_structs()["TurnInterruptParams"].__doc__,
@@ -88,7 +88,7 @@ def test_a_tagged_union_names_its_variants_and_pins_their_tags() -> None:
     }
 
 
-def test_words_and_objects_of_one_union_stand_side_by_side() -> None:
+def test_strings_and_objects_of_one_union_are_alternatives() -> None:
     policy = schema("v2/TurnStartParams.json")["definitions"]["AskForApproval"]
 
     assert policy["oneOf"] == [
@@ -160,7 +160,7 @@ def test_stable_schemas_hide_experimental_methods_fields_variants_and_their_type
 
 
 @pytest.mark.parametrize("experimental", [False, True])
-def test_every_file_is_a_valid_schema_whose_references_lead_somewhere(experimental: bool) -> None:
+def test_every_file_is_a_valid_schema_whose_references_resolve(experimental: bool) -> None:
     Draft7Validator.check_schema(schema(NESTED, experimental=experimental))
 
     dangling = [
@@ -174,7 +174,7 @@ def test_every_file_is_a_valid_schema_whose_references_lead_somewhere(experiment
 
 
 def pointers(part: JsonValue) -> set[str]:
-    """Give every reference inside a schema."""
+    """Yield every reference inside a schema."""
     if isinstance(part, dict):
         own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
         return own.union(*(pointers(value) for value in part.values()))
@@ -192,7 +192,7 @@ def leads_somewhere(whole: JsonValue, pointer: str) -> bool:
 
 
 @pytest.mark.parametrize("make", [least, fullest])
-def test_what_every_struct_encodes_to_satisfies_its_schema(make: Maker) -> None:
+def test_every_encoded_struct_satisfies_its_schema(make: Maker) -> None:
     structs = all_structs()
     encoded = [
         (struct, definition, msgspec.json.decode(msgspec.json.encode(make(structs[struct]))))
@@ -211,7 +211,7 @@ def test_what_every_struct_encodes_to_satisfies_its_schema(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("make", [least, fullest])
-def test_every_struct_survives_a_trip_over_the_wire(make: Maker) -> None:
+def test_every_struct_survives_a_round_trip(make: Maker) -> None:
     made = [make(struct) for _, struct in sorted(all_structs().items())]
 
     back = [msgspec.json.decode(msgspec.json.encode(each), type=type(each)) for each in made]
@@ -219,7 +219,7 @@ def test_every_struct_survives_a_trip_over_the_wire(make: Maker) -> None:
     assert back == made
 
 
-def test_the_files_on_disk_are_the_files_in_memory_every_time(tmp_path: Path) -> None:
+def test_the_files_on_disk_always_equal_the_files_in_memory(tmp_path: Path) -> None:
     export_json_schema(tmp_path / "new" / "folder", experimental=False)
 
     written = {

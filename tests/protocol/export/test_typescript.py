@@ -1,4 +1,4 @@
-"""The TypeScript: its layout, its words, and that the real compiler accepts it."""
+"""The TypeScript types: their layout and names, and that the real compiler accepts them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ export const start: ClientRequest = { method: "turn/start", id: 1, params: { thr
 
 @cache
 def compiler() -> str:
-    """Find the compiler that the set-up installs beside the interpreter, or any other."""
+    """Find the compiler that `make setup` installs beside the interpreter, or any other."""
     own = Path(sys.prefix, "node", "node_modules", ".bin", "tsc")
     found = str(own) if own.exists() else shutil.which("tsc")
     if not found:
@@ -50,7 +50,7 @@ def compiler() -> str:
 
 
 def compile_strictly(path: Path) -> subprocess.CompletedProcess[str]:
-    """Let the real compiler judge a file and all it imports."""
+    """Compile a file and all its imports with the real compiler."""
     options = ["--strict", "--noEmit", "--exactOptionalPropertyTypes"]
     return subprocess.run(
         [compiler(), *options, str(path)], capture_output=True, text=True, timeout=50, check=False
@@ -58,7 +58,7 @@ def compile_strictly(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def text(path: str, *, experimental: bool = True) -> str:
-    """Give one generated file without its header."""
+    """Return one generated file without its header."""
     return typescript_files(experimental=experimental)[path].removeprefix(HEADER)
 
 
@@ -79,7 +79,7 @@ def test_the_compiler_refuses_a_message_with_a_wrong_field(tmp_path: Path) -> No
     assert compile_strictly(tmp_path / "misuse.ts").returncode != 0
 
 
-def test_a_response_always_has_its_nulls_and_params_may_leave_them_out() -> None:
+def test_a_response_always_has_its_nulls_and_params_may_omit_them() -> None:
     assert text("v2/ThreadGoalGetResponse.ts").splitlines()[-1] == (
         "export type ThreadGoalGetResponse = { goal: ThreadGoal | null };"
     )
@@ -89,14 +89,14 @@ def test_a_response_always_has_its_nulls_and_params_may_leave_them_out() -> None
     )
 
 
-def test_unions_are_written_in_place() -> None:
+def test_unions_are_written_inline() -> None:
     assert text("v2/SessionSource.ts").splitlines()[-1] == (
         'export type SessionSource = "cli" | "vscode" | "exec" | "appServer" | "unknown" | '
         "{ custom: string } | { subAgent: SubAgentSource };"
     )
 
 
-def test_requests_older_than_the_second_version_are_there_too() -> None:
+def test_requests_of_the_first_version_are_included() -> None:
     for experimental in (False, True):
         requests = text("ClientRequest.ts", experimental=experimental)
         assert '{ "method": "gitDiffToRemote", id: RequestId, params: GitDiffToRemoteParams }' in (

@@ -1,4 +1,4 @@
-"""Ways to the kernel that go round files and sockets: a confined command has none of them."""
+"""Kernel interfaces beside files and sockets: a confined command can use none of them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ STATUS = (
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the calls have other numbers")
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-async def test_nothing_else_leads_out(backend: Backend, ws: Path, attempt: str) -> None:
+async def test_no_other_interface_leads_out(backend: Backend, ws: Path, attempt: str) -> None:
     script = f"{CALL}\ntry:\n  exec({attempt!r})\nexcept OSError:\n  print('refused')\n"
     done = await run([*PYTHON, script], workspace(ws), cwd=ws)
     assert (done.stdout, done.stderr) == ("refused\n", "")
 
 
 async def test_no_program_gives_a_command_more_rights(backend: Backend, ws: Path) -> None:
-    """Neither what is set-user-id nor what root may do."""
+    """Neither a set-user-id program nor what root may do."""
     done = await run([*PYTHON, STATUS], workspace(ws), cwd=ws)
     status = dict(line.split() for line in done.stdout.splitlines())
     assert status["NoNewPrivs:"] == "1"

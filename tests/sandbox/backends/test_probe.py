@@ -1,4 +1,4 @@
-"""Which backend is chosen, and what is said when none works."""
+"""Which backend is chosen, and what is reported when none works."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ EVERYTHING = ("write outside", "TCP", "UDP", "abstract socket", "make .codex", "
 
 @pytest.fixture(autouse=True)
 def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was chosen before."""
+    """Forget the earlier choice of a backend."""
     monkeypatch.setattr(chosen, "_chosen", [])
 
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder in which programs are looked for."""
+    """Return the only folder that is searched for programs."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -46,21 +46,21 @@ async def found() -> dict[str, ProbeResult]:
     return {finding.name: finding async for finding in findings()}
 
 
-async def test_the_best_that_works_is_chosen_once(bubblewrap: Backend) -> None:
+async def test_the_best_working_backend_is_chosen_once(bubblewrap: Backend) -> None:
     chosen._chosen.clear()  # noqa: SLF001 - the fixture has chosen already
     first = await find_backend()
     assert first.name == "bubblewrap"
     assert await find_backend() is first
 
 
-async def test_what_bubblewrap_refuses_was_seen_to_be_refused(bubblewrap: Backend) -> None:
+async def test_refusals_by_bubblewrap_are_verified(bubblewrap: Backend) -> None:
     assert (await found())["bubblewrap"].refused == EVERYTHING
 
 
-async def test_a_program_in_front_of_the_systems_own_is_not_taken_for_it(
+async def test_a_program_before_the_systems_own_on_the_path_is_not_used(
     bubblewrap: Backend, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command could have put it there: into a virtual environment, say."""
+    """A command could have put it there, for example into a virtual environment."""
     planted = programs / "bwrap"
     planted.write_text("#!/bin/sh\nexit 1\n")
     planted.chmod(0o755)
@@ -77,7 +77,7 @@ async def test_without_bubblewrap_landlock_is_chosen(
     assert await find_backend() == Landlock(protects=False)
 
 
-async def test_landlock_protects_where_that_is_wished_for(
+async def test_landlock_protects_where_configured(
     programs: Path, working: dict[str, Backend]
 ) -> None:
     if "landlock" not in working:
@@ -90,8 +90,8 @@ async def test_landlock_protects_where_that_is_wished_for(
         chosen.wish(landlock_protects=False)
 
 
-async def test_a_bubblewrap_that_confines_nothing_is_found_out(programs: Path) -> None:
-    """It runs the command, as a broken one might: what is tried must be refused, not only run."""
+async def test_a_bubblewrap_that_confines_nothing_is_detected(programs: Path) -> None:
+    """It runs the command, as a broken one might: attempts must be refused, not only run."""
     fake = programs / "bwrap"
     fake.write_text(
         f"#!{sys.executable} -IS\nimport os, sys\n"
@@ -103,7 +103,7 @@ async def test_a_bubblewrap_that_confines_nothing_is_found_out(programs: Path) -
     assert "it let through: write outside, TCP, UDP, abstract socket, signal" in finding.reason
 
 
-async def test_what_bubblewrap_complains_about_is_the_cause(programs: Path) -> None:
+async def test_the_error_of_bubblewrap_is_the_cause(programs: Path) -> None:
     fake = programs / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: out of cheese' >&2\nexit 1\n")
     fake.chmod(0o755)
@@ -111,7 +111,7 @@ async def test_what_bubblewrap_complains_about_is_the_cause(programs: Path) -> N
     assert (finding.backend, finding.reason) == (None, "bwrap: out of cheese")
 
 
-async def test_without_any_backend_commands_are_refused_in_clear_words(
+async def test_without_any_backend_commands_are_refused_with_a_reason(
     programs: Path, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("treadle.sandbox.backends.landlock.version", no_landlock)
@@ -166,7 +166,7 @@ async def test_a_backend_that_appears_later_is_used(
         ),
     ],
 )
-def test_the_true_cause_is_named(
+def test_the_actual_cause_is_named(
     tmp_path: Path, setting: str, value: str, complaint: str, cause: str
 ) -> None:
     (tmp_path / setting).parent.mkdir()
@@ -177,7 +177,7 @@ def test_the_true_cause_is_named(
     assert fix
 
 
-def test_a_kernel_without_landlock_and_one_that_has_it_off_are_told_apart() -> None:
+def test_a_kernel_without_landlock_differs_from_one_that_has_it_off() -> None:
     assert explain_landlock("Function not implemented") != explain_landlock(
         "Operation not supported"
     )
@@ -215,7 +215,7 @@ def find_bubblewrap_program(backend: Backend) -> str:
     return backend.program
 
 
-async def test_interpreter_that_needs_its_library_path_can_be_tried(
+async def test_interpreter_that_needs_its_library_path_can_be_probed(
     bubblewrap: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrapper = tmp_path / "python"

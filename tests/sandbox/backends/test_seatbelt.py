@@ -1,4 +1,4 @@
-"""The profile for macOS, as text: there is no macOS here to try it."""
+"""The profile for macOS, as text: the tests do not run on macOS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BASE = profile(Confinement()).removesuffix("(allow file-read*)\n")
 
 
 def rules(confinement: Confinement) -> list[str]:
-    """What a profile says beyond what all of them say."""
+    """Return the rules that are not common to all profiles."""
     return profile(confinement).removeprefix(BASE).splitlines()
 
 
@@ -24,7 +24,7 @@ def test_reading_is_allowed_and_nothing_else() -> None:
     assert rules(Confinement()) == ["(allow file-read*)"]
 
 
-def test_writable_folders_are_opened_without_what_stays_closed() -> None:
+def test_writable_folders_are_opened_without_their_protected_paths() -> None:
     confinement = Confinement((WritableRoot("/ws", ("/ws/.git", "/ws/.codex")), WritableRoot("/x")))
     assert rules(confinement) == [
         "(allow file-read*)",
@@ -44,7 +44,7 @@ def test_the_network_is_opened_when_it_is_allowed() -> None:
     ]
 
 
-def test_what_is_denied_comes_last_because_the_last_rule_wins() -> None:
+def test_denials_come_last_because_the_last_rule_wins() -> None:
     confinement = Confinement((WritableRoot("/ws"),), denied=("/ws/secret",), readable=("/usr",))
     assert rules(confinement) == [
         '(allow file-read* (subpath (param "PATH_1")))',

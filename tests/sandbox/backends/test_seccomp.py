@@ -1,4 +1,4 @@
-"""The filter of system calls, for machines that are not here as well: a small kernel runs it."""
+"""The filter of system calls, also for other architectures: a small interpreter runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEWUSER, SIGCHLD = 0x10000000, 17
 
 
 def verdict(filter_: bytes, architecture: int, number: int, *arguments: int) -> int:
-    """What the kernel does with a call: 0 to allow it, or the error it gives."""
+    """Return what the kernel does with a call: 0 to allow it, or the error number."""
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("=IIQ6Q", number, architecture, 0, *padded)
     steps = list(struct.iter_unpack("=HBBI", filter_))
@@ -43,7 +43,7 @@ def verdict(filter_: bytes, architecture: int, number: int, *arguments: int) -> 
     # read, connect, mount, ptrace
     [("x86_64", X86_64, (0, 42, 165, 101)), ("aarch64", AARCH64, (63, 203, 40, 117))],
 )
-def test_calls_are_known_by_the_numbers_of_the_machine(
+def test_calls_are_identified_by_the_numbers_of_the_machine(
     machine: str, architecture: int, numbers: tuple[int, ...]
 ) -> None:
     closed, opened = (program(network=is_open, machine=machine) for is_open in (False, True))
@@ -119,7 +119,7 @@ def test_some_calls_depend_on_their_arguments(
         (437, (), errno.ENOSYS),
     ],
 )
-def test_files_that_run_as_their_owner_cannot_be_made(
+def test_set_user_id_files_cannot_be_created(
     network: bool, number: int, arguments: tuple[int, ...], expected: int
 ) -> None:
     filter_ = program(network=network, machine="x86_64")
@@ -161,7 +161,7 @@ def test_calls_of_another_architecture_are_refused() -> None:
     assert verdict(filter_, X86_64, 0x40000000) == errno.EPERM
 
 
-def test_more_can_be_refused() -> None:
+def test_further_calls_can_be_refused() -> None:
     filter_ = program(network=True, also=(*MODES, *ATTRIBUTES), machine="x86_64")
     assert [verdict(filter_, X86_64, number) for number in (90, 188, 0)] == [1, 95, 0]
 

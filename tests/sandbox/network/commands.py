@@ -1,4 +1,4 @@
-"""Commands with a gate, and servers outside for them to reach."""
+"""Commands with an egress proxy, and servers outside for them to reach."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GATED = Confinement(has_gate=True)
 
 
 class Referee:
-    """Lets named hosts through, and remembers what it was asked."""
+    """Allows named hosts, and records what it was asked."""
 
     def __init__(self, *allowed: str) -> None:
         self.allowed = allowed
@@ -37,18 +37,18 @@ class Referee:
         self.blocked: list[tuple[str, str]] = []
 
     async def judge(self, destination: Destination) -> None:
-        """Say no by raising."""
+        """Deny by raising."""
         self.judged.append(destination)
         if destination.host not in self.allowed:
             raise Blocked("not_allowed")
 
     def on_blocked(self, destination: Destination, blocked: Blocked) -> None:
-        """Hear of what was refused."""
+        """Record a denial."""
         self.blocked.append((destination.host, blocked.reason))
 
 
 async def loopback(_host: str, _port: int) -> list[str]:
-    """Every name leads here."""
+    """Resolve every name to this machine."""
     return ["127.0.0.1"]
 
 
@@ -60,7 +60,7 @@ async def run(
     confinement: Confinement = GATED,
     size: tuple[int, int] | None = None,
 ) -> Done:
-    """Run a command with a gate to its end; nothing of the gate may be left."""
+    """Run a command with an egress proxy to its end; nothing of the proxy may remain."""
     policy = policy or NetworkPolicy(allows_local=True)
     tasks = BackgroundTasks()
     gate = EgressProxy(
@@ -77,13 +77,13 @@ async def run(
 
 
 async def fetch(referee: Referee, *urls: str, policy: NetworkPolicy | None = None) -> Done:
-    """Have a command fetch pages one after the other."""
+    """Run a command that fetches pages one after the other."""
     return await run([*PYTHON, FETCH, *urls], referee, policy)
 
 
 @asynccontextmanager
 async def website(address: str = "127.0.0.1") -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A server on this machine, outside of every sandbox: its port, and what it was sent."""
+    """Run a server on this machine, outside every sandbox: its port, and what it received."""
     heads: list[bytes] = []
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Spellings of hosts, patterns over them, and what a list of them lets through."""
+"""Spellings of hosts, patterns over them, and what a list of them allows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from treadle.sandbox.policy import UNRESTRICTED, Confinement
 LOOPBACK = [
     *("127.1", "127.0.1", "2130706433", "0x7f000001", "0X7F.1", "0177.0.0.1", "017700000001"),
     *("127.0.0.1.", "::ffff:127.0.0.1", "[::FFFF:7f00:1]", "%31%32%37.0.0.1", "127%2e0.0.1"),
-    # Digits and dots of other scripts, which IDNA maps to ours.
+    # Digits and dots of other scripts, which IDNA maps to ASCII.
     *("\uff11\uff12\uff17.0.0.1", "127\u30020\uff0e0\uff611", "\u2460\u2461\u2466.0.0.1"),
 ]
 
@@ -55,7 +55,7 @@ def test_a_host_has_one_spelling(given: str, host: str) -> None:
         *("127.0.0.08", "4294967296", "a.b.1", "a.0x7f"),
     ],
 )
-def test_what_is_no_host_is_refused(given: str) -> None:
+def test_an_invalid_host_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match="invalid host"):
         normal(given)
 
@@ -81,7 +81,7 @@ def test_patterns_cover_hosts_as_upstream(
 @pytest.mark.parametrize(
     "text", ["", "*.", "a.*", "*a.test", "***.a", "http://a.test", "*.127.0.0.1", "**.1", "*.::1"]
 )
-def test_what_is_no_pattern_is_known(text: str) -> None:
+def test_an_invalid_pattern_is_recognized(text: str) -> None:
     assert not is_pattern(text)
 
 
@@ -108,13 +108,13 @@ def test_what_is_no_pattern_is_known(text: str) -> None:
         ),
     ],
 )
-def test_what_is_not_of_the_public_network_is_local(address: str) -> None:
+def test_addresses_outside_the_public_network_are_local(address: str) -> None:
     assert is_local(ip_address(address))
     assert is_local_host(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "2606:4700::1111", "64:ff9b::101:101"])
-def test_what_is_public_is_not_local(address: str) -> None:
+def test_public_addresses_are_not_local(address: str) -> None:
     assert not is_local(ip_address(address))
 
 
@@ -124,7 +124,7 @@ def test_what_is_public_is_not_local(address: str) -> None:
     bases=st.lists(st.sampled_from(["{}", "0{:o}", "0x{:x}", "0X{:X}", "000{:o}"]), min_size=4),
     dot=st.sampled_from(["", "."]),
 )
-def test_every_ipv4_spelling_that_the_resolver_takes_has_one_form(
+def test_every_ipv4_spelling_that_the_resolver_accepts_has_one_form(
     value: int, parts: int, bases: list[str], dot: str
 ) -> None:
     packed = value.to_bytes(4, "big")
@@ -137,9 +137,9 @@ def test_every_ipv4_spelling_that_the_resolver_takes_has_one_form(
 
 
 @given(text=st.text("0123456789abcdefx.:", min_size=1, max_size=24) | st.ip_addresses().map(str))
-def test_whatever_the_resolver_takes_for_an_address_is_that_address(text: str) -> None:
+def test_every_text_that_the_resolver_accepts_as_an_address_is_that_address(text: str) -> None:
     try:
-        # As bytes: Python itself refuses some texts.
+        # As bytes: Python itself refuses some strings.
         host = text.encode()
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except OSError:
@@ -161,7 +161,7 @@ def test_names_are_local_by_their_spelling_too() -> None:
     assert [is_local_host(name) for name in names] == [True, True, False, False]
 
 
-def test_a_denial_wins_whatever_its_place() -> None:
+def test_a_denial_wins_whatever_its_position() -> None:
     policy = NetworkPolicy(domains=(("*.a.test", "allow"), ("x.a.test", "deny"), ("*", "allow")))
 
     hosts = ["b.a.test", "x.a.test", "other.test"]
@@ -169,7 +169,7 @@ def test_a_denial_wins_whatever_its_place() -> None:
     assert NetworkPolicy().permission("a.test") is None
 
 
-def test_a_managed_network_is_the_only_one_and_an_administrators_is_for_all() -> None:
+def test_a_managed_network_is_exclusive_and_an_administrators_applies_to_all() -> None:
     online, offline = Confinement(network=True), Confinement()
     gated = Confinement(has_gate=True)
 
@@ -179,7 +179,7 @@ def test_a_managed_network_is_the_only_one_and_an_administrators_is_for_all() ->
     assert NetworkPolicy(is_required=True).narrow(UNRESTRICTED) == UNRESTRICTED
 
 
-def test_socks_can_be_switched_off() -> None:
+def test_socks_can_be_turned_off() -> None:
     policy = NetworkPolicy(has_socks=False)
 
     policy.check_use(Destination("a.test", 80, "http"), "POST", has_body=True)

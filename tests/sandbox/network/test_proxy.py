@@ -1,4 +1,4 @@
-"""What a command reaches through its gate, and that there is no other way out."""
+"""What a command reaches through its egress proxy, and that there is no other way out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if answer[1] == 0:
 """
 
 
-async def test_a_host_that_is_let_through_is_reached_by_its_name() -> None:
+async def test_an_allowed_host_is_reached_by_its_name() -> None:
     referee = Referee("allowed.test")
 
     async with website() as (port, heads):
@@ -60,7 +60,7 @@ async def test_a_host_that_is_let_through_is_reached_by_its_name() -> None:
     assert head[:2] == ["GET /page?q=1 HTTP/1.1", f"Host: allowed.test:{port}"]
 
 
-async def test_a_host_that_is_not_gets_an_answer_that_says_why() -> None:
+async def test_a_denied_host_gets_an_answer_with_the_reason() -> None:
     referee = Referee()
 
     async with website() as (port, heads):
@@ -93,7 +93,7 @@ async def test_a_tunnel_is_judged_by_its_host_and_then_carries_anything() -> Non
     assert [each.protocol for each in referee.judged] == ["https", "https"]
 
 
-async def test_socks_is_understood_at_the_same_place() -> None:
+async def test_socks_works_on_the_same_port() -> None:
     referee = Referee("allowed.test")
 
     async with website() as (port, _heads):
@@ -105,7 +105,7 @@ async def test_socks_is_understood_at_the_same_place() -> None:
     assert referee.judged[0] == Destination("allowed.test", port, "socks5Tcp")
 
 
-async def test_without_the_gate_nothing_is_reached() -> None:
+async def test_without_the_proxy_nothing_is_reached() -> None:
     """Ours: a program that ignores the variables has no network at all."""
     script = """
 import _socket, sys
@@ -123,7 +123,7 @@ for family, address in ((2, ("127.0.0.1", int(sys.argv[1]))), (2, ("192.0.2.1", 
 
 
 async def test_sockets_in_the_file_system_stay_out_of_reach(short_folder: Path) -> None:
-    """Ours: else a command could talk to the daemons of its user."""
+    """Ours: otherwise a command could talk to the daemons of its user."""
     script = """
 import _socket, sys
 for kind in (1, 2, 5):
@@ -143,8 +143,8 @@ print([end.fileno() > 0 for end in _socket.socketpair(1, 1)])
     assert done.stdout == "refused\nrefused\nrefused\n[True, True]\n"
 
 
-async def test_a_name_that_leads_to_this_machine_is_refused_after_it_was_let_through() -> None:
-    """Upstream: also a name on the list must not lead into the private network."""
+async def test_an_allowed_name_that_resolves_to_this_machine_is_refused() -> None:
+    """Upstream: even a listed name must not lead into the private network."""
     referee = Referee("rebound.test")
 
     async with website() as (port, heads):
@@ -163,7 +163,7 @@ async def test_an_address_that_was_allowed_by_its_own_spelling_may_be_local() ->
     assert done == Done(0, "200 hello\n", "")
 
 
-async def test_a_limited_network_is_for_reading_only() -> None:
+async def test_a_limited_network_is_read_only() -> None:
     referee, policy = Referee("allowed.test"), NetworkPolicy(allows_local=True, is_limited=True)
     post = """
 import urllib.request, urllib.error, sys
@@ -184,7 +184,7 @@ except urllib.error.HTTPError as error:
     assert len(heads) == 1
 
 
-async def test_a_request_after_a_limited_one_is_not_passed_on() -> None:
+async def test_a_request_after_a_limited_one_is_not_forwarded() -> None:
     """Ours: it could do more than read."""
     script = """
 import _socket, sys
@@ -223,7 +223,7 @@ print("ended")
         "nonsense",
     ],
 )
-async def test_what_is_no_request_for_a_proxy_is_told_so(request_line: str) -> None:
+async def test_an_invalid_proxy_request_is_answered_with_an_error(request_line: str) -> None:
     script = f"""
 import _socket
 line = _socket.socket()
@@ -238,7 +238,7 @@ print(line.recv(1000).split(b"\\r\\n")[0].decode())
     assert (done.stdout, referee.judged) == ("HTTP/1.1 400 Bad Request\n", [])
 
 
-async def test_a_host_that_does_not_answer_is_told_as_such() -> None:
+async def test_a_host_that_does_not_answer_is_reported_as_such() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://allowed.test:{closed.getsockname()[1]}/"
@@ -247,19 +247,21 @@ async def test_a_host_that_does_not_answer_is_told_as_such() -> None:
     assert done.stdout.startswith("502 None upstream failure: ")
 
 
-async def test_the_command_gets_the_surroundings_that_it_would_get_without_a_gate() -> None:
-    """Ours: what opens the gate leaves no descriptor, no signal and no variable behind."""
+async def test_the_command_gets_the_same_environment_as_without_a_proxy() -> None:
+    """Ours: setting up the proxy leaves no descriptor, signal or variable behind."""
     shell = ["/bin/sh", "-c", "ls /proc/self/fd; grep ^Sig /proc/self/status; env | sort"]
-    told = environment(NetworkPolicy())
+    variables = environment(NetworkPolicy())
 
     gated = await run(shell, Referee(), NetworkPolicy())
-    process, output = await start(shell, Confinement(), env={"PATH": os.environ["PATH"], **told})
+    process, output = await start(
+        shell, Confinement(), env={"PATH": os.environ["PATH"], **variables}
+    )
     await process.wait()
 
     assert gated.stdout == output.text
 
 
-async def test_a_command_on_a_terminal_has_its_gate_too() -> None:
+async def test_a_command_on_a_terminal_has_its_proxy_too() -> None:
     async with website() as (port, _heads):
         argv = ["python3", "-c", _PLAIN, f"http://allowed.test:{port}/"]
         done = await run(argv, Referee("allowed.test"), size=(24, 80))
@@ -273,7 +275,7 @@ print(urllib.request.urlopen(sys.argv[1]).read().decode(), sys.stdin.isatty())
 """
 
 
-async def test_a_command_that_may_read_little_has_its_gate_too() -> None:
+async def test_a_command_with_limited_reads_has_its_proxy_too() -> None:
     confinement = Confinement(has_gate=True, readable=PLATFORM_FOLDERS)
 
     argv = ["/bin/sh", "-c", f"test -e {Path.home()} || echo hidden; echo $HTTP_PROXY"]
@@ -282,13 +284,13 @@ async def test_a_command_that_may_read_little_has_its_gate_too() -> None:
     assert done == Done(0, f"hidden\nhttp://127.0.0.1:{PORT}\n", "")
 
 
-async def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
+async def test_a_missing_program_is_reported() -> None:
     with pytest.raises(FileNotFoundError):
         await run(["no-such-program"], Referee())
 
 
 def _descriptors() -> list[str]:
-    """What this process has open."""
+    """Return the open descriptors of this process."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -296,8 +298,8 @@ def _descriptors() -> list[str]:
     return sorted(found)
 
 
-async def test_nothing_is_left_of_a_gate(tmp_path: Path) -> None:
-    await run(["true"], Referee())  # starts what is kept for all commands
+async def test_nothing_remains_of_a_proxy(tmp_path: Path) -> None:
+    await run(["true"], Referee())  # starts what all commands share
     before = _descriptors()
 
     async with website() as (port, _heads):
@@ -310,8 +312,8 @@ async def test_nothing_is_left_of_a_gate(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_kill_cuts_what_a_gate_has_open() -> None:
-    """Ours: a question that a connection waits for has no one to answer for any more."""
+async def test_a_kill_closes_the_connections_of_a_proxy() -> None:
+    """Ours: an approval that a connection waits for is no longer needed."""
     waiting, cut = asyncio.Event(), asyncio.Event()
 
     async def judge(_destination: Destination) -> None:
@@ -337,8 +339,10 @@ async def test_a_kill_cuts_what_a_gate_has_open() -> None:
     await tasks.close()
 
 
-async def test_without_namespaces_a_gate_is_refused_in_words(working: dict[str, Backend]) -> None:
-    """Ours: Landlock tells ports from each other, and no hosts."""
+async def test_without_namespaces_a_proxy_is_refused_with_a_reason(
+    working: dict[str, Backend],
+) -> None:
+    """Ours: Landlock distinguishes ports, but not hosts."""
     if "landlock" not in working:
         pytest.skip("landlock does not work here")
 

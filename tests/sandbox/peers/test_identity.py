@@ -1,4 +1,4 @@
-"""Finding out whose connections are: sockets of this machine, and who has them open."""
+"""Finding the owners of connections: sockets of this machine, and the processes that hold them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAMILIES = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
 def connection(
     address: str = "127.0.0.1", *, over_ipv6: bool = False
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The end of a client, and the end of a server."""
+    """Yield the client's end and the server's end."""
     with socket.create_server((address, 0), family=FAMILIES[address]) as listener:
         port = listener.getsockname()[1]
         if over_ipv6:
@@ -54,7 +54,7 @@ def connection(
 
 
 def endpoint(name: tuple[str, int]) -> TcpEndpoint:
-    """An end by its name."""
+    """Return the endpoint of a socket name."""
     return TcpEndpoint(ip_address(name[0]), name[1])
 
 
@@ -69,7 +69,7 @@ def test_the_socket_at_the_other_end_is_found(find: object, address: str, over_i
         inode = os.fstat(near.fileno()).st_ino
 
         assert find(theirs, ours) == RemoteSocket(os.geteuid(), inode)
-        # Somebody listens at our end, which is no connection.
+        # A listening socket at our end is not a connection.
         assert find(ours, TcpEndpoint(ours.address, 1)) is None
 
 
@@ -82,7 +82,7 @@ def test_a_closed_socket_has_no_owner() -> None:
         assert found is None or found.inode == 0
 
 
-async def test_nothing_is_looked_up_before_a_command_had_the_network(
+async def test_nothing_is_looked_up_until_a_command_had_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor does a client wait for anything."""
@@ -93,7 +93,7 @@ async def test_nothing_is_looked_up_before_a_command_had_the_network(
         assert await check.refusal(TransportSocket(far), accepted_at=0) is None
 
 
-async def test_one_look_at_all_processes_serves_all_who_wait(
+async def test_one_scan_of_all_processes_serves_all_waiting_peers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[int] = []
@@ -116,7 +116,7 @@ async def test_one_look_at_all_processes_serves_all_who_wait(
             may_look.set()
 
     assert {task.result() for task in tasks} == {"client"}
-    # The first look is for the first; the second for all who came while it was made.
+    # The first scan is for the first peer; the second for all that came during it.
     assert len(looks) == 2
 
 
@@ -131,7 +131,7 @@ async def test_one_look_at_all_processes_serves_all_who_wait(
     ],
     ids=["runs", "ran long ago", "ended since", "ended just before", "ended before"],
 )
-async def test_an_owner_that_cannot_be_seen_is_refused_while_a_command_could_be_it(
+async def test_an_invisible_owner_is_refused_while_it_could_be_a_command(
     monkeypatch: pytest.MonkeyPatch, *, running: int, ended: float, reason: str | None
 ) -> None:
     """`ended` is in seconds after the connection was accepted."""
@@ -144,7 +144,7 @@ async def test_an_owner_that_cannot_be_seen_is_refused_while_a_command_could_be_
         assert await PeerCheck(commands).refusal(line, accepted_at=accepted_at) == reason
 
 
-async def test_a_command_that_runs_during_the_search_alone_counts(
+async def test_a_command_that_runs_only_during_the_search_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commands = NetworkedCommands(have_run=True)
@@ -218,7 +218,7 @@ def test_the_sockets_of_a_thread_with_own_descriptors_are_found() -> None:
         thread.join()
 
 
-async def test_a_closed_socket_is_not_taken_for_one_of_root(
+async def test_a_closed_socket_is_not_attributed_to_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The tables of the kernel name root as the user of every closed socket."""

@@ -17,7 +17,7 @@ import pytest
 from treadle.sandbox.supervisor import command_cgroup
 from treadle.sandbox.supervisor.delegation import _remove_stale, delegated_group
 
-# In a process of its own, which is moved into a cgroup and from there into a leaf.
+# In a separate process, which is moved into a cgroup and from there into a leaf.
 SERVER = """
 import asyncio, json, os, sys
 from pathlib import Path
@@ -108,7 +108,7 @@ def _remove_tree(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def test_command_gets_a_cgroup_that_goes_with_it(base: tuple[Path, str]) -> None:
+def test_command_gets_a_cgroup_that_is_removed_with_it(base: tuple[Path, str]) -> None:
     folder, controller = base
     os.setxattr(folder, "trusted.delegate", b"1")
     arguments = [sys.executable, "-c", SERVER, str(folder), controller]
@@ -126,7 +126,7 @@ def test_command_gets_a_cgroup_that_goes_with_it(base: tuple[Path, str]) -> None
     assert found["left"] == ["server"]
 
 
-def test_cgroup_that_was_not_delegated_is_left_alone(base: tuple[Path, str]) -> None:
+def test_cgroup_that_was_not_delegated_is_left_unchanged(base: tuple[Path, str]) -> None:
     folder, controller = base
     script = (
         "import sys; from pathlib import Path\n"
@@ -157,7 +157,7 @@ def test_without_the_controllers_there_is_none() -> None:
 
 
 class TestEvents:
-    """The kernel's files stand in a plain folder here."""
+    """The kernel's files are in a plain folder here."""
 
     @pytest.fixture
     def group(self, tmp_path: Path) -> tuple[command_cgroup.Group, Path]:
@@ -177,7 +177,7 @@ class TestEvents:
         names = ("pids.max", "memory.max", "memory.swap.max", "memory.oom.group")
         assert [(folder / name).read_text() for name in names] == ["64", "1000", "0", "1"]
 
-    def test_reaching_a_limit_without_going_over_is_no_hit(
+    def test_reaching_a_limit_without_exceeding_it_does_not_count(
         self, group: tuple[command_cgroup.Group, Path]
     ) -> None:
         assert group[0].hit() is None
@@ -205,7 +205,7 @@ class TestEvents:
         assert (group[1] / "cgroup.procs").read_text() == "0"
         assert (group[1] / "cgroup.kill").read_text() == "1"
 
-    def test_folder_that_cannot_be_made_leaves_all_to_the_guard(self) -> None:
+    def test_folder_that_cannot_be_created_leaves_the_limits_to_the_guard(self) -> None:
         made = command_cgroup.Group("/nowhere", {"processes": 64})
 
         assert made.enforced == set()

@@ -1,4 +1,4 @@
-"""What is left of a command after its end: nothing, however it tries to stay."""
+"""Nothing remains of a command after its end, however it tries to survive."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.sandbox.commands import (
 from treadle.sandbox.backends.selection import Backend, using
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
-# Each leaves a process that sleeps with TOKEN among its arguments, and says so.
+# Each leaves a process that sleeps with TOKEN among its arguments, and prints a word.
 SLEEP = "exec -a TOKEN sleep 1000"
 WAYS = {
     "in the foreground": f"echo up; {SLEEP}",
     "in the background": f"({SLEEP}) & echo up; wait",
-    "in a session of its own": f"setsid bash -c '{SLEEP}' & echo up; wait",
+    "in its own session": f"setsid bash -c '{SLEEP}' & echo up; wait",
     "as a daemon": f"(setsid bash -c '{SLEEP}' </dev/null >/dev/null 2>&1 &) ; echo up; sleep 1000",
     "as a daemon without environment": (
         f"(env -i setsid bash -c '({SLEEP}) &' </dev/null >/dev/null 2>&1 &) ; echo up; sleep 1000"
@@ -46,7 +46,7 @@ WAYS = {
 def confinement(
     request: pytest.FixtureRequest, ws: Path, working: dict[str, Backend]
 ) -> Iterator[Confinement]:
-    """Without a sandbox, and in each."""
+    """Without a sandbox, and in each of them."""
     if request.param == "unrestricted":
         yield UNRESTRICTED
         return
@@ -62,14 +62,14 @@ def token() -> str:
 
 
 async def until_there(token: str) -> None:
-    """Wait for processes that nobody here started: there is no event for their beginning."""
+    """Wait for processes that are not our children: there is no event for their start."""
     async with asyncio.timeout(SECONDS):
         while not processes_with(token):  # noqa: ASYNC110 - other processes, no event of ours
             await asyncio.sleep(0.01)
 
 
 async def until_empty(folder: Path) -> None:
-    """Wait for what another process removes."""
+    """Wait until another process has removed the content."""
     async with asyncio.timeout(SECONDS):
         while names(folder):  # noqa: ASYNC110 - another process, no event of ours
             await asyncio.sleep(0.01)
@@ -88,12 +88,12 @@ async def test_kill_leaves_nothing(confinement: Confinement, token: str, way: st
 
 
 async def test_kill_at_any_moment_leaves_nothing(confinement: Confinement, token: str) -> None:
-    """A sandbox that is being made, half of it in a session of its own, is killed as well."""
+    """A sandbox that is being set up, partly in its own session, is killed as well."""
 
     async def one(delay: float) -> int:
         script = WAYS["as a daemon"].replace("TOKEN", token)
         process, _output = await start(["bash", "-c", script], confinement)
-        # No event marks the moments that are tried here.
+        # There are no events for the moments that are tried here.
         await asyncio.sleep(delay)
         process.kill()
         return await process.wait()
@@ -111,7 +111,7 @@ async def test_a_sandbox_ends_with_its_command(backend: Backend, ws: Path, token
     wait_until_gone(token)
 
 
-async def test_without_a_sandbox_a_daemon_lives_on_until_it_is_killed(token: str) -> None:
+async def test_without_a_sandbox_a_daemon_survives_until_it_is_killed(token: str) -> None:
     script = WAYS["as a daemon"].replace("TOKEN", token).rsplit(";", 1)[0]
     process, output = await start(["bash", "-c", script], UNRESTRICTED)
     async with asyncio.timeout(SECONDS):
@@ -129,7 +129,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(token: str) -> None:
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    # The next command comes after it in the keeper's queue.
+    # The next command follows it in the supervisor's queue.
     await run(["true"], UNRESTRICTED)
     wait_until_gone(token)
 
@@ -140,7 +140,7 @@ def spawn(argv: list[str]) -> subprocess.Popen[bytes]:
 
 @asynccontextmanager
 async def owned(backend: str, ws: Path, script: str) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A process that has started a command."""
+    """Yield a process that has started a command."""
     program = str(Path(__file__).parents[1] / "owner.py")
     owner = spawn([sys.executable, program, backend, str(ws), script])
     try:
@@ -179,7 +179,7 @@ async def test_processes_outside_get_no_signal(backend: Backend, ws: Path) -> No
             other.kill()
 
 
-async def test_a_signal_to_everybody_stays_inside(backend: Backend, ws: Path) -> None:
+async def test_a_signal_to_all_processes_stays_inside(backend: Backend, ws: Path) -> None:
     with spawn(["sleep", "1000"]) as other:
         try:
             await run(["/bin/sh", "-c", "kill -KILL -1"], workspace(ws))
@@ -199,13 +199,13 @@ async def test_processes_outside_get_no_limit(backend: Backend, ws: Path) -> Non
             other.kill()
 
 
-async def test_processes_outside_cannot_be_looked_into(backend: Backend, ws: Path) -> None:
+async def test_processes_outside_cannot_be_inspected(backend: Backend, ws: Path) -> None:
     script = f"open('/proc/{os.getpid()}/environ', 'rb').read()"
     done = await run([*PYTHON, script], workspace(ws))
     assert done.exit_code == 1
 
 
-async def test_a_keeper_that_was_killed_is_replaced(token: str) -> None:
+async def test_a_killed_supervisor_is_replaced(token: str) -> None:
     argv = ["bash", "-c", f"echo up; {SLEEP.replace('TOKEN', token)}"]
     process, output = await start(argv, UNRESTRICTED)
     await output.until("up")

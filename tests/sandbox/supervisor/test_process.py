@@ -1,4 +1,4 @@
-"""A command as a process: what it prints, what it reads, how it ends."""
+"""A command as a process: its output, its input, how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.sandbox.backends.selection import Backend
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 from treadle.sandbox.process import Process
 
-# A handler may interrupt a print, so these write.
+# A handler may interrupt a print, so these use write.
 READ_KEY = """
 import os, signal
 signal.signal(signal.SIGINT, lambda *_: (os.write(1, b"interrupted\\n"), os._exit(3)))
@@ -42,7 +42,7 @@ def confinement(request: pytest.FixtureRequest, ws: Path) -> Confinement:
     [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)],
 )
 @pytest.mark.parametrize("size", [None, (24, 80)])
-async def test_the_exit_code_is_the_commands_and_128_more_for_a_signal(
+async def test_the_exit_code_is_the_commands_or_128_plus_the_signal(
     confinement: Confinement, script: str, code: int, size: tuple[int, int] | None
 ) -> None:
     process, _output = await start(["/bin/sh", "-c", script], confinement, size=size)
@@ -51,12 +51,12 @@ async def test_the_exit_code_is_the_commands_and_128_more_for_a_signal(
     assert process.exit_code == code
 
 
-async def test_both_streams_are_told_apart(confinement: Confinement) -> None:
+async def test_both_streams_are_separate(confinement: Confinement) -> None:
     done = await run(["/bin/sh", "-c", "echo out; echo err >&2"], confinement)
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
 
 
-async def test_the_environment_and_the_folder_are_those_given(
+async def test_environment_and_folder_are_the_given_ones(
     confinement: Confinement, ws: Path
 ) -> None:
     process, output = await start(
@@ -66,7 +66,7 @@ async def test_the_environment_and_the_folder_are_those_given(
     assert output.text == f"1 ü=ö\n{ws}\n"
 
 
-async def test_a_variable_without_a_name_is_left_out(confinement: Confinement) -> None:
+async def test_a_variable_without_a_name_is_omitted(confinement: Confinement) -> None:
     process, output = await start(
         ["/bin/sh", "-c", "echo $A"], confinement, env={"": "x", "A": "1"}
     )
@@ -94,7 +94,7 @@ async def test_writing_to_a_command_that_has_ended_is_an_error(confinement: Conf
         await process.write(b"x")
 
 
-async def test_a_writer_that_waits_is_told_when_the_command_ends(confinement: Confinement) -> None:
+async def test_a_waiting_writer_fails_when_the_command_ends(confinement: Confinement) -> None:
     process, output = await start(["/bin/sh", "-c", "echo up; read x"], confinement, has_stdin=True)
     await output.until("up")
     async with asyncio.timeout(SECONDS):
@@ -103,14 +103,14 @@ async def test_a_writer_that_waits_is_told_when_the_command_ends(confinement: Co
         await process.wait()
 
 
-async def test_a_command_without_input_refuses_to_be_written_to(confinement: Confinement) -> None:
+async def test_writing_to_a_command_without_input_is_refused(confinement: Confinement) -> None:
     process, _output = await start(["true"], confinement)
     with pytest.raises(OSError, match="no input"):
         await process.write(b"x")
     await process.wait()
 
 
-async def test_a_hundred_megabytes_arrive_and_others_get_their_turn(
+async def test_a_hundred_megabytes_arrive_while_other_tasks_run(
     confinement: Confinement,
 ) -> None:
     size, seen, turns = 100_000_000, 0, 0
@@ -191,7 +191,7 @@ async def test_the_end_of_input_on_a_terminal_is_ctrl_d(confinement: Confinement
         assert await process.wait() == 0
 
 
-async def test_a_child_that_keeps_the_output_open_does_not_hold_up_the_end() -> None:
+async def test_a_child_that_keeps_the_output_open_does_not_delay_the_end() -> None:
     process, output = await start(["/bin/sh", "-c", "sleep 1000 & echo done"], UNRESTRICTED)
     async with asyncio.timeout(SECONDS):
         assert await process.wait() == 0
@@ -210,17 +210,17 @@ async def test_fifty_commands_at_once_lose_no_byte(confinement: Confinement) -> 
     assert [task.result() for task in running] == expected
 
 
-async def test_a_program_that_is_not_there_is_an_error_at_once() -> None:
+async def test_a_missing_program_is_an_error_at_once() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         await run(["no-such-program"], UNRESTRICTED)
 
 
-async def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         await run(["true"], UNRESTRICTED, cwd=tmp_path / "nowhere")
 
 
-async def test_a_file_that_is_no_program_is_an_error_at_once(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_executable_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("")
     with pytest.raises(PermissionError, match="text"):
         await run([str(tmp_path / "text")], UNRESTRICTED)
@@ -234,7 +234,7 @@ async def test_terminals_work_under_every_backend(backend: Backend, ws: Path) ->
         assert await process.wait() == 3
 
 
-async def test_output_is_told_as_it_comes(confinement: Confinement) -> None:
+async def test_output_is_delivered_as_it_arrives(confinement: Confinement) -> None:
     output = Output()
     process = await Process.start(
         ["/bin/sh", "-c", "echo one; read x; echo two"],
