@@ -1,4 +1,4 @@
-"""Every measure runs and reports. How fast anything is, is not a test's business."""
+"""Every benchmark runs and reports. Tests do not check how fast anything is."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_measure_reports_each_of_its_numbers_for_each_program(name: str, folder: Path) -> None:
+def test_a_benchmark_reports_each_of_its_numbers_for_each_program(name: str, folder: Path) -> None:
     rows = MEASURES[name](Bench([find_treadle(), find_newer()], folder, TINY))
 
     assert [row.measure for row in rows] == NAMES[name]
@@ -112,7 +112,7 @@ def test_requests_sent_at_once_are_all_answered(folder: Path) -> None:
     assert (answers.values, refusals.values) == ({TREADLE: 20}, {TREADLE: 0})
 
 
-def test_the_model_says_every_piece_once_and_in_order(folder: Path) -> None:
+def test_the_model_sends_every_delta_once_and_in_order(folder: Path) -> None:
     with playing() as url, talking(find_treadle(), folder, url) as talk:
         ids = [talk.start_thread(), talk.start_thread()]
         said = texts(talk.run_turns(ids, 12).line)
@@ -120,7 +120,7 @@ def test_the_model_says_every_piece_once_and_in_order(folder: Path) -> None:
     assert said == dict.fromkeys(ids, spoken(12))
 
 
-def test_a_refusal_ends_a_measure_with_its_reason(folder: Path) -> None:
+def test_a_refused_request_ends_a_benchmark_with_its_reason(folder: Path) -> None:
     with talking(find_treadle(), folder) as talk:
         answer = talk.ask("thread/read", {"threadId": "nowhere"})
 
@@ -169,7 +169,7 @@ def test_a_token_is_counted_wherever_the_chunks_end() -> None:
         assert (tally.add(text[:cut]) + tally.add(text[cut:]), tally.total) == (2, 2)
 
 
-def test_an_unknown_measure_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["speed"])
 

@@ -1,4 +1,4 @@
-"""Finds the reference's own binary and lets it generate its schemas."""
+"""Finds the reference's own binary and generates its schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.shape import Schema
 
 @cache
 def generated(command: str, *, experimental: bool) -> dict[str, str]:
-    """Run `codex app-server COMMAND` and give what it wrote: relative path to text."""
+    """Run `codex app-server COMMAND` and return the files it wrote: relative path to text."""
     with TemporaryDirectory() as folder:
         home, out = Path(folder, "home"), Path(folder, "out")
         home.mkdir()
@@ -36,6 +36,6 @@ def generated(command: str, *, experimental: bool) -> dict[str, str]:
 
 
 def bundle(*, experimental: bool) -> Schema:
-    """Give the bundle of all JSON Schemas."""
+    """Return the bundle of all JSON Schemas."""
     files = generated("generate-json-schema", experimental=experimental)
     return json.loads(files["codex_app_server_protocol.schemas.json"])

@@ -1,6 +1,6 @@
-"""Reduces a JSON Schema to plain facts, so that two notations of one shape come out alike.
+"""Reduces a JSON Schema to plain facts, so that two notations of one shape have the same facts.
 
-A fact is a place and what is said there: `Turn.error` is `optional TurnError or null`,
+A fact is a place and a statement about it: `Turn.error` is `optional TurnError or null`,
 `ThreadItem<plan>` is `variant by type`, `TurnStatus="failed"` is `word`.
 """
 
@@ -19,14 +19,14 @@ _SAME_WIDTH = {"uint": "uint64", "int": "int64"}
 
 
 def definitions_of(bundle: Schema) -> dict[str, Schema]:
-    """Give all definitions of a bundle by name, those of `v2` included."""
+    """Return all definitions of a bundle by name, those of `v2` included."""
     definitions: dict[str, Schema] = dict(bundle["definitions"])
     definitions |= definitions.pop("v2", {})
     return definitions
 
 
 def message_facts(definitions: dict[str, Schema]) -> Facts:
-    """Say for each method what its params are and whether they may be missing."""
+    """Return for each method what its params are and whether they may be missing."""
     facts: Facts = {}
     for union in ("ClientRequest", "ServerRequest", "ServerNotification"):
         for message in definitions[union]["oneOf"]:
@@ -41,18 +41,18 @@ def message_facts(definitions: dict[str, Schema]) -> Facts:
 
 
 class Describer:
-    """States facts about types; names outside `known` are looked through."""
+    """States facts about types; names outside `known` are replaced by their definitions."""
 
     def __init__(self, definitions: dict[str, Schema], known: AbstractSet[str]) -> None:
         self._definitions = definitions
         self._known = known
 
     def facts(self, name: str) -> Facts:
-        """State everything about one type."""
+        """Return all facts about one type."""
         return dict(self._facts(name, self._definitions[name]))
 
     def describe(self, schema: Schema) -> str:
-        """Name a type in one line."""
+        """Describe a type in one line."""
         inner, is_nullable = self._resolve(schema)
         text = self._describe(inner)
         return f"{text} or null" if is_nullable and text not in ("anything", "null") else text
@@ -140,7 +140,7 @@ class Describer:
         yield from self._object_facts(place, open_)
 
     def _resolve(self, schema: Schema) -> tuple[Schema, bool]:
-        """Take off wrappers and null, and look through unknown names."""
+        """Remove wrappers and null, and replace unknown names by their definitions."""
         if schema is True or not isinstance(schema, dict):
             return schema, False
         is_nullable = False
@@ -176,7 +176,7 @@ def _alternatives(schema: Schema) -> list[Schema]:
 
 
 def _merged(common: Schema, member: Schema) -> Schema:
-    """Push the properties that stand beside a union into its alternatives."""
+    """Move the properties beside a union into its alternatives."""
     if not common:
         return member
     return member | {

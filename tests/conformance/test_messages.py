@@ -1,7 +1,7 @@
-"""Golden messages: what the reference puts on the wire passes through our structs unchanged.
+"""Golden messages: the reference's messages pass through our structs unchanged.
 
-`messages.json` was written by hand after transcripts of 0.163.0, with values that tell fields
-apart. A word in parentheses tells messages of one method apart.
+`messages.json` was written by hand from transcripts of 0.163.0, with values that distinguish the
+fields. A word in parentheses distinguishes messages of one method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES: dict[str, JsonValue] = json.loads(
 
 
 def decoder(title: str) -> msgspec.json.Decoder[JsonValue]:
-    """Find what reads a message: `METHOD params`, `METHOD result` or a notification's METHOD."""
+    """Return the decoder of a title: `METHOD params`, `METHOD result` or a notification METHOD."""
     method, _, kind = title.partition(" ")
     if kind not in ("params", "result"):
         return SERVER_NOTIFICATIONS[method].params_decoder
@@ -32,8 +32,8 @@ def decoder(title: str) -> msgspec.json.Decoder[JsonValue]:
 
 
 @pytest.mark.parametrize("title", MESSAGES)
-def test_a_message_of_the_reference_comes_out_as_it_went_in(title: str) -> None:
-    """Upstream: nulls, absent fields, tags and snake_case parts are all part of the wire."""
+def test_a_message_of_the_reference_is_encoded_as_it_was(title: str) -> None:
+    """Upstream: nulls, absent fields, tags and snake_case parts are all part of the wire format."""
     message = MESSAGES[title]
 
     read = decoder(title).decode(json.dumps(message))

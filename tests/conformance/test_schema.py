@@ -1,7 +1,7 @@
-"""Our vocabulary beside the reference's: every difference is written down, and none that is gone.
+"""Our schemas beside the reference's: every difference is listed, and no listed one is outdated.
 
-The list is `differences.toml`. A `where` may hold `*`; the two sides of a `what` are compared as
-they stand.
+The list is `differences.toml`. A `where` may contain `*`; the two sides of a `what` are compared
+literally.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Difference = tuple[str, str]
 
 
 def listed() -> list[dict[str, str]]:
-    """Give the differences that are written down."""
+    """Return the listed differences."""
     text = Path(__file__).with_name("differences.toml").read_text(encoding="utf-8")
     entries: list[dict[str, str]] = tomllib.loads(text)["difference"]
     return entries
 
 
 def compare(theirs: Facts, ours: Facts) -> Iterator[Difference]:
-    """Give the places about which the two sides say different things."""
+    """Return the places about which the two sides differ."""
     for where in sorted(theirs.keys() | ours.keys()):
         left, right = theirs.get(where, "absent"), ours.get(where, "absent")
         if left != right:
@@ -62,7 +62,7 @@ def file_differences(
 
 @cache
 def differences() -> frozenset[Difference]:
-    """Give all differences; those that only the stable output has are marked."""
+    """Return all differences; those of the stable output only are marked."""
     full = {
         *schema_differences(experimental=True),
         *file_differences(
@@ -84,13 +84,13 @@ def differences() -> frozenset[Difference]:
 
 
 def is_covered(difference: Difference, entry: Mapping[str, str]) -> bool:
-    """Say whether an entry of the list speaks of a difference."""
+    """Return whether an entry of the list covers a difference."""
     where, what = difference
     return fnmatchcase(where, entry["where"]) and fnmatchcase(what, entry["what"])
 
 
-def test_every_difference_from_the_reference_is_written_down() -> None:
-    """Ours: upstream publishes no conformance suite, so its own generator is the judge."""
+def test_every_difference_from_the_reference_is_listed() -> None:
+    """Ours: upstream publishes no conformance suite, so its own generator is the standard."""
     entries = listed()
 
     unlisted = [
@@ -103,13 +103,13 @@ def test_every_difference_from_the_reference_is_written_down() -> None:
 
 
 @pytest.mark.parametrize("entry", listed(), ids=lambda entry: f"{entry['where']}: {entry['what']}")
-def test_every_written_difference_still_exists_and_has_a_reason(entry: dict[str, str]) -> None:
+def test_every_listed_difference_still_exists_and_has_a_reason(entry: dict[str, str]) -> None:
     assert entry.keys() == {"where", "what", "reason"}
     assert entry["reason"].endswith(".")
     assert any(is_covered(difference, entry) for difference in differences())
 
 
-def test_the_comparison_sees_thousands_of_facts() -> None:
+def test_the_comparison_covers_thousands_of_facts() -> None:
     """A comparison that reads nothing would find no difference either."""
     theirs = definitions_of(reference.bundle(experimental=True))
     describer = Describer(theirs, theirs.keys())

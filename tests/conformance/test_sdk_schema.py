@@ -1,4 +1,4 @@
-"""The official SDK learns from our schemas what a server of unknown version can do."""
+"""The official SDK reads from our schemas what a server of unknown version supports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openai_codex._runtime_requirements import CheckoutCapabilities
 
 
 def test_the_sdk_finds_the_newer_fields_in_our_schemas() -> None:
-    """Upstream: on version 0.0.0 it runs `generate-json-schema` and looks at three files."""
+    """Upstream: on version 0.0.0 it runs `generate-json-schema` and reads three files."""
     command = (sys.executable, "-m", "treadle", "app-server")
 
     fields = CheckoutCapabilities(command=command, cwd=None, env=dict(os.environ)).fields

@@ -1,4 +1,4 @@
-"""The comparison itself: one shape in two notations is alike, two shapes are not."""
+"""The comparison itself: one shape in two notations is equal, two shapes are not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ STRING = {"type": "string"}
 
 
 def facts(schema: Schema, **others: Schema) -> Facts:
-    """State the facts of a type `T` among other types that both sides know."""
+    """Return the facts of a type `T` among other types that both sides know."""
     return Describer({"T": schema, **others}, {"T", "A", "B"}).facts("T")
 
 
 def field(schema: Schema) -> Schema:
-    """Give an object with one optional property."""
+    """Return an object with one optional property."""
     return {"type": "object", "properties": {"x": schema}}
 
 
 def tagged(tag: str, **properties: Schema) -> Schema:
-    """Give one variant of a union."""
+    """Return one variant of a union."""
     return {
         "type": "object",
         "properties": {"type": {"type": "string", "enum": [tag]}, **properties},
@@ -58,7 +58,7 @@ def test_two_notations_of_one_shape_give_the_same_facts(one: Schema, other: Sche
     assert facts(one) == facts(other) != {}
 
 
-def test_a_type_that_only_one_side_names_is_looked_through() -> None:
+def test_a_type_that_only_one_side_names_is_replaced_by_its_definition() -> None:
     private = field({"$ref": "#/definitions/Private"})
 
     assert facts(private, Private=field(STRING)) == facts(field(field(STRING)))
@@ -87,5 +87,5 @@ def test_a_type_that_only_one_side_names_is_looked_through() -> None:
         ),
     ],
 )
-def test_what_differs_on_the_wire_differs_in_the_facts(schema: Schema, expected: Facts) -> None:
+def test_different_wire_formats_have_different_facts(schema: Schema, expected: Facts) -> None:
     assert facts(schema) == expected

@@ -1,4 +1,4 @@
-"""A small vocabulary for tests of the connection, and the two ends of a line that speaks it."""
+"""A small protocol for tests of the connection, and two connected ends that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.transport.memory import memory_pair
 
 
 class TextParams(Params, frozen=True):
-    """A text, and the lane it goes in."""
+    """A text, and its scope."""
 
     text: str = ""
     lane: str | None = None
@@ -34,20 +34,20 @@ def _lane(params: object) -> str | None:
 ECHO = Request("test/echo", TextParams, TextResponse)
 WAIT = Request("test/wait", TextParams, TextResponse, scope=_lane)
 BACK = Request("test/back", TextParams, TextResponse)
-TOLD = Notification("test/told", TextParams)
+NOTICE = Notification("test/notice", TextParams)
 METHODS = {method.method: method for method in (ECHO, WAIT, BACK)}
 
 Methods = Router[str]
 
 
 def router() -> Methods:
-    """A router that knows the vocabulary and handles nothing yet."""
+    """Return a router that knows the methods and has no handlers yet."""
     return Router(METHODS)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Two connections, the one that asks and the one that answers, and the tasks they run in."""
+    """Two connections, the requesting and the answering one, and the tasks they run in."""
 
     near: Connection[str]
     far: Connection[str]
@@ -59,7 +59,7 @@ class Line:
 async def line(
     far: Methods, near: Methods | None = None, *, max_in_flight: int = 512
 ) -> AsyncIterator[Line]:
-    """Connect two ends and hang up when the block ends."""
+    """Connect two ends, and close them when the block ends."""
     one, two = memory_pair()
     asking = Connection(one, near or router(), "near")
     answering = Connection(two, far, "far", max_in_flight=max_in_flight)

@@ -1,4 +1,4 @@
-"""Requests, answers and notifications between two ends of the same class."""
+"""Requests, answers and notifications between two connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.connection.methods import (
     BACK,
     ECHO,
-    TOLD,
+    NOTICE,
     WAIT,
     TextParams,
     TextResponse,
@@ -33,7 +33,7 @@ def echo(_ctx: Ctx, params: TextParams) -> TextResponse:
 
 
 async def answers_of(far: MemoryTransport, *documents: JsonValue, count: int) -> list[JsonValue]:
-    """Speak to a connection without one of our own."""
+    """Send documents to a connection over a bare transport."""
     await far.send([json.dumps(document).encode() for document in documents])
     messages: list[JsonValue] = []
     while len(messages) < count:
@@ -43,7 +43,7 @@ async def answers_of(far: MemoryTransport, *documents: JsonValue, count: int) ->
     return messages
 
 
-async def test_either_end_may_ask_the_other() -> None:
+async def test_either_end_may_send_requests() -> None:
     near, far = router(), router()
     near.request(ECHO)(echo)
     far.request(ECHO)(echo)
@@ -52,7 +52,7 @@ async def test_either_end_may_ask_the_other() -> None:
         assert await both.far.request(ECHO, TextParams("b")) == TextResponse("b")
 
 
-async def test_a_handler_may_ask_back_before_it_answers() -> None:
+async def test_a_handler_may_send_a_request_before_it_answers() -> None:
     near, far = router(), router()
 
     @far.request(ECHO)
@@ -68,7 +68,7 @@ async def test_a_handler_may_ask_back_before_it_answers() -> None:
         assert await both.near.request(ECHO, TextParams("hi")) == TextResponse("HI!")
 
 
-async def test_an_answer_goes_before_what_it_announces() -> None:
+async def test_an_answer_precedes_the_notifications_about_it() -> None:
     far = router()
 
     @far.request(ECHO)
@@ -85,20 +85,20 @@ async def test_an_answer_goes_before_what_it_announces() -> None:
 
         @far.request(BACK)
         def notify(ctx: Ctx, params: TextParams) -> TextResponse:
-            ctx.after_reply(lambda: tasks.create_task(ctx.connection.notify(TOLD, params)))
+            ctx.after_reply(lambda: tasks.create_task(ctx.connection.notify(NOTICE, params)))
             return TextResponse("first")
 
         ask = {"id": 1, "method": "test/back", "params": {"text": "x"}}
         assert await answers_of(one, ask, count=2) == [
             {"id": 1, "result": {"text": "first"}},
-            {"method": "test/told", "params": {"text": "x"}, "emittedAtMs": 7},
+            {"method": "test/notice", "params": {"text": "x"}, "emittedAtMs": 7},
         ]
         await answers_of(one, {"id": 2, "method": "test/echo"}, count=1)
         assert order == ["handled", "acted"]
         await one.close()
 
 
-async def test_an_action_that_fails_after_the_answer_makes_no_second_one() -> None:
+async def test_an_action_that_fails_after_the_answer_sends_no_second_one() -> None:
     far = router()
 
     @far.request(ECHO)
@@ -118,7 +118,7 @@ async def test_an_action_that_fails_after_the_answer_makes_no_second_one() -> No
         await one.close()
 
 
-async def test_a_handler_that_fails_tells_the_peer_nothing_of_it(
+async def test_the_details_of_a_failed_handler_are_not_sent_to_the_peer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far = router()
@@ -141,7 +141,7 @@ async def test_a_handler_that_fails_tells_the_peer_nothing_of_it(
     assert [record.message for record in caplog.records] == ["handler failed"] * 2
 
 
-async def test_an_error_that_a_handler_raises_on_purpose_goes_over_the_wire() -> None:
+async def test_an_error_that_a_handler_raises_on_purpose_is_sent() -> None:
     far = router()
 
     @far.request(ECHO)
@@ -167,20 +167,20 @@ async def test_errors_of_the_layers_below_are_translated_once() -> None:
             await both.near.request(ECHO, TextParams())
 
 
-async def test_a_notification_handler_that_fails_does_not_end_the_conversation(
+async def test_a_failed_notification_handler_does_not_end_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far = router()
     far.request(ECHO)(echo)
     heard: list[str] = []
 
-    @far.notification(TOLD)
-    def told(_ctx: Ctx, params: TextParams) -> None:
+    @far.notification(NOTICE)
+    def on_notice(_ctx: Ctx, params: TextParams) -> None:
         heard.append(params.text)
         raise RuntimeError(params.text)
 
     async with line(far) as both:
-        await both.near.notify(TOLD, TextParams("a"))
+        await both.near.notify(NOTICE, TextParams("a"))
         assert await both.near.request(ECHO, TextParams("b")) == TextResponse("b")
     assert heard == ["a"]
     assert [record.message for record in caplog.records] == ["handler failed"]
@@ -190,7 +190,7 @@ async def test_a_notification_handler_that_fails_does_not_end_the_conversation(
     ("id_", "method", "answered"),
     [("x" * 100_000, 5, "x" * 100_000), (7, None, 7)],
 )
-async def test_a_request_that_cannot_be_read_is_answered_with_an_error(
+async def test_an_invalid_request_is_answered_with_an_error(
     id_: JsonValue, method: JsonValue, answered: JsonValue
 ) -> None:
     far = router()
@@ -219,21 +219,21 @@ async def test_an_error_without_an_id_is_not_answered() -> None:
         await one.close()
 
 
-async def test_a_notification_that_cannot_be_read_is_dropped() -> None:
+async def test_an_invalid_notification_is_dropped() -> None:
     far = router()
     far.request(ECHO)(echo)
-    far.notification(TOLD)(lambda _ctx, _params: pytest.fail("it was read"))
+    far.notification(NOTICE)(lambda _ctx, _params: pytest.fail("it was read"))
     one, two = memory_pair()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(Connection(two, far, "far").run())
-        bad = {"method": "test/told", "params": {"text": 5}}
+        bad = {"method": "test/notice", "params": {"text": 5}}
         assert await answers_of(one, bad, {"id": 1, "method": "test/echo"}, count=1) == [
             {"id": 1, "result": {"text": ""}}
         ]
         await one.close()
 
 
-async def test_answers_to_nothing_are_ignored() -> None:
+async def test_answers_without_a_request_are_ignored() -> None:
     far = router()
     far.request(ECHO)(echo)
     one, two = memory_pair()
@@ -246,7 +246,7 @@ async def test_answers_to_nothing_are_ignored() -> None:
         await one.close()
 
 
-async def test_more_requests_than_may_run_are_told_to_come_again() -> None:
+async def test_requests_beyond_the_limit_are_refused_as_overload() -> None:
     far = router()
     go = asyncio.Event()
 
@@ -272,7 +272,7 @@ async def test_more_requests_than_may_run_are_told_to_come_again() -> None:
         await one.close()
 
 
-async def test_a_hang_up_settles_what_was_asked() -> None:
+async def test_a_disconnect_fails_the_pending_requests() -> None:
     far = router()
 
     @far.request(WAIT)
@@ -298,7 +298,7 @@ async def lost(connection: Connection[str]) -> str:
     return str(caught.value)
 
 
-async def test_what_was_asked_before_the_end_of_input_is_answered() -> None:
+async def test_requests_from_before_the_end_of_input_are_answered() -> None:
     far = router()
     go = asyncio.Event()
 
@@ -321,7 +321,7 @@ async def test_what_was_asked_before_the_end_of_input_is_answered() -> None:
         await run
 
 
-async def test_ids_of_requests_start_at_zero_and_count_up() -> None:
+async def test_request_ids_start_at_zero_and_count_up() -> None:
     one, two = memory_pair()
     connection = Connection(two, router(), "far")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -338,7 +338,7 @@ async def test_ids_of_requests_start_at_zero_and_count_up() -> None:
         await one.close()
 
 
-async def test_nothing_is_left_running_after_a_conversation() -> None:
+async def test_nothing_keeps_running_after_a_connection() -> None:
     far = router()
 
     @far.request(WAIT)
@@ -357,7 +357,7 @@ async def test_nothing_is_left_running_after_a_conversation() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_request_given_up_leaves_nothing_behind() -> None:
+async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     far = router()
     far.request(ECHO)(echo)
 
@@ -376,7 +376,7 @@ async def test_a_request_given_up_leaves_nothing_behind() -> None:
         assert await both.near.request(ECHO, TextParams("next")) == TextResponse("next")
 
 
-async def test_a_line_that_breaks_is_logged_and_ends_the_conversation(
+async def test_a_broken_transport_is_logged_and_ends_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken:

@@ -1,4 +1,4 @@
-"""Handlers that are loaded at their first use, and loading that fails."""
+"""Handlers that are loaded at their first use, and failures to load them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def handlers() -> Methods:
     ],
     ids=lambda failure: type(failure).__name__,
 )
-async def test_failed_loading_is_answered_and_the_next_request_tries_again(
+async def test_failed_loading_is_answered_and_the_next_request_retries(
     failure: Exception,
 ) -> None:
     failures = [failure]

@@ -16,7 +16,7 @@ Ctx = Context[str]
 
 
 class Gate:
-    """Handlers that wait until they are let go, and note when they start and end."""
+    """Handlers that wait until they are released, and record when they start and end."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -49,7 +49,7 @@ async def ask(near: Connection[str], text: str, lane: str | None) -> str:
     return (await near.request(WAIT, TextParams(text, lane))).text
 
 
-async def test_one_lane_runs_in_arrival_order_while_others_overtake() -> None:
+async def test_one_scope_runs_in_arrival_order_while_others_overtake() -> None:
     gate, far = Gate(), router()
     far.request(WAIT)(gate.run)
     async with line(far) as both, asyncio.TaskGroup() as tasks:
@@ -68,7 +68,7 @@ async def test_one_lane_runs_in_arrival_order_while_others_overtake() -> None:
     assert gate.log.index("end a1") < gate.log.index("start a2")
 
 
-async def test_a_handler_may_let_the_next_of_its_lane_start() -> None:
+async def test_a_handler_may_release_its_scope_early() -> None:
     gate, far = Gate(), router()
 
     @far.request(WAIT)
@@ -91,7 +91,7 @@ async def test_a_handler_may_let_the_next_of_its_lane_start() -> None:
     assert gate.log[-1] == "end long"
 
 
-async def test_a_failure_frees_its_lane() -> None:
+async def test_a_failure_releases_its_scope() -> None:
     far = router()
 
     @far.request(WAIT)
@@ -106,7 +106,7 @@ async def test_a_failure_frees_its_lane() -> None:
         assert await ask(both.near, "good", "a") == "good"
 
 
-async def test_many_requests_of_one_lane_keep_their_order() -> None:
+async def test_many_requests_of_one_scope_keep_their_order() -> None:
     seen: list[str] = []
     far = router()
 
@@ -123,7 +123,7 @@ async def test_many_requests_of_one_lane_keep_their_order() -> None:
     assert seen == texts
 
 
-def test_a_lane_is_gone_when_nobody_is_in_it() -> None:
+def test_an_unused_scope_is_removed() -> None:
     lanes, started = Lanes(), []
     lanes.enter("a", lambda: started.append(1))
     lanes.enter("a", lambda: started.append(2))

@@ -1,4 +1,4 @@
-"""What waits for a slow peer is bounded, in order, and never dropped."""
+"""The queue for a slow peer is bounded, in order, and never dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.jsonrpc.framing import Frame
 
 
 class SlowReader:
-    """A peer that asks without end and reads only when it is told to."""
+    """A peer that sends requests without end and reads only on demand."""
 
     peer = "slow"
 
@@ -39,7 +39,7 @@ class SlowReader:
         self.reading.set()
 
 
-async def test_a_peer_that_does_not_read_is_not_read_either() -> None:
+async def test_a_peer_that_does_not_read_is_not_read_from_either() -> None:
     far = router()
 
     @far.request(ECHO)
@@ -55,14 +55,14 @@ async def test_a_peer_that_does_not_read_is_not_read_either() -> None:
             before = slow.asked
             for _ in range(10):
                 await asyncio.sleep(0)
-        # As much again is read ahead, to see whether it has hung up.
+        # The same amount is read ahead, to notice a disconnect.
         assert slow.asked * size <= 2 * (MAX_OUTBOUND_BYTES + size)
         slow.ending.set()
         slow.reading.set()
     assert slow.answered == list(range(1, slow.asked + 1))
 
 
-async def test_room_is_there_again_once_the_peer_has_read() -> None:
+async def test_sending_continues_once_the_peer_has_read() -> None:
     class Sink:
         peer = "sink"
 

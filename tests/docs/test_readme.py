@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The examples of the README run and print what it shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A machine on which nothing is configured and no key is set."""
+    """Return an environment without configuration and keys."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     return {**kept, "TREADLE_HOME": str(home), "CODEX_HOME": str(home), "HOME": str(home)}
 
@@ -48,7 +48,7 @@ async def test_the_client_example_runs_on_the_reference_too(tmp_path: Path) -> N
 
 
 def run_example(name: str, server: str, home: Path) -> str:
-    """Run an example as it is printed, with another server in the place of the one it names."""
+    """Run an example as printed, with another server in place of the one it names."""
     (example,) = (block for block in blocks("python") if name in block)
     done = subprocess.run(
         [sys.executable, "-c", example.replace(".venv/bin/treadle", server)],
@@ -62,7 +62,7 @@ def run_example(name: str, server: str, home: Path) -> str:
     return done.stdout
 
 
-def test_the_configuration_is_understood(tmp_path: Path) -> None:
+def test_the_configuration_example_is_valid(tmp_path: Path) -> None:
     (example,) = blocks("toml")
     config = tomllib.loads(example)
     (tmp_path / "config.toml").write_text(example)

@@ -1,4 +1,4 @@
-"""Telling requests, notifications, answers and nonsense apart."""
+"""Classifying messages as requests, notifications, answers or malformed."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_method_alone_makes_a_notification() -> None:
     assert envelope.decode(b'{"method":"a/b"}') == NotificationMessage("a/b", None)
 
 
-def test_params_are_kept_as_they_came() -> None:
+def test_params_are_kept_as_they_arrived() -> None:
     message = envelope.decode(b'{"id":1,"method":"m","params": {"a" : 1.50} }')
     assert isinstance(message, RequestMessage)
     assert message.params is not None
     assert bytes(message.params) == b'{"a" : 1.50}'
 
 
-def test_null_params_are_no_params() -> None:
+def test_null_params_count_as_absent() -> None:
     assert envelope.decode(b'{"id":1,"method":"m","params":null}') == RequestMessage(1, "m", None)
 
 
@@ -64,13 +64,13 @@ def test_a_null_error_beside_a_result_does_not_count() -> None:
     assert bytes(answer.result) == b"{}"
 
 
-def test_an_error_makes_a_failure() -> None:
+def test_an_error_makes_an_error_answer() -> None:
     frame = b'{"id":1,"error":{"code":-1,"message":"no","data":[1]}}'
     assert envelope.decode(frame) == ErrorMessage(1, ErrorObject(-1, "no", [1]))
 
 
 @pytest.mark.parametrize("error", ["no", 5, None, {"code": "x"}])
-def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
+def test_an_error_of_any_shape_is_an_error_answer(error: object) -> None:
     frame = json.dumps({"id": 1, "error": error}).encode()
     message = "the peer sent an invalid error object"
     assert envelope.decode(frame) == ErrorMessage(1, ErrorObject(-32600, message, error))
@@ -91,7 +91,7 @@ def test_an_error_of_any_shape_is_a_failure(error: object) -> None:
         b'\xef\xbb\xbf{"id":1,"method":"m"}',
     ],
 )
-def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes) -> None:
+def test_an_unclassifiable_message_is_malformed_and_never_an_exception(frame: bytes) -> None:
     message = envelope.decode(frame)
     assert isinstance(message, MalformedMessage)
     assert (message.id, message.method) == (None, None)
@@ -106,7 +106,7 @@ def test_what_names_no_request_is_malformed_and_never_an_exception(frame: bytes)
         b'{"id":1,"method":"m","params":' + b"[" * 100_000,
     ],
 )
-def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
+def test_a_truncated_request_is_malformed_but_keeps_its_id(frame: bytes) -> None:
     message = envelope.decode(frame)
     assert isinstance(message, MalformedMessage)
     assert (message.id, message.method) == (1, "m")
@@ -128,7 +128,7 @@ def test_a_request_that_breaks_off_is_malformed_but_named(frame: bytes) -> None:
         (b"[[[[", None, None),
     ],
 )
-def test_an_oversized_request_is_named_when_its_head_shows_it(
+def test_an_oversized_request_keeps_its_id_if_it_is_in_the_head(
     head: bytes, id_: int | str | None, method: str | None
 ) -> None:
     reason = "a message of 99 bytes is too large"
@@ -159,7 +159,7 @@ def test_a_request_with_a_long_id_and_a_wrong_method_keeps_its_id() -> None:
         Oversized(99, b'{"id":"' + b"x" * 4000),
     ],
 )
-def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> None:
+def test_a_request_whose_id_cannot_be_echoed_is_recognised(frame: Frame) -> None:
     message = envelope.decode(frame)
     assert isinstance(message, MalformedMessage)
     assert (message.id, message.is_unnamed) == (None, True)
@@ -179,7 +179,7 @@ def test_a_request_whose_id_cannot_be_repeated_is_recognised(frame: Frame) -> No
         b"[]",
     ],
 )
-def test_what_may_be_no_request_is_not_answered(frame: bytes) -> None:
+def test_a_message_that_may_not_be_a_request_is_not_answered(frame: bytes) -> None:
     message = envelope.decode(frame)
     assert isinstance(message, MalformedMessage)
     assert (message.id, message.is_unnamed) == (None, False)
@@ -198,8 +198,8 @@ def test_what_may_be_no_request_is_not_answered(frame: bytes) -> None:
         Oversized(99, b'{"id":7,"result":"'),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_a_refusal(frame: Frame) -> None:
-    """Dropped, it would leave the request open for ever."""
+def test_an_unreadable_answer_counts_as_an_error(frame: Frame) -> None:
+    """Dropping it would leave the request pending for ever."""
     message = envelope.decode(frame)
     assert isinstance(message, ErrorMessage)
     assert message.id == 7
@@ -208,7 +208,7 @@ def test_an_answer_that_cannot_be_read_is_a_refusal(frame: Frame) -> None:
 @pytest.mark.parametrize(
     "head", [b'{"id":7,"params":{', b'{"id":7,"result":1,"method":', b'{"id":7', b'{"result":{']
 )
-def test_what_may_be_no_answer_refuses_nothing(head: bytes) -> None:
+def test_a_message_that_may_not_be_an_answer_fails_no_request(head: bytes) -> None:
     assert isinstance(envelope.decode(Oversized(99, head)), MalformedMessage)
 
 

@@ -1,4 +1,4 @@
-"""Cutting a stream into lines: the chunks it comes in never matter."""
+"""Splitting a stream into lines: the chunks it arrives in never matter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_head_of_an_oversized_line_does_not_depend_on_the_chunks(
     assert split(cut(line + b"\n", places)) == [Oversized(size, line[:HEAD_BYTES])]
 
 
-def test_bytes_that_come_one_by_one_make_the_same_lines() -> None:
+def test_bytes_that_arrive_one_by_one_make_the_same_lines() -> None:
     stream = b"one\r\n\ntwo\n" + b"x" * 100 + b"\nlast"
     assert split([bytes([byte]) for byte in stream]) == [
         b"one\r",
@@ -67,7 +67,7 @@ def test_bytes_that_come_one_by_one_make_the_same_lines() -> None:
     ]
 
 
-def test_a_line_as_long_as_the_limit_is_whole() -> None:
+def test_a_line_as_long_as_the_limit_is_complete() -> None:
     assert split([b"x" * LIMIT + b"\n"]) == [b"x" * LIMIT]
 
 
@@ -78,5 +78,5 @@ def test_an_oversized_line_is_not_kept_while_it_streams_in() -> None:
     assert splitter.feed(b"\nnext\n") == [Oversized(1_000_000, b"x" * HEAD_BYTES), b"next"]
 
 
-def test_a_stream_of_nothing_has_no_frames() -> None:
+def test_an_empty_stream_has_no_frames() -> None:
     assert split([b"", b"\n\r\n\n", b""]) == []

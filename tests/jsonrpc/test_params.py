@@ -1,4 +1,4 @@
-"""Reading params: what is accepted, and in which words the rest is refused."""
+"""Decoding params: what is accepted, and how the rest is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_START, OF_TURN = " in the params of thread/start", " in the params of turn/st
 
 
 def read(method: str, params: JsonValue) -> JsonValue:
-    """Decode params and give them back as they are written on the wire."""
+    """Decode params and return them as they are encoded on the wire."""
     request: Request[object, object] = CLIENT_REQUESTS[method]
     decoded = decode_params(request, msgspec.Raw(json.dumps(params).encode()))
     return json.loads(msgspec.json.encode(decoded))
@@ -48,9 +48,7 @@ def refusal(method: str, raw: bytes | None) -> tuple[str, JsonValue]:
         ({"sandbox": "read-only", "unknown": 1}, {"sandbox": "read-only"}),
     ],
 )
-def test_documented_spellings_mean_the_spelling_of_the_wire(
-    given: JsonValue, meant: JsonValue
-) -> None:
+def test_documented_spellings_mean_the_wire_spelling(given: JsonValue, meant: JsonValue) -> None:
     assert read("thread/start", given) == meant
 
 
@@ -128,7 +126,7 @@ def test_a_refusal_names_the_method_the_path_and_what_was_expected(
     assert refusal(method, raw) == (f"Invalid request: {message}", path)
 
 
-def test_a_text_that_is_no_text_is_refused() -> None:
+def test_invalid_utf_8_in_a_string_is_refused() -> None:
     message, path = refusal("thread/read", b'{"threadId":"\xff"}')
     assert message.startswith("Invalid request: not readable as JSON: 'utf-8' codec")
     assert path == ""
@@ -141,7 +139,7 @@ def test_a_lone_surrogate_is_refused_by_name() -> None:
     )
 
 
-def test_of_an_older_spelling_what_is_told_is_what_is_wrong_with_it() -> None:
+def test_an_older_spelling_with_a_bad_value_is_refused_for_the_value() -> None:
     tool = b'{"name":"a","description":"d"}'
     assert refusal("thread/start", b'{"dynamicTools":[' + tool + b"]}") == (
         (
@@ -184,7 +182,7 @@ def test_deep_nesting_in_params_is_refused() -> None:
         ),
     ],
 )
-def test_gates_stand_before_methods_fields_and_variants(
+def test_experimental_methods_fields_and_variants_are_refused_without_the_capability(
     method: str, params: JsonValue, descriptors: list[str]
 ) -> None:
     request: Request[object, object] = CLIENT_REQUESTS[method]
