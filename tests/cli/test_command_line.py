@@ -1,4 +1,4 @@
-"""The command line: spelled as upstream's, with the same exit codes."""
+"""The command line: the options and exit codes of upstream."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def run(home: Path, *arguments: str, text: bytes = b"") -> subprocess.CompletedP
 
 
 def answers(home: Path, *arguments: str) -> bool:
-    """Whether a server that was started so shakes hands and ends well."""
+    """Return whether a server started with these arguments completes the handshake and exits."""
     done = run(home, *arguments, text=HELLO)
     return (done.returncode, done.stderr) == (0, b"") and b'"userAgent"' in done.stdout
 
 
-def test_the_version_is_told(home: Path) -> None:
+def test_version_is_printed(home: Path) -> None:
     done = run(home, "--version")
     assert (done.returncode, done.stdout.decode()) == (0, f"treadle {treadle.__version__}\n")
 
@@ -53,14 +53,14 @@ def test_the_version_is_told(home: Path) -> None:
         ["app-server", "generate-ts"],
     ],
 )
-def test_what_cannot_be_parsed_is_exit_code_2(home: Path, arguments: list[str]) -> None:
+def test_arguments_that_cannot_be_parsed_are_exit_code_2(home: Path, arguments: list[str]) -> None:
     done = run(home, *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"usage: treadle" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
-def test_no_command_shows_what_there_is(home: Path) -> None:
+def test_no_command_prints_the_commands(home: Path) -> None:
     done = run(home)
     assert done.returncode == 2
     assert b"app-server" in done.stdout
@@ -79,7 +79,7 @@ def test_no_command_shows_what_there_is(home: Path) -> None:
         ("", "unsupported --listen URL `{url}`; " + EXPECTED),
     ],
 )
-def test_an_address_that_is_none_is_refused(home: Path, url: str, reason: str) -> None:
+def test_an_invalid_address_is_refused(home: Path, url: str, reason: str) -> None:
     done = run(home, "app-server", "--listen", url)
     message = f"error: invalid value '{url}' for '--listen <URL>': {reason.format(url=url)}{HINT}"
     assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", message)
@@ -136,7 +136,9 @@ NO_FILE = "failed to read websocket auth secret {home}/none: No such file or dir
         ),
     ],
 )
-def test_auth_flags_that_do_not_fit_are_refused(home: Path, flags: str, message: str) -> None:
+def test_auth_flags_that_do_not_fit_together_are_refused(
+    home: Path, flags: str, message: str
+) -> None:
     (home / "empty").write_text("\n")
     (home / "token").write_text("swordfish")
     done = run(home, "app-server", *WS, *flags.split())
@@ -144,7 +146,7 @@ def test_auth_flags_that_do_not_fit_are_refused(home: Path, flags: str, message:
     assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", expected)
 
 
-def test_nobody_listens_beyond_loopback_without_authentication(home: Path) -> None:
+def test_listening_beyond_loopback_requires_authentication(home: Path) -> None:
     done = run(home, "app-server", "--listen", "ws://0.0.0.0:4567")
     assert done.returncode == 1
     assert done.stderr.decode() == (
@@ -153,7 +155,7 @@ def test_nobody_listens_beyond_loopback_without_authentication(home: Path) -> No
     )
 
 
-def test_auth_flags_do_nothing_on_stdio(home: Path) -> None:
+def test_auth_flags_have_no_effect_on_stdio(home: Path) -> None:
     (home / "token").write_text("swordfish")
     flags = ("--ws-auth", "capability-token", "--ws-token-file", "token")
     assert answers(home, "app-server", *flags)
@@ -169,7 +171,7 @@ def test_a_second_server_on_the_same_socket_is_refused(home: Path, short_folder:
     assert (done.returncode, done.stderr.decode()) == (1, message)
 
 
-def test_the_control_socket_has_a_place_of_its_own_in_the_home(short_folder: Path) -> None:
+def test_the_control_socket_has_its_own_place_in_the_home(short_folder: Path) -> None:
     path = short_folder / "app-server-control" / "app-server-control.sock"
     with listening(short_folder, "--listen", "unix://") as server:
         assert server.socket_path(path).stat().st_mode & 0o777 == 0o600
@@ -177,7 +179,7 @@ def test_the_control_socket_has_a_place_of_its_own_in_the_home(short_folder: Pat
     assert not path.exists()
 
 
-def test_the_banner_tells_where_the_server_listens(home: Path) -> None:
+def test_the_banner_shows_the_address_of_the_server(home: Path) -> None:
     with listening(home, "--listen", "ws://[::1]:0") as server:
         url = server.websocket_url()
         assert server.stop() == 0
@@ -207,7 +209,7 @@ def test_the_banner_tells_where_the_server_listens(home: Path) -> None:
         "app-server --analytics-default-enabled",
     ],
 )
-def test_every_way_to_say_stdio_answers(home: Path, arguments: str) -> None:
+def test_every_spelling_of_stdio_works(home: Path, arguments: str) -> None:
     assert answers(home, *arguments.split())
 
 
@@ -218,7 +220,7 @@ def test_an_override_without_a_value_is_refused(home: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_unknown_settings_are_refused_when_asked_to_be_strict(home: Path) -> None:
+def test_unknown_settings_are_refused_in_strict_mode(home: Path) -> None:
     (home / "config.toml").write_text('model = "x"\nmodle = "y"\n')
     assert answers(home, "app-server")
     done = run(home, "app-server", "--strict-config", text=HELLO)
@@ -226,7 +228,7 @@ def test_unknown_settings_are_refused_when_asked_to_be_strict(home: Path) -> Non
     assert "`modle`" in done.stderr.decode()
 
 
-def test_a_configuration_that_is_no_toml_does_not_end_the_start(home: Path) -> None:
+def test_a_configuration_that_is_not_toml_does_not_prevent_the_start(home: Path) -> None:
     """As upstream: the defaults are used."""
     (home / "config.toml").write_text("model = \n")
     done = run(home, "app-server", text=HELLO)
@@ -235,7 +237,7 @@ def test_a_configuration_that_is_no_toml_does_not_end_the_start(home: Path) -> N
     assert b"Traceback" not in done.stderr
 
 
-def test_a_configuration_that_is_no_toml_is_refused_when_asked_to_be_strict(home: Path) -> None:
+def test_a_configuration_that_is_not_toml_is_refused_in_strict_mode(home: Path) -> None:
     (home / "config.toml").write_text("model = \n")
     done = run(home, "app-server", "--strict-config", text=HELLO)
     assert (done.returncode, done.stdout) == (1, b"")
@@ -244,7 +246,7 @@ def test_a_configuration_that_is_no_toml_is_refused_when_asked_to_be_strict(home
     assert b"Traceback" not in done.stderr
 
 
-def test_a_port_that_is_taken_is_told(home: Path) -> None:
+def test_a_port_in_use_is_reported(home: Path) -> None:
     with listening(home / "first", *WS) as server:
         url = server.websocket_url()
         done = run(home, "app-server", "--listen", url)
@@ -255,7 +257,7 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["generate-ts", "generate-json-schema"])
-def test_the_protocol_is_written_into_a_fresh_folder(home: Path, kind: str) -> None:
+def test_the_protocol_is_written_to_a_new_folder(home: Path, kind: str) -> None:
     plain, experimental = home / "new" / "plain", home / "new" / "experimental"
     for folder, flags in ((plain, []), (experimental, ["--experimental"])):
         done = run(home, "app-server", kind, "--out", str(folder), *flags)
@@ -267,7 +269,7 @@ def test_the_protocol_is_written_into_a_fresh_folder(home: Path, kind: str) -> N
     assert files < more
 
 
-def test_a_folder_that_cannot_be_written_is_told(home: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(home: Path) -> None:
     (home / "file").write_text("")
     done = run(home, "app-server", "generate-ts", "--out", str(home / "file"))
     assert done.returncode == 1

@@ -37,7 +37,7 @@ def test_the_report_names_what_is_used(home: Path) -> None:
     assert report["sandbox"] in works | {"none"}
 
 
-def test_each_backend_that_does_not_work_says_why_and_what_would_help(home: Path) -> None:
+def test_each_unusable_backend_is_listed_with_the_reason_and_a_remedy(home: Path) -> None:
     report = json.loads(run(home, "doctor", "--json", PATH=str(home)).stdout)
     assert report["backends"][0] == {
         "name": "bubblewrap",
@@ -65,7 +65,7 @@ def test_what_landlock_does_not_protect_is_named(home: Path, protects: str, gap:
     assert landlock["gaps"][0].startswith(gap)
 
 
-def test_people_read_the_same_as_text(home: Path) -> None:
+def test_the_text_report_says_the_same(home: Path) -> None:
     text = run(home, "doctor", PATH=str(home)).stdout
     assert "model       scripted (provider scripted)" in text
     assert "bubblewrap  not installed" in text
@@ -74,19 +74,19 @@ def test_people_read_the_same_as_text(home: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_a_configuration_that_cannot_be_used_is_exit_code_1(home: Path, flags: list[str]) -> None:
-    (home / "config.toml").write_text("model_provider = 'nobody'\n")
+def test_an_unusable_configuration_is_exit_code_1(home: Path, flags: list[str]) -> None:
+    (home / "config.toml").write_text("model_provider = 'missing'\n")
     done = run(home, "doctor", *flags)
     assert done.returncode == 1
-    assert "Model provider `nobody` not found" in done.stdout
+    assert "Model provider `missing` not found" in done.stdout
 
 
-def test_values_of_the_command_line_count(home: Path) -> None:
+def test_values_of_the_command_line_apply(home: Path) -> None:
     report = json.loads(run(home, "-c", "model=gpt-5", "doctor", "--json").stdout)
     assert (report["model"], report["modelProvider"]) == ("gpt-5", "openai")
 
 
-def test_values_from_files_do_not_act_on_the_terminal(home: Path) -> None:
+def test_values_from_files_cannot_control_the_terminal(home: Path) -> None:
     (home / "config.toml").write_text('model = "odd\\u001b[2J\\u202e"\n')
     done = run(home, "doctor")
     assert "model       odd\\x1b[2J\\u202e (provider" in done.stdout

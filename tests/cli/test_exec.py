@@ -1,4 +1,4 @@
-"""`treadle exec` by itself: what people see, how it ends, and under which settings it works."""
+"""`treadle exec` alone: its output, how it ends, and which settings apply."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FAILED = [refuses(400, {"error": {"message": "no such thing"}})]
 
 @pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Bench]:
-    """A bench for our own program."""
+    """Return a bench for our own program."""
     async with bench(TREADLE, tmp_path) as made:
         yield made
 
 
 def answer(text: str, number: int = 0) -> JsonValue:
-    """The event of a message."""
+    """Return the event of a message."""
     item = {"id": f"item_{number}", "type": "agent_message", "text": text}
     return {"type": "item.completed", "item": item}
 
@@ -41,7 +41,7 @@ def answer(text: str, number: int = 0) -> JsonValue:
 # -- what is printed
 
 
-async def test_nothing_from_elsewhere_acts_on_the_terminal(at: Bench) -> None:
+async def test_text_from_others_cannot_control_the_terminal(at: Bench) -> None:
     command = "printf 'a\\033[2Jb\\n' #\x1b[1A"
     plan = {"explanation": "e\x1b[1A", "plan": [{"step": "s\x1b[1A", "status": "pending"}]}
     replies = [
@@ -55,7 +55,7 @@ async def test_nothing_from_elsewhere_acts_on_the_terminal(at: Bench) -> None:
     assert "#\\x1b[1A" in ran.stderr
     assert "done\\x1b[2J\\u202e\n" in ran.stderr
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", ran.stderr)
-    # The next program gets the message as it is.
+    # A program that reads the output gets the message unchanged.
     assert ran.stdout == "done\x1b[2J\u202e\n"
 
 
@@ -94,13 +94,13 @@ tokens used
     )
 
 
-async def test_colors_come_when_they_are_asked_for(at: Bench) -> None:
+async def test_colors_are_printed_on_request(at: Bench) -> None:
     assert "\x1b[" not in (await at.run(*PLAIN, "hi")).stderr
     assert "\x1b[36muser\x1b[0m\nhi\n" in (await at.run(*PLAIN, "--color", "always", "hi")).stderr
 
 
 async def test_a_plan_is_one_item_until_the_turn_ends(at: Bench) -> None:
-    """As 0.118 prints it; 0.163 has no such tool."""
+    """As 0.118 prints it; 0.163 has no plan tool."""
     plans = [
         [{"step": "one", "status": "in_progress"}],
         [{"step": "one", "status": "completed"}, {"step": "two", "status": "pending"}],
@@ -119,7 +119,7 @@ async def test_a_plan_is_one_item_until_the_turn_ends(at: Bench) -> None:
 
 
 async def test_warnings_are_items_before_the_turn(at: Bench) -> None:
-    ran = await at.run(ANYWHERE, "--json", "-m", "nobody-knows", "-c", "modle=x", "hi")
+    ran = await at.run(ANYWHERE, "--json", "-m", "unknown-model", "-c", "modle=x", "hi")
     assert [event["type"] for event in ran.events] == [
         "thread.started",
         "item.completed",
@@ -131,7 +131,7 @@ async def test_warnings_are_items_before_the_turn(at: Bench) -> None:
     assert [event["item"]["type"] for event in ran.events[1:3]] == ["error", "error"]
     words = [event["item"]["message"] for event in ran.events[1:3]]
     assert "modle" in words[0]
-    assert "nobody-knows" in words[1]
+    assert "unknown-model" in words[1]
 
 
 # -- how it ends
@@ -148,15 +148,15 @@ async def test_a_turn_that_fails_is_exit_code_1_and_leaves_no_message(
     ]
 
 
-async def test_a_last_message_that_cannot_be_kept_is_told(at: Bench) -> None:
-    """As upstream: the work was done."""
+async def test_a_last_message_that_cannot_be_stored_is_reported(at: Bench) -> None:
+    """As upstream: the work itself is done."""
     ran = await at.run(*PLAIN, "-o", "nowhere/last", "hi")
     assert (ran.exit_code, ran.stdout) == (0, "done\n")
     assert "Failed to write last message file nowhere/last: No such file" in ran.stderr
 
 
 def after_first_request(at: Bench, number: int) -> During:
-    """Send a signal once the model was asked."""
+    """Return an action that sends a signal after the first model request."""
 
     async def act(process: asyncio.subprocess.Process) -> None:
         await at.model.asked(1)
@@ -166,7 +166,7 @@ def after_first_request(at: Bench, number: int) -> During:
 
 
 async def test_ctrl_c_interrupts_the_turn_and_the_thread_can_be_resumed(at: Bench) -> None:
-    """Upstream's exit code; it prints no event of a turn that was interrupted."""
+    """Upstream's exit code; upstream prints no event for an interrupted turn."""
     endless = says("never", "m1", ["ne"], asyncio.Event())
     ran = await at.run(
         *JSON, "one", replies=[endless], during=after_first_request(at, signal.SIGINT)
@@ -180,7 +180,7 @@ async def test_ctrl_c_interrupts_the_turn_and_the_thread_can_be_resumed(at: Benc
     assert [turn["status"] for turn in turns] == ["interrupted", "completed"]
 
 
-async def test_a_person_is_told_of_the_interruption(at: Bench) -> None:
+async def test_the_interruption_is_reported_in_text_output(at: Bench) -> None:
     endless = says("never", "m1", [], asyncio.Event())
     ran = await at.run(
         *PLAIN, "one", replies=[endless], during=after_first_request(at, signal.SIGINT)
@@ -201,7 +201,7 @@ async def test_a_signal_ends_the_commands_too(at: Bench, number: int, code: int)
         process.send_signal(number)
 
     async with asyncio.TaskGroup() as tasks:
-        # Read to its end when nobody holds the other one any more.
+        # The pipe ends when no process holds its other end.
         gone = tasks.create_task(asyncio.to_thread(held.read_bytes))
         replies = [calls("exec_command", command, "c1")]
         ran = await at.run(*FREE, "go", replies=replies, during=act)
@@ -215,7 +215,7 @@ async def start(
     stdout: int,
     stderr: int = asyncio.subprocess.PIPE,
 ) -> asyncio.subprocess.Process:
-    """Start the program with ends of our own."""
+    """Start the program with our own pipes."""
     return await asyncio.create_subprocess_exec(
         *(TREADLE, *arguments),
         stdin=stdin,
@@ -226,7 +226,7 @@ async def start(
     )
 
 
-async def test_a_signal_before_there_is_a_prompt_ends_it_at_once(at: Bench) -> None:
+async def test_a_signal_before_the_prompt_ends_it_at_once(at: Bench) -> None:
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await start(at, "exec", *JSON, stdin=pipe, stdout=nothing)
     assert process.stderr is not None
@@ -237,7 +237,7 @@ async def test_a_signal_before_there_is_a_prompt_ends_it_at_once(at: Bench) -> N
     assert (process.returncode, stderr) == (-signal.SIGINT, b"")
 
 
-async def test_work_for_a_reader_who_has_left_is_given_up(at: Bench) -> None:
+async def test_work_is_abandoned_when_stdout_is_closed(at: Bench) -> None:
     gate = asyncio.Event()
     at.model.plays(says("never", "m1", [], gate))
     reader, writer = os.pipe()
@@ -252,7 +252,7 @@ async def test_work_for_a_reader_who_has_left_is_given_up(at: Bench) -> None:
     assert (process.returncode, stderr) == (1, b"Reading additional input from stdin...\n")
 
 
-async def test_work_whose_progress_nobody_reads_goes_on(at: Bench) -> None:
+async def test_work_continues_when_stderr_is_closed(at: Bench) -> None:
     gate = asyncio.Event()
     at.model.plays(says("done", "m1", [], gate))
     reader, writer = os.pipe()
@@ -267,7 +267,7 @@ async def test_work_whose_progress_nobody_reads_goes_on(at: Bench) -> None:
     assert (process.returncode, stdout) == (0, b"done\n")
 
 
-async def test_nobody_is_asked_whatever_the_policy_says(at: Bench) -> None:
+async def test_no_approval_is_requested_whatever_the_policy(at: Bench) -> None:
     call = {"cmd": "true", "sandbox_permissions": "require_escalated", "justification": "x"}
     ran = await at.run(
         *JSON, "-c", "approval_policy=untrusted", "go", replies=[calls("exec_command", call, "c1")]
@@ -277,10 +277,10 @@ async def test_nobody_is_asked_whatever_the_policy_says(at: Bench) -> None:
     assert "lets nobody be asked" in at.model.requests[1].outputs()["c1"]
 
 
-# -- under which settings
+# -- which settings apply
 
 
-async def test_folders_of_the_command_line_may_be_written(at: Bench, tmp_path: Path) -> None:
+async def test_folders_of_the_command_line_are_writable(at: Bench, tmp_path: Path) -> None:
     more, other = tmp_path / "more", tmp_path / "other"
     for folder in (more, other):
         folder.mkdir()
@@ -310,7 +310,7 @@ async def test_folders_of_the_command_line_may_be_written(at: Bench, tmp_path: P
         (["resume", "--last", "-m", "a", "hi"], "a"),
     ],
 )
-async def test_the_model_is_the_one_that_is_named_last(
+async def test_the_model_that_is_named_last_is_used(
     at: Bench, arguments: list[str], model: str
 ) -> None:
     config = at.home / "config.toml"
@@ -328,30 +328,30 @@ async def test_the_model_is_the_one_that_is_named_last(
         (["--local-provider", "ollama", "-m", "a"], ("a", "ollama")),
     ],
 )
-async def test_a_model_of_this_machine_is_used(
+async def test_a_local_model_is_used(
     at: Bench, arguments: list[str], settings: tuple[str, str]
 ) -> None:
-    # A fork by itself shows the settings and asks no model.
+    # A fork without a prompt shows the settings and sends no model request.
     first = await at.run(*JSON, "hi")
     ran = await at.run(ANYWHERE, "--oss", *arguments, "fork", first.thread_id)
     shown = re.findall(r"^(?:model|provider): (.*)", ran.stderr, re.MULTILINE)
     assert (ran.exit_code, tuple(shown)) == (0, settings)
 
 
-async def test_no_model_of_this_machine_can_be_meant_without_a_name(at: Bench) -> None:
+async def test_a_local_model_needs_a_name(at: Bench) -> None:
     ran = await at.run(ANYWHERE, "--oss", "hi")
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert ran.stderr.startswith("Error: No default OSS provider configured.")
 
 
 async def test_an_unknown_profile_is_refused(at: Bench) -> None:
-    """Ours: upstream takes no notice, and works under settings nobody wanted."""
+    """Ours: upstream ignores it, and works under settings that the user did not choose."""
     ran = await at.run(ANYWHERE, "-p", "nope", "hi")
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert ran.stderr == "Error loading config.toml: config profile `nope` not found\n"
 
 
-async def test_options_may_stand_before_the_word_exec(at: Bench) -> None:
+async def test_options_may_precede_the_exec_command(at: Bench) -> None:
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     words = ("-c", "model=a", "exec", ANYWHERE, "hi")
     process = await start(at, *words, stdin=nothing, stdout=pipe)
@@ -360,8 +360,8 @@ async def test_options_may_stand_before_the_word_exec(at: Bench) -> None:
     assert at.model.requests[0].body["model"] == "a"
 
 
-async def test_a_picture_that_is_not_there_is_refused(at: Bench) -> None:
-    """Ours: upstream tells the model instead, which answers without having seen it."""
+async def test_a_missing_image_is_refused(at: Bench) -> None:
+    """Ours: upstream reports it to the model instead, which answers without having seen it."""
     ran = await at.run(*JSON, "-i", "nope.png", "--", "hi")
     assert (ran.exit_code, at.model.requests) == (1, [])
     assert f"cannot read '{at.cwd / 'nope.png'}'" in ran.stderr
@@ -370,20 +370,20 @@ async def test_a_picture_that_is_not_there_is_refused(at: Bench) -> None:
 # -- threads
 
 
-async def test_nothing_is_kept_of_an_ephemeral_thread(at: Bench) -> None:
+async def test_an_ephemeral_thread_is_not_stored(at: Bench) -> None:
     assert (await at.run(*JSON, "--ephemeral", "hi")).exit_code == 0
     assert list(at.home.rglob("rollout-*")) == []
 
 
-async def test_threads_of_exec_are_not_among_those_of_people(at: Bench) -> None:
-    """As upstream: they are listed for who asks for them."""
+async def test_threads_of_exec_are_not_listed_by_default(at: Bench) -> None:
+    """As upstream: they are listed on request."""
     ran = await at.run(*JSON, "--thread-source", "nightly", "hi")
     async with spawned([TREADLE, "app-server"], at.home) as client:
         usual = await client.ask("thread/list", {})
         asked = await client.ask("thread/list", {"sourceKinds": ["exec"]})
     assert usual["data"] == []
-    told = [(each["id"], each["source"], each["threadSource"]) for each in asked["data"]]
-    assert told == [(ran.thread_id, "exec", "nightly")]
+    threads = [(each["id"], each["source"], each["threadSource"]) for each in asked["data"]]
+    assert threads == [(ran.thread_id, "exec", "nightly")]
 
 
 async def test_a_thread_is_resumed_by_its_name(at: Bench) -> None:
@@ -397,12 +397,12 @@ async def test_a_thread_is_resumed_by_its_name(at: Bench) -> None:
 
 
 async def test_an_unknown_name_is_refused(at: Bench) -> None:
-    """Ours: upstream begins a new thread, as if nothing had been named."""
+    """Ours: upstream starts a new thread, as if no name had been given."""
     ran = await at.run(*JSON, "resume", "nope", "two")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", "Error: Session not found: nope\n")
 
 
-async def test_the_last_thread_is_that_of_this_folder(at: Bench, tmp_path: Path) -> None:
+async def test_the_last_thread_is_the_last_one_of_this_folder(at: Bench, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     first = await at.run(*JSON, "one", replies=[says("1", "r1")])
@@ -412,7 +412,7 @@ async def test_the_last_thread_is_that_of_this_folder(at: Bench, tmp_path: Path)
     assert [here.thread_id, there.thread_id] == [first.thread_id, second.thread_id]
 
 
-async def test_a_thread_goes_on_under_the_settings_of_today(at: Bench, tmp_path: Path) -> None:
+async def test_a_resumed_thread_uses_the_current_settings(at: Bench, tmp_path: Path) -> None:
     first = await at.run(*JSON, "-s", "read-only", "one", replies=[says("1", "r1")])
     other = tmp_path / "other"
     other.mkdir()
@@ -427,14 +427,14 @@ async def test_a_thread_goes_on_under_the_settings_of_today(at: Bench, tmp_path:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["resume", "--help"]])
-async def test_help_names_what_there_is(at: Bench, words: list[str]) -> None:
+async def test_help_lists_the_options(at: Bench, words: list[str]) -> None:
     ran = await at.run(*words)
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert ran.stdout.startswith("usage: treadle exec [OPTIONS] [PROMPT]\n")
     assert "--output-schema FILE" in ran.stdout
 
 
-async def test_the_version_is_told(at: Bench) -> None:
+async def test_version_is_printed(at: Bench) -> None:
     ran = await at.run("--version")
     assert (ran.exit_code, ran.stdout) == (0, f"treadle-exec {treadle.__version__}\n")
 
@@ -451,7 +451,7 @@ async def test_the_version_is_told(at: Bench) -> None:
         ["\udcff"],
     ],
 )
-async def test_what_makes_no_sense_is_exit_code_2(at: Bench, arguments: list[str]) -> None:
+async def test_invalid_arguments_are_exit_code_2(at: Bench, arguments: list[str]) -> None:
     ran = await at.run(ANYWHERE, *arguments)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert ran.stderr.startswith("usage: treadle exec")

@@ -1,4 +1,4 @@
-"""`treadle exec` beside `codex exec` 0.163.0: the same answers of a model, the same events."""
+"""`treadle exec` and `codex exec` 0.163.0: the same model responses give the same events."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ FINDINGS = {
 
 @dataclass(frozen=True)
 class Case:
-    """Runs of a program, and what of its events may differ from the other's."""
+    """Runs of a program, and which parts of its events may differ between the programs."""
 
     steps: Callable[[Bench], Awaitable[list[Ran]]]
     config: str = ""
-    # The words of errors are each program's own.
+    # Each program words its errors differently.
     unworded: bool = False
     values: frozenset[str] = field(default_factory=frozenset)
 
 
 def once(*arguments: str, replies: list[Reply], given: bytes = b"") -> Case:
-    """A single run."""
+    """Return a case of a single run."""
 
     async def steps(at: Bench) -> list[Ran]:
         return [await at.run(*arguments, replies=replies, given=given)]
@@ -94,7 +94,7 @@ def tool(name: str, arguments: JsonValue, call_id: str) -> Reply:
 
 
 def reasoned() -> Reply:
-    """The model thinks in two parts and speaks."""
+    """The model sends reasoning in two parts and a message."""
     parts = [{"type": "summary_text", "text": text} for text in ("**Thinking**\n\nhard", "more")]
     item = {"type": "reasoning", "id": "rs-1", "summary": parts}
     start = added({**item, "summary": []})
@@ -111,7 +111,7 @@ def searched() -> Reply:
 
 
 async def goes_on(at: Bench) -> list[Ran]:
-    """A thread is begun, gone on with in each way there is, and forked."""
+    """A thread is started, continued in every way, and forked."""
     first = await at.run(*HERE, "one", replies=[says("1", "r1")])
     return [
         first,
@@ -125,7 +125,7 @@ async def goes_on(at: Bench) -> list[Ran]:
 
 
 async def reviews(at: Bench) -> list[Ran]:
-    """What is not committed is reviewed."""
+    """Uncommitted changes are reviewed."""
     repository(at.cwd)
     (at.cwd / "a.txt").write_text("two\n")
     found = says(json.dumps(FINDINGS), "r1")
@@ -133,7 +133,7 @@ async def reviews(at: Bench) -> list[Ran]:
 
 
 async def fits_a_schema(at: Bench) -> list[Ran]:
-    """The answer is to fit a schema, and is kept in a file too."""
+    """The answer must match a schema, and is also written to a file."""
     (at.cwd / "schema").write_text(json.dumps(SCHEMA))
     flags = ("--output-schema", "schema", "-o", "last")
     ran = await at.run(*HERE, *flags, "go", replies=[says('{"a":"b"}')])
@@ -177,7 +177,7 @@ CASES = {
         ).steps,
         config=stdio("t"),
     ),
-    # The reviewer's answer is no verdict, so it is no; the reference asks it three times.
+    # The guardian's answer is not a verdict, so it denies; the reference asks it three times.
     "a reviewer who cannot decide": Case(
         once(
             *HERE, "--approve-for-me", "go", replies=[calls("exec_command", ESCALATES, "c1")]
@@ -214,7 +214,7 @@ async def test_both_programs_print_the_same_events(tmp_path: Path, name: str) ->
 
 
 def shown(case: Case, ran: Ran) -> JsonValue:
-    """The events of a run, without what may differ."""
+    """Return the events of a run, without the parts that may differ."""
     return [_plain(case, event) for event in still(ran.events)]
 
 
@@ -226,7 +226,7 @@ def _plain(case: Case, event: JsonValue) -> JsonValue:
         event["error"] = {"message": bool(event["error"]["message"])}
     item = event.get("item", {})
     if item.get("type") == "web_search":
-        # The reference writes the key `id` twice, and readers take the second.
+        # The reference writes the key `id` twice, and decoders use the second.
         event["item"] = {name: each for name, each in item.items() if name != "id"}
     return event
 

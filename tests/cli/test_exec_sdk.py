@@ -1,4 +1,4 @@
-"""The official TypeScript SDK runs on `treadle exec`: it knows of no other program than Codex."""
+"""The official TypeScript SDK, written for Codex only, runs on `treadle exec`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SCHEMA = {
 
 
 async def play(at: Bench, scene: str, **given: JsonValue) -> JsonValue:
-    """Play a scene of the script and give its outcome."""
+    """Play a scene of the script and return its outcome."""
     given = {"thread": {"model": KNOWN[1]}, **given}
-    # The SDK passes on either our environment or what it is given, and nothing of both.
+    # The SDK passes on either our environment or the given one, never a mixture.
     process = await asyncio.create_subprocess_exec(
         *("node", str(SCRIPT), SDK.as_uri(), TREADLE, scene, json.dumps(given)),
         stdin=asyncio.subprocess.DEVNULL,
@@ -53,7 +53,7 @@ async def play(at: Bench, scene: str, **given: JsonValue) -> JsonValue:
         async with asyncio.timeout(SECONDS):
             stdout, stderr = await process.communicate()
     finally:
-        # What it has started goes with it, should it not have come to its end.
+        # Its child processes are killed with it, in case it did not end by itself.
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
@@ -62,12 +62,12 @@ async def play(at: Bench, scene: str, **given: JsonValue) -> JsonValue:
 
 
 def usage(spent: int, made: int) -> JsonValue:
-    """The usage that a turn ends with."""
+    """Return the usage at the end of a turn."""
     kinds = ("cached_input_tokens", "cache_write_input_tokens", "reasoning_output_tokens")
     return {"input_tokens": spent, "output_tokens": made, **dict.fromkeys(kinds, 0)}
 
 
-async def test_a_thread_runs_turn_after_turn(tmp_path: Path) -> None:
+async def test_a_thread_runs_several_turns(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         at.model.plays(says("first", "r1"), says("second", "r2"))
         outcome = (await play(at, "run"))["value"]
@@ -107,7 +107,7 @@ async def test_events_are_streamed(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_thread_of_before_is_resumed(tmp_path: Path) -> None:
+async def test_an_earlier_thread_is_resumed(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         first = await at.run("--json", "--skip-git-repo-check", "one", replies=[says("1", "r1")])
         at.model.plays(says("2", "r2"))
@@ -117,7 +117,7 @@ async def test_a_thread_of_before_is_resumed(tmp_path: Path) -> None:
     assert talk == [("user", "one"), ("assistant", "1"), ("user", "again")]
 
 
-async def test_an_answer_fits_a_schema(tmp_path: Path) -> None:
+async def test_an_answer_matches_a_schema(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         at.model.plays(says('{"n": 3}'))
         outcome = await play(at, "structured", schema=SCHEMA)
@@ -125,7 +125,7 @@ async def test_an_answer_fits_a_schema(tmp_path: Path) -> None:
     assert (outcome["value"], asked) == ({"n": 3}, SCHEMA)
 
 
-async def test_pictures_reach_the_model(tmp_path: Path) -> None:
+async def test_images_reach_the_model(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         picture = at.cwd / "a.png"
         picture.write_bytes(PIXEL)
@@ -137,7 +137,7 @@ async def test_pictures_reach_the_model(tmp_path: Path) -> None:
     assert parts[-1]["text"] == "a\n\nb"
 
 
-async def test_options_of_a_thread_are_heeded(tmp_path: Path) -> None:
+async def test_options_of_a_thread_are_applied(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     options = {
@@ -164,14 +164,14 @@ async def test_options_of_a_thread_are_heeded(tmp_path: Path) -> None:
     said = json.dumps(body["input"])
     assert f"<cwd>{other}</cwd>" in said
     assert "Be kind." in said
-    # Nobody is there to be asked, whatever the policy says.
+    # No user can approve, whatever the policy says.
     assert "the approval policy lets nobody be asked" in refused
 
 
-async def test_a_key_and_an_address_are_taken_from_the_sdk(tmp_path: Path) -> None:
+async def test_key_and_address_are_taken_from_the_sdk(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         (at.home / "config.toml").unlink()
-        # A key that was signed in with gives way to the one of this run.
+        # The key of this run overrides the stored one.
         (at.home / "auth.json").write_text('{"OPENAI_API_KEY": "sk-other"}')
         codex = {"apiKey": "sk-given", "baseUrl": at.model.base_url, "env": at.environ()}
         outcome = await play(at, "run", codex=codex)
@@ -180,7 +180,7 @@ async def test_a_key_and_an_address_are_taken_from_the_sdk(tmp_path: Path) -> No
     assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer sk-given")
 
 
-async def test_a_turn_that_fails_is_an_exception(tmp_path: Path) -> None:
+async def test_a_failed_turn_is_an_exception(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         at.model.plays(refuses(400, {"error": {"message": "no such thing"}}))
         outcome = await play(at, "run")
@@ -196,7 +196,7 @@ async def test_an_abort_ends_the_program_and_its_commands(tmp_path: Path) -> Non
         at.model.plays(calls("exec_command", {"cmd": command}, "c1"))
         thread = {"model": KNOWN[1], "sandboxMode": "danger-full-access"}
         async with asyncio.TaskGroup() as tasks:
-            # Read to its end when nobody holds the other one any more.
+            # The pipe ends when no process holds its other end.
             gone = tasks.create_task(asyncio.to_thread(held.read_bytes))
             outcome = await play(at, "aborted", thread=thread, ready=str(ready))
         assert gone.result() == b""

@@ -1,4 +1,4 @@
-"""`treadle run --unattended`: what it prints, and what its exit codes say."""
+"""`treadle run --unattended`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from treadle.protocol.base import JsonValue
 SECONDS = 50
 ENDLESS = '{"responses": [["still at it"]], "then": "repeat"}'
 INPUT = "item/tool/requestUserInput"
-SAID = ["tell", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+SAID = ["notify", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
 FAILED = [
-    "tell",
+    "notify",
     "turn/completed",
     {"turn": turn("failed", error={"message": "no", "codexErrorInfo": "unauthorized"})},
 ]
@@ -30,7 +30,7 @@ ASKED = ["ask", 1, INPUT, {"questions": [{"id": "q", "header": "h", "question": 
 
 
 def fake(home: Path) -> list[str]:
-    """Options that name the server of the tests."""
+    """Return options that name the server of the tests."""
     words = " ".join(fake_command("steps", home.parent / "heard"))
     return ["--command", words, "--max-failures", "0"]
 
@@ -51,7 +51,7 @@ def run(
     )
 
 
-def test_our_own_server_and_its_model_are_used_if_nothing_else_is_said(home: Path) -> None:
+def test_our_own_server_and_its_model_are_the_defaults(home: Path) -> None:
     (home / "script.json").write_text('[["I am done."]]')
     done = run(home, "hello", TREADLE_SCRIPT=str(home / "script.json"))
     assert (done.returncode, done.stderr) == (0, "")
@@ -61,7 +61,7 @@ def test_our_own_server_and_its_model_are_used_if_nothing_else_is_said(home: Pat
     assert others[0] == "agent: I am done."
 
 
-def test_people_read_what_happened(home: Path) -> None:
+def test_text_output_shows_what_happened(home: Path) -> None:
     done = run(home, *fake(home), begun(ASKED, SAID, usage(7, 7), END))
     assert done.stdout.splitlines() == [
         "turn thr-1-turn-1",
@@ -73,12 +73,14 @@ def test_people_read_what_happened(home: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_text_from_elsewhere_neither_acts_on_the_terminal_nor_imitates_a_line(home: Path) -> None:
+def test_text_from_others_neither_controls_the_terminal_nor_imitates_a_line(home: Path) -> None:
     ran = {"type": "commandExecution", "id": "c", "command": "rm x #\x1b[2K\r\nls", "cwd": "/",
            "commandActions": [], "status": "completed", "exitCode": 0}  # fmt: skip
     said = message_item("Hello\x1b[2J\nturn completed, 7 tokens\u202e")
-    steps = [["tell", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, said)]
-    steps.append(["tell", "warning", {"message": "odd\x9b1A"}])
+    steps = [
+        ["notify", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, said)
+    ]
+    steps.append(["notify", "warning", {"message": "odd\x9b1A"}])
     done = run(home, *fake(home), begun(*steps, usage(7, 7), END))
     assert done.stdout.splitlines()[1:-2] == [
         "$ rm x #\\x1b[2K\\r\\nls -> 0",
@@ -89,7 +91,7 @@ def test_text_from_elsewhere_neither_acts_on_the_terminal_nor_imitates_a_line(ho
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_programs_read_a_line_of_json_for_each_event(home: Path) -> None:
+def test_json_output_has_a_line_for_each_event(home: Path) -> None:
     done = run(home, "--json", *fake(home), "-", given=begun(SAID, usage(7, 7), END))
     events: list[JsonValue] = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["event"] for each in events] == [
@@ -130,7 +132,7 @@ def test_programs_read_a_line_of_json_for_each_event(home: Path) -> None:
         ([END], ["--workspace-root", "."], 30, "invalid_workspace_cwd"),
     ],
 )
-def test_the_exit_code_says_what_went_wrong(
+def test_the_exit_code_names_the_kind_of_failure(
     home: Path, steps: list[list[JsonValue]], options: list[str], exit_code: int, kind: str
 ) -> None:
     done = run(home, *options, *fake(home), begun(*steps))
@@ -138,7 +140,7 @@ def test_the_exit_code_says_what_went_wrong(
     assert done.stderr.startswith(f"Error: {kind}: ")
 
 
-def test_a_server_that_is_not_there_is_said_to_be_missing(home: Path) -> None:
+def test_a_missing_server_program_is_reported(home: Path) -> None:
     done = run(home, "--command", "/no/such/server", "hello")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         20,
@@ -146,7 +148,7 @@ def test_a_server_that_is_not_there_is_said_to_be_missing(home: Path) -> None:
     )
 
 
-def test_turns_are_taken_until_a_command_succeeds(home: Path) -> None:
+def test_turns_are_run_until_a_command_succeeds(home: Path) -> None:
     (home / "script.json").write_text(ENDLESS)
     check = "echo x >> count; test $(wc -l < count) -ge 3"
     done = run(home, "--until", check, "go", TREADLE_SCRIPT=str(home / "script.json"))
@@ -154,7 +156,7 @@ def test_turns_are_taken_until_a_command_succeeds(home: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("done: 3 turns")
 
 
-def test_a_check_that_never_succeeds_has_an_exit_code_of_its_own(home: Path) -> None:
+def test_a_check_that_never_succeeds_has_its_own_exit_code(home: Path) -> None:
     (home / "script.json").write_text(ENDLESS)
     options = ["--until", "false", "--max-turns", "2", "go"]
     done = run(home, *options, TREADLE_SCRIPT=str(home / "script.json"))
@@ -162,7 +164,7 @@ def test_a_check_that_never_succeeds_has_an_exit_code_of_its_own(home: Path) -> 
     assert done.stdout.splitlines()[-1].startswith("max_turns: 2 turns")
 
 
-def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
+def test_questions_can_be_answered_in_the_terminal(home: Path) -> None:
     done = run(home, "--questions", "ask", *fake(home), begun(ASKED, END), given="because\n")
     assert done.returncode == 0
     assert "why?" in done.stderr
@@ -179,13 +181,13 @@ def test_questions_may_be_asked_at_the_terminal(home: Path) -> None:
         ([os.fsdecode(b"\xff")], "not valid UTF-8"),
     ],
 )
-def test_what_makes_no_sense_is_refused(home: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_are_refused(home: Path, arguments: list[str], words: str) -> None:
     done = run(home, *arguments, given="x")
     assert done.returncode == 2
     assert words in done.stderr
 
 
-def test_a_run_must_say_that_nobody_watches(home: Path) -> None:
+def test_a_run_must_be_declared_unattended(home: Path) -> None:
     done = subprocess.run(
         [TREADLE, "run", "hello"],
         env=environment(home),
@@ -241,7 +243,7 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
 )
-def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_done(
+def test_contradictory_arguments_are_refused_before_anything_is_done(
     home: Path, arguments: list[str], words: str
 ) -> None:
     done = run(home, *arguments, "hello")

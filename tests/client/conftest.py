@@ -1,4 +1,4 @@
-"""Fixtures of tests that hold a client against a server which plays a scenario."""
+"""Fixtures that connect a client to a server which plays a scenario."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from treadle.client.async_client import AsyncClient
 
 Reach = Callable[..., AbstractAsyncContextManager[tuple[AsyncClient, Heard]]]
 
-# They register themselves when they are imported.
+# The scenarios register themselves on import.
 assert scenarios.HUGE
 
 
 @pytest.fixture(params=TRANSPORTS)
 def server(request: pytest.FixtureRequest, short_folder: Path) -> Reach:
-    """Gives a client of a server that plays a scenario, over each transport in turn."""
+    """Return a factory of clients and scenario servers, over each transport in turn."""
     return partial(reach, request.param, short_folder)
 
 
 @pytest.fixture
 def in_memory(short_folder: Path) -> Reach:
-    """The same in this process only, for what no transport changes."""
+    """Return the same in this process only, for tests that do not depend on the transport."""
     return partial(reach, "memory", short_folder)

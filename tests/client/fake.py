@@ -1,4 +1,4 @@
-"""A server for tests of the client: it plays a scenario over any transport, and keeps a record."""
+"""A server for tests of the client: it plays a scenario over any transport, and records it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Scenario: TypeAlias = Mapping[str, Play]
 
 
 class Actor:
-    """One client at the other end, and how often it has asked for what."""
+    """One connected client, with a count of its requests."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection
@@ -42,19 +42,19 @@ class Actor:
         """Answer a request."""
         await self.send({"id": request["id"], "result": result})
 
-    async def tell(self, method: str, **params: JsonValue) -> None:
+    async def notify(self, method: str, **params: JsonValue) -> None:
         """Send a notification about the turn."""
         ids = {"threadId": THREAD, "turnId": TURN}
         await self.send({"method": method, "params": {**ids, **params}})
 
     async def put(self, id_: str | int, method: str, **params: JsonValue) -> JsonValue:
-        """Ask the client something, and wait for its answer."""
+        """Send the client a request, and wait for its answer."""
         ids = {"threadId": THREAD, "turnId": TURN, "itemId": "item-1", "startedAtMs": 1}
         return await self._connection.ask(method, {**ids, **params}, id_=id_)
 
 
 class Fake(FakeAppServer):
-    """Answers as an app-server would, except where the scenario has it otherwise."""
+    """Answers as an app-server does, except where the scenario differs."""
 
     def __init__(self, scenario: Scenario, heard: Path) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Fake(FakeAppServer):
 
 
 class _Written(list[JsonValue]):
-    """Messages that are written to a file too, for those in another process."""
+    """Messages that are also written to a file, for readers in another process."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Written(list[JsonValue]):
             file.write(json.dumps(message) + "\n")
 
 
-# -- what every scenario has unless it says otherwise
+# -- defaults of every scenario
 
 INFO: JsonValue = {
     "userAgent": "fake/0.1",
@@ -117,17 +117,17 @@ SESSION: JsonValue = {
 
 
 def turn(status: str = "inProgress", **more: JsonValue) -> JsonValue:
-    """The turn as the server shows it."""
+    """Return the turn as the server shows it."""
     return {"id": TURN, "items": [], "status": status, **more}
 
 
 def message_item(text: str, id_: str = "item-1", **more: JsonValue) -> JsonValue:
-    """A message of the agent."""
+    """Return a message of the agent."""
     return {"type": "agentMessage", "id": id_, "text": text, **more}
 
 
 def answers(result: JsonValue) -> Play:
-    """Answer with this."""
+    """Return a play that answers with this result."""
 
     async def play(actor: Actor, request: JsonValue) -> None:
         await actor.answer(request, result)
@@ -136,22 +136,22 @@ def answers(result: JsonValue) -> Play:
 
 
 async def _silence(actor: Actor, request: JsonValue) -> None:
-    """Say nothing."""
+    """Do not answer."""
 
 
 async def start_turn(actor: Actor, request: JsonValue) -> None:
-    """A whole turn with every kind of event that a result is made of."""
+    """Play a whole turn with every kind of event that a result is made of."""
     await actor.answer(request, {"turn": turn()})
-    await actor.tell("turn/started", turn=turn())
-    await actor.tell("item/started", item=message_item(""), startedAtMs=1)
-    await actor.tell("item/agentMessage/delta", itemId="item-1", delta="Hel")
-    await actor.tell("item/agentMessage/delta", itemId="item-1", delta="lo")
-    await actor.tell("item/completed", item=message_item("Hello"), completedAtMs=2)
-    await actor.tell("turn/diff/updated", diff="--- a\n+++ b\n")
+    await actor.notify("turn/started", turn=turn())
+    await actor.notify("item/started", item=message_item(""), startedAtMs=1)
+    await actor.notify("item/agentMessage/delta", itemId="item-1", delta="Hel")
+    await actor.notify("item/agentMessage/delta", itemId="item-1", delta="lo")
+    await actor.notify("item/completed", item=message_item("Hello"), completedAtMs=2)
+    await actor.notify("turn/diff/updated", diff="--- a\n+++ b\n")
     plan = [{"step": "look", "status": "completed"}]
-    await actor.tell("turn/plan/updated", plan=plan)
-    await actor.tell("thread/tokenUsage/updated", tokenUsage={"last": USAGE, "total": USAGE})
-    await actor.tell("turn/completed", turn=turn("completed"))
+    await actor.notify("turn/plan/updated", plan=plan)
+    await actor.notify("thread/tokenUsage/updated", tokenUsage={"last": USAGE, "total": USAGE})
+    await actor.notify("turn/completed", turn=turn("completed"))
 
 
 USAGE: JsonValue = {
@@ -174,25 +174,25 @@ USUAL: Scenario = {
 }
 
 
-# -- how to reach it
+# -- connecting to it
 
 
 class Heard:
-    """What the server was told."""
+    """The messages that the server received."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> list[JsonValue]:
-        """Every message, in order."""
+        """Return every message, in order."""
         return [json.loads(line) for line in self._path.read_text("utf-8").splitlines()]
 
     def calls(self, method: str) -> list[JsonValue]:
-        """The params of each request or notification of a method."""
+        """Return the params of each request or notification of a method."""
         return [each.get("params") for each in self.all() if each.get("method") == method]
 
     def answers(self) -> dict[JsonValue, JsonValue]:
-        """The client's results and errors, by id."""
+        """Return the client's results and errors, by id."""
         said = [each for each in self.all() if "method" not in each]
         return {each["id"]: each.get("result", each.get("error")) for each in said}
 
@@ -201,7 +201,7 @@ class Heard:
 async def reach(
     kind: str, folder: Path, name: str, **options: Unpack[ClientOptions]
 ) -> AsyncIterator[tuple[AsyncClient, Heard]]:
-    """A client that is not connected yet, of a server that plays a scenario."""
+    """Yield a client that is not connected yet, and the messages that its server receives."""
     path = folder / "heard"
     fake = Fake(SCENARIOS[name], path)
     async with asyncio.timeout(SECONDS), serving(kind, fake) as where:
@@ -210,7 +210,7 @@ async def reach(
 
 @asynccontextmanager
 async def serving(kind: str, fake: Fake) -> AsyncIterator[Where]:
-    """What a client needs to reach it, for as long as the block lasts."""
+    """Yield what a client needs to connect to it."""
     match kind:
         case "memory":
             yield fake
@@ -229,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {"usual": {}}
 
 
 def scenario(name: str) -> Callable[[Play], Play]:
-    """Let a function play `turn/start` under a name."""
+    """Register a function that plays `turn/start` under a name."""
 
     def register(play: Play) -> Play:
         SCENARIOS[name] = {"turn/start": play}

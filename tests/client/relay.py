@@ -1,4 +1,4 @@
-"""A line through this process to a real server, which can be cut."""
+"""A connection through this process to a real server, which a test can cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Relay:
-    """Passes bytes on, both ways, until it is cut; then it takes nobody until it is mended."""
+    """Forwards bytes both ways until it is cut; then it refuses connections until it is mended."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -17,17 +17,17 @@ class Relay:
         self.url = ""
 
     def cut(self) -> None:
-        """Break every line, and let nobody in."""
+        """Break every connection, and refuse new ones."""
         self._is_cut = True
         for writer in self._writers:
             writer.transport.abort()
 
     def mend(self) -> None:
-        """Let everybody in again."""
+        """Accept connections again."""
         self._is_cut = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Relay one line."""
+        """Relay one connection."""
         self._writers.add(writer)
         there, away = await asyncio.open_connection(*self._target)
         self._writers.add(away)

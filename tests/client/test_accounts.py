@@ -1,4 +1,4 @@
-"""Signing in by a browser, with a server that knows how it ends."""
+"""Signing in with a browser, on a server that reports how it ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def serving(*plays: fake.Play) -> FakeAppServer:
     return FakeAppServer().on("account/login/start", fake.steps(*plays))
 
 
-async def test_a_sign_in_is_over_when_the_server_says_so() -> None:
-    """Even before its own answer, and not when another one is over."""
+async def test_a_sign_in_ends_when_the_server_reports_it() -> None:
+    """Even before its own answer, and not when another sign-in ends."""
     other = fake.notifies(ENDED, {"loginId": "l-0", "success": False, "error": "no"})
     ours = fake.notifies(ENDED, {"loginId": "l-1", "success": True, "error": None})
     server = serving(other, ours, fake.answers(BEGUN))
@@ -46,17 +46,17 @@ async def test_a_sign_in_by_code_shows_the_code() -> None:
     assert server.received("account/login/start") == [{"type": "chatgptDeviceCode"}]
 
 
-async def test_a_sign_in_that_fails_says_why() -> None:
-    ended = {"loginId": "l-1", "success": False, "error": "nobody came"}
+async def test_a_failed_sign_in_is_raised_with_the_reason() -> None:
+    ended = {"loginId": "l-1", "success": False, "error": "access denied"}
     server = serving(fake.answers(BEGUN), fake.notifies(ENDED, ended))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         login = await client.login_chatgpt()
-        with pytest.raises(LoginFailed, match="sign-in failed: nobody came") as caught:
+        with pytest.raises(LoginFailed, match="sign-in failed: access denied") as caught:
             await login.wait()
-    assert caught.value.reason == "nobody came"
+    assert caught.value.reason == "access denied"
 
 
-async def test_whoever_waits_for_a_sign_in_has_a_limit(virtual_clock: VirtualClock) -> None:
+async def test_waiting_for_a_sign_in_has_a_timeout(virtual_clock: VirtualClock) -> None:
     server = serving(fake.answers(BEGUN))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         login = await client.login_chatgpt()
@@ -64,7 +64,7 @@ async def test_whoever_waits_for_a_sign_in_has_a_limit(virtual_clock: VirtualClo
             await login.wait(timeout=10)
 
 
-async def test_a_server_that_goes_away_ends_the_wait() -> None:
+async def test_a_server_that_disconnects_ends_the_wait() -> None:
     server = serving(fake.answers(BEGUN), fake.hangs_up())
     async with asyncio.timeout(SECONDS), AsyncClient(server, reconnect=False) as client:
         login = await client.login_chatgpt()
@@ -81,7 +81,7 @@ async def test_closing_the_client_ends_the_wait() -> None:
             await login.wait()
 
 
-async def test_a_server_that_cannot_do_it_refuses() -> None:
+async def test_a_server_without_sign_in_refuses() -> None:
     server = serving(fake.refuses(-32600, "not here"))
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
         with pytest.raises(RequestRefused, match="not here"):

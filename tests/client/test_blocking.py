@@ -1,4 +1,4 @@
-"""The client for programs without asyncio, against a real server in a process of its own."""
+"""The client for programs without asyncio, against a real server process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_stream_is_an_iterator(home: Path) -> None:
         assert "".join(thread.stream("again").text()) == "def"
 
 
-def test_a_stream_that_was_left_goes_on_where_it_was(home: Path) -> None:
+def test_a_stream_that_was_left_continues_where_it_was(home: Path) -> None:
     with client_of(home, streamed("abc")) as client:
         turn = client.start_thread().start_turn("hi")
         words = [next(turn.text())]
@@ -60,7 +60,7 @@ def test_a_stream_that_was_left_goes_on_where_it_was(home: Path) -> None:
         assert list(turn) == []
 
 
-def test_events_and_listeners_work_beside_the_program(home: Path) -> None:
+def test_events_and_listeners_run_beside_the_program(home: Path) -> None:
     turns: list[Turn] = []
     ended = threading.Event()
     with client_of(home, ["Hello"]) as client:
@@ -77,7 +77,7 @@ def test_events_and_listeners_work_beside_the_program(home: Path) -> None:
     assert [turn.status for turn in turns] == ["completed"]
 
 
-def test_errors_are_the_same(home: Path) -> None:
+def test_errors_are_the_same_as_of_the_async_client(home: Path) -> None:
     with client_of(home, [{"type": "fails", "message": "no model today"}]) as client:
         thread = client.start_thread()
         with pytest.raises(TurnFailed):
@@ -120,7 +120,7 @@ def test_handlers_and_tools_may_call_the_client(home: Path) -> None:
         assert result.items[1].success
 
 
-def test_a_listener_that_waits_for_its_own_client_is_told_so(
+def test_a_listener_that_waits_for_its_own_client_gets_an_error(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with client_of(home, ["Hello"]) as client:
@@ -149,8 +149,8 @@ with Client(sys.argv[1]) as client:
 
 
 @pytest.mark.parametrize("wait", ['thread.run("hi")', 'list(thread.stream("hi"))'])
-def test_whoever_presses_ctrl_c_stops_the_turn(treadle_process: ProcessFactory, wait: str) -> None:
-    """On a server that lives on, as the one of others does."""
+def test_ctrl_c_interrupts_the_turn(treadle_process: ProcessFactory, wait: str) -> None:
+    """On a server that keeps running, as a shared one does."""
     server = treadle_process([[says("On and on", deltas=["On "]), waits(60)]])
     code = WAITING.format(wait=wait)
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Answers of the model that break off and are begun anew, as the client tells them."""
+"""Model responses that break off and are retried, as the client shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGUN = added({"type": "message", "id": "m1", "role": "assistant", "content": []
 
 
 @pytest.mark.parametrize("deltas", [(), ("It ",)], ids=["nothing", "a beginning"])
-async def test_a_message_that_is_begun_anew_under_its_id_takes_the_place_of_the_broken_one(
+async def test_a_retried_message_replaces_the_broken_one_with_the_same_id(
     home: Path, deltas: tuple[str, ...]
 ) -> None:
     broken = [created(), BEGUN, *message("", "m1", deltas)[1:-1]]
@@ -32,7 +32,7 @@ async def test_a_message_that_is_begun_anew_under_its_id_takes_the_place_of_the_
             stream = thread.stream("hi")
             events = [event async for event in stream]
             result = await stream.result()
-    told = [
+    messages = [
         (type(event), event.item.text)
         for event in events
         if isinstance(event, ItemStarted | ItemCompleted)
@@ -42,7 +42,7 @@ async def test_a_message_that_is_begun_anew_under_its_id_takes_the_place_of_the_
     assert [item.text for item in result.items if isinstance(item, AgentMessageThreadItem)] == [
         "It works."
     ]
-    assert told == [
+    assert messages == [
         (ItemStarted, ""),
         (ItemCompleted, "".join(deltas)),
         (ItemStarted, ""),

@@ -1,4 +1,4 @@
-"""What a client sends and gives back, over every transport."""
+"""Requests and results of a client, over every transport."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ async def test_connect_sends_initialize_as_id_0_then_initialized(server: Reach) 
     assert [each["id"] for each in heard.all() if "id" in each] == [0, 1]
 
 
-async def test_start_thread_sends_the_defaults_and_gives_the_thread(server: Reach) -> None:
-    """Seed 001, unit test 2: never ask, write in the folder; spellings of the README are taken."""
+async def test_start_thread_sends_the_defaults_and_returns_the_thread(server: Reach) -> None:
+    """Seed 001, unit test 2: never ask, write in the folder; the README's spellings are valid."""
     usual = server("usual", approval_policy="unlessTrusted", model="m")
     async with usual as (client, heard), client:
         thread = await client.start_thread(sandbox="workspaceWrite", cwd="/")
@@ -92,7 +92,7 @@ async def test_resume_thread_sends_its_id_and_no_defaults(server: Reach) -> None
     assert heard.calls("thread/resume") == [{"threadId": THREAD, "personality": "friendly"}]
 
 
-async def test_start_turn_sends_the_input_and_gives_the_turn(server: Reach) -> None:
+async def test_start_turn_sends_the_input_and_returns_the_turn(server: Reach) -> None:
     """Seed 001, unit test 4."""
     async with server("usual") as (client, heard), client:
         turn = await client.start_turn(
@@ -132,7 +132,7 @@ async def test_run_turn_collects_everything_until_the_end(server: Reach) -> None
         assert await client.run_turn(thread.id, "hi") == RESULT
 
 
-async def test_a_stream_gives_typed_events_in_order_and_ends(server: Reach) -> None:
+async def test_a_stream_yields_typed_events_in_order_and_ends(server: Reach) -> None:
     async with server("usual") as (client, _), client:
         thread = await client.start_thread()
         stream = thread.stream("hi")
@@ -151,20 +151,20 @@ async def test_a_stream_gives_typed_events_in_order_and_ends(server: Reach) -> N
     ]
 
 
-async def test_the_words_of_a_turn_can_be_read_as_they_come(server: Reach) -> None:
+async def test_the_text_of_a_turn_can_be_read_as_it_arrives(server: Reach) -> None:
     async with server("usual") as (client, _), client:
         thread = await client.start_thread()
         assert [words async for words in thread.stream("hi").text()] == ["Hel", "lo"]
 
 
-async def test_events_that_come_before_the_answer_are_not_lost(server: Reach) -> None:
-    """Upstream: the reference may tell of a turn before it answers the request for it."""
+async def test_events_before_the_answer_are_not_lost(server: Reach) -> None:
+    """Upstream: the reference may publish events of a turn before it answers `turn/start`."""
     async with server("early events") as (client, _), client:
         thread = await client.start_thread()
         assert await thread.run("hi") == RESULT
 
 
-async def test_steer_turn_names_the_expected_turn_and_gives_the_id(server: Reach) -> None:
+async def test_steer_turn_names_the_expected_turn_and_returns_the_id(server: Reach) -> None:
     """Seed 001, unit test 6."""
     async with server("usual") as (client, heard), client:
         assert await client.steer_turn(THREAD, "left", TURN) == TURN
@@ -194,8 +194,8 @@ async def test_an_error_answer_is_raised_with_its_fields(server: Reach) -> None:
     assert (refused.kind, refused.data) == ("invalidParams", {"kind": "invalidParams", "path": "x"})
 
 
-async def test_a_server_that_goes_away_fails_whoever_waits(server: Reach) -> None:
-    """Seed 001, unit test 9; a process tells its exit code and its last words."""
+async def test_a_server_that_disconnects_fails_all_waiting_calls(server: Reach) -> None:
+    """Seed 001, unit test 9; for a process, with its exit code and its last output."""
     faults: list[Exception] = []
     async with server("hangs up", reconnect=False) as (client, _):
         client.on("error", faults.append)
@@ -211,14 +211,14 @@ async def test_a_server_that_goes_away_fails_whoever_waits(server: Reach) -> Non
     assert [type(fault) for fault in faults] == [type(caught.value)]
 
 
-async def test_an_overloaded_server_is_asked_again(server: Reach) -> None:
-    """Users, 33: -32001 is known by its code."""
+async def test_a_request_to_an_overloaded_server_is_retried(server: Reach) -> None:
+    """Users, 33: -32001 is recognized by its code."""
     async with server("busy") as (client, heard), client:
         assert (await client.list_models()).data == []
     assert len(heard.calls("model/list")) == 3
 
 
-async def test_a_request_without_an_answer_times_out_and_others_go_on(server: Reach) -> None:
+async def test_a_request_without_an_answer_times_out_and_others_continue(server: Reach) -> None:
     async with server("silent", request_timeout=5) as (client, _), client:
         with pytest.raises(RequestTimeout) as caught:
             await client.request(MODEL_LIST, ModelListParams(), timeout=0.01)
@@ -226,13 +226,13 @@ async def test_a_request_without_an_answer_times_out_and_others_go_on(server: Re
     assert (caught.value.method, caught.value.seconds) == ("model/list", 0.01)
 
 
-async def test_a_program_that_does_not_exist_is_told_at_once() -> None:
+async def test_a_program_that_does_not_exist_is_reported_at_once() -> None:
     """Users, 39."""
     with pytest.raises(ServerUnavailable, match="could not start '/does/not/exist'"):
         await AsyncClient(["/does/not/exist"]).connect()
 
 
-async def test_a_program_that_ends_at_once_is_told_with_its_last_words() -> None:
+async def test_a_program_that_exits_at_once_is_reported_with_its_last_output() -> None:
     """Users, 40."""
     command = ["/bin/sh", "-c", "echo no key >&2; exit 3"]
     with pytest.raises(ServerExited) as caught:
@@ -241,7 +241,7 @@ async def test_a_program_that_ends_at_once_is_told_with_its_last_words() -> None
     assert (caught.value.exit_code, caught.value.stderr) == (3, "no key")
 
 
-async def test_nobody_listens_at_the_address() -> None:
+async def test_an_address_without_a_listener_is_reported() -> None:
     with pytest.raises(ServerUnavailable):
         await AsyncClient("ws://127.0.0.1:1").connect()
 
@@ -257,7 +257,7 @@ async def test_nobody_listens_at_the_address() -> None:
     ],
     ids=repr,
 )
-def test_what_leads_to_no_server_is_refused_where_it_is_given(
+def test_an_invalid_server_argument_is_refused_by_the_constructor(
     where: JsonValue, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match="server"):
@@ -270,13 +270,13 @@ def test_a_misspelt_option_is_refused() -> None:
         AsyncClient(**options)
 
 
-async def test_a_folder_that_is_not_there_is_named() -> None:
+async def test_a_missing_folder_is_named() -> None:
     with pytest.raises(ServerUnavailable, match="no folder '/does/not/exist'"):
         await AsyncClient(["true"], cwd="/does/not/exist").connect()
 
 
 @pytest.mark.parametrize("given", [5, None, b"hi", {"type": "text"}, [["nested"]]], ids=repr)
-async def test_what_is_no_input_starts_no_turn(given: JsonValue) -> None:
+async def test_invalid_input_starts_no_turn(given: JsonValue) -> None:
     server = FakeAppServer()
     async with AsyncClient(server) as client:
         thread = await client.start_thread()
@@ -285,7 +285,7 @@ async def test_what_is_no_input_starts_no_turn(given: JsonValue) -> None:
     assert server.received("turn/start") == []
 
 
-async def test_a_command_in_one_text_is_refused_with_the_way_to_say_it(in_memory: Reach) -> None:
+async def test_a_command_as_one_string_is_refused_with_a_hint(in_memory: Reach) -> None:
     async with in_memory("echo") as (client, heard), client:
         for run in (client.exec_command, client.spawn_command):
             with pytest.raises(TypeError, match="such as \\['sh', '-c', 'ls -l'\\]"):
@@ -293,16 +293,16 @@ async def test_a_command_in_one_text_is_refused_with_the_way_to_say_it(in_memory
     assert heard.calls("command/exec") == []
 
 
-async def test_params_that_json_cannot_carry_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_params_that_json_cannot_encode_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncClient(FakeAppServer()) as client:
         with pytest.raises(TypeError):
             await client.write_config({"model": object()})
         assert (await client.list_models()).data == []
-    gc.collect()  # a future whose exception nobody took complains when it goes
+    gc.collect()  # a future with an unretrieved exception logs when collected
     assert caplog.text == ""
 
 
-async def test_a_way_of_ones_own_leads_to_a_server() -> None:
+async def test_a_custom_transport_connects_to_a_server() -> None:
     server, dialled = FakeAppServer(), 0
     server.on("turn/start", fake.hangs_up(), fake.turn("Hello again"))
 
@@ -318,7 +318,7 @@ async def test_a_way_of_ones_own_leads_to_a_server() -> None:
     assert (result.agent_message, dialled) == ("Hello again", 2)
 
 
-async def test_a_program_that_prints_without_end_is_not_repeated_in_the_log(
+async def test_endless_output_of_a_program_is_not_copied_to_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(RequestTimeout):

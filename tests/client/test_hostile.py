@@ -1,4 +1,4 @@
-"""Servers that say odd things, over every transport: the client goes on."""
+"""Servers that send unexpected messages, over every transport: the client continues."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus
 from treadle.protocol.item import AgentMessageThreadItem, CommandExecutionThreadItem
 
 
-async def test_noise_is_passed_over_and_what_is_new_is_told_as_unknown(server: Reach) -> None:
-    """Seed 000: lines that are no JSON are tolerated; users, 36 and 37."""
-    told: list[UnknownNotification] = []
+async def test_invalid_lines_are_ignored_and_unknown_messages_are_reported_as_such(
+    server: Reach,
+) -> None:
+    """Seed 000: lines that are not JSON are tolerated; users, 36 and 37."""
+    unknown: list[UnknownNotification] = []
     async with server("noise") as (client, _):
-        client.on("brand:new", told.append)
+        client.on("brand:new", unknown.append)
         async with client:
             thread = await client.start_thread()
             stream = thread.stream("hi")
             events = [event async for event in stream]
             result = await stream.result()
-    assert told == [UnknownNotification("brand/new", {})]
+    assert unknown == [UnknownNotification("brand/new", {})]
     params = {"threadId": THREAD, "turnId": TURN, "sparkle": 1}
     assert UnknownNotification("turn/sparkled", params, THREAD, TURN) in events
     assert AgentMessageDelta("half \ufffd", "item-1", THREAD, TURN) in events
@@ -46,16 +48,16 @@ async def test_noise_is_passed_over_and_what_is_new_is_told_as_unknown(server: R
     assert result.agent_message == "done"
 
 
-async def test_a_message_of_32_mib_is_taken(server: Reach) -> None:
-    """Users, 34 and 35: no limit of a line reader is in the way."""
+async def test_a_message_of_32_mib_is_accepted(server: Reach) -> None:
+    """Users, 34 and 35: the line reader has no lower limit."""
     async with server("huge") as (client, _), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert len(result.agent_message) == HUGE
 
 
-async def test_a_turn_that_failed_is_raised_with_its_cause(server: Reach) -> None:
-    """Seed 001 and users, 17: the status decides, and nothing has to be read from the text."""
+async def test_a_failed_turn_is_raised_with_its_cause(server: Reach) -> None:
+    """Seed 001 and users, 17: the status decides; the text need not be parsed."""
     async with server("fails") as (client, _), client:
         thread = await client.start_thread()
         with pytest.raises(TurnFailed, match="the model is gone") as caught:
@@ -67,7 +69,7 @@ async def test_a_turn_that_failed_is_raised_with_its_cause(server: Reach) -> Non
     assert failed.turn.id == TURN
 
 
-async def test_older_words_for_the_end_of_a_turn_are_understood(in_memory: Reach) -> None:
+async def test_older_notifications_for_the_end_of_a_turn_are_understood(in_memory: Reach) -> None:
     """Seed 000, section 4."""
     async with in_memory("fails in old words") as (client, _), client:
         thread = await client.start_thread()
@@ -83,16 +85,16 @@ async def test_a_cancelled_turn_is_raised_as_interrupted(in_memory: Reach) -> No
             await thread.run("hi")
 
 
-async def test_an_ending_without_params_ends_the_only_turn(in_memory: Reach) -> None:
-    """Seed 000, section 2: `{"method":"turn/completed"}` is a whole message."""
+async def test_a_completion_without_params_ends_the_only_turn(in_memory: Reach) -> None:
+    """Seed 000, section 2: `{"method":"turn/completed"}` is a complete message."""
     async with in_memory("completes without params") as (client, _), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert (result.agent_message, result.turn.status) == ("short", "completed")
 
 
-async def test_the_shortest_answers_of_old_servers_are_enough(in_memory: Reach) -> None:
-    """Seed 000, section 3: what a driver needs of an answer is an id."""
+async def test_the_minimal_answers_of_old_servers_are_enough(in_memory: Reach) -> None:
+    """Seed 000, section 3: a client needs only the id in an answer."""
     async with in_memory("minimal") as (client, _), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
@@ -100,7 +102,7 @@ async def test_the_shortest_answers_of_old_servers_are_enough(in_memory: Reach) 
     assert (thread.id, thread.info.turns, result.agent_message) == (THREAD, [], "short")
 
 
-async def test_a_thread_that_the_server_unloaded_is_resumed_for_the_next_turn(
+async def test_an_unloaded_thread_is_resumed_for_the_next_turn(
     in_memory: Reach,
 ) -> None:
     async with in_memory("unloads") as (client, heard), client:
@@ -128,7 +130,9 @@ say('{"id":1,"result":{"data":[],"nextCursor":"after"}}')
 """
 
 
-async def test_lines_may_come_in_pieces_and_the_last_without_its_end(tmp_path: Path) -> None:
-    """Seed 000: what is not whole yet is kept until it is."""
+async def test_lines_may_arrive_in_pieces_and_the_last_one_without_a_newline(
+    tmp_path: Path,
+) -> None:
+    """Seed 000: an incomplete line is kept until the rest arrives."""
     async with asyncio.timeout(20), AsyncClient([sys.executable, "-c", PIECES]) as client:
         assert (await client.list_models()).next_cursor == "after"

@@ -1,4 +1,4 @@
-"""The client against real servers, ours and releases of the reference, with a model at hand."""
+"""The client against real servers, ours and releases of the reference, with a fake provider."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SECONDS = 50
 
 @dataclass
 class Scene:
-    """A server in a process of its own, its workspace and its model."""
+    """A server process, its workspace and its model."""
 
     release: str
     home: Path
@@ -68,12 +68,12 @@ class Scene:
 
     @property
     def program(self) -> str:
-        """The server's executable."""
+        """Return the server's executable."""
         return PROGRAMS[self.release]
 
     @asynccontextmanager
     async def client(self, **options: Unpack[ClientOptions]) -> AsyncIterator[AsyncClient]:
-        """A client of a new process on the same home."""
+        """Return a client of a new process on the same home."""
         env = {"CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
         options.setdefault("env", {**env, "HOME": str(self.home)})
         options.setdefault("cwd", self.workspace)
@@ -94,7 +94,7 @@ async def scene(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Sce
 async def test_connect_and_list_models(scene: Scene) -> None:
     """Seed 001, integration test 1."""
     async with scene.client(client_name="probe") as client:
-        home = None if scene.release == OLDEST else str(scene.home)  # which does not say it
+        home = None if scene.release == OLDEST else str(scene.home)  # which does not report it
         assert client.server.codex_home == home
         assert (await client.list_models()).data
 
@@ -114,7 +114,7 @@ async def test_start_a_thread_and_run_a_simple_turn(scene: Scene) -> None:
         assert result.usage.total.total_tokens == 15
 
 
-async def test_a_thread_is_found_again_by_another_process(scene: Scene) -> None:
+async def test_a_thread_can_be_resumed_by_another_process(scene: Scene) -> None:
     scene.model.plays(says("one"), says("two"), says("three"))
     async with scene.client() as client:
         thread = await client.start_thread()
@@ -133,14 +133,14 @@ async def test_a_thread_is_found_again_by_another_process(scene: Scene) -> None:
         ]
         assert texts == ["one", "two", "three"]
         names = {thread.id: thread.name async for thread in client.iter_threads()}
-        # The oldest keeps a name and lists none.
+        # The oldest release stores a name but does not list it.
         assert names[thread.id] == (None if scene.release == OLDEST else "kept")
         assert set(names) == {thread.id, fork.id}
         await resumed.archive()
         assert thread.id not in {each.id async for each in client.iter_threads()}
 
 
-async def test_a_thread_known_by_its_id_only_is_resumed_when_needed(scene: Scene) -> None:
+async def test_a_thread_known_only_by_its_id_is_resumed_when_needed(scene: Scene) -> None:
     async with scene.client() as client:
         thread = await client.start_thread()
         await thread.run("first")
@@ -148,7 +148,9 @@ async def test_a_thread_known_by_its_id_only_is_resumed_when_needed(scene: Scene
         assert (await client.run_turn(thread.id, "second")).agent_message == "done"
 
 
-async def test_words_stream_while_the_model_speaks_and_a_turn_can_be_stopped(scene: Scene) -> None:
+async def test_text_streams_while_the_model_responds_and_a_turn_can_be_interrupted(
+    scene: Scene,
+) -> None:
     scene.model.plays(says("never", "m1", ["on", " and"], asyncio.Event()))
     async with scene.client() as client:
         thread = await client.start_thread()
@@ -164,8 +166,10 @@ async def test_words_stream_while_the_model_speaks_and_a_turn_can_be_stopped(sce
         assert (await thread.run("and now?")).agent_message == "done"
 
 
-async def test_a_cancelled_caller_stops_the_turn_even_right_after_its_start(scene: Scene) -> None:
-    """Upstream: the reference refuses to interrupt a turn that it has only just announced."""
+async def test_a_cancelled_caller_interrupts_the_turn_even_right_after_its_start(
+    scene: Scene,
+) -> None:
+    """Upstream: the reference refuses to interrupt a turn that has only just started."""
     scene.model.plays(says("never", "m1", [], asyncio.Event()))
     async with scene.client() as client:
         ended = asyncio.Event()
@@ -177,12 +181,12 @@ async def test_a_cancelled_caller_stops_the_turn_even_right_after_its_start(scen
             await asyncio.sleep(0)
             waiting.cancel()
         await ended.wait()
-        scene.model.replies.clear()  # the model may not have been asked at all
+        scene.model.replies.clear()  # the model may not have been called at all
         assert (await thread.run("next")).agent_message == "done"
 
 
 @having("turn/steer")
-async def test_a_turn_takes_more_input_while_it_runs(scene: Scene) -> None:
+async def test_a_turn_accepts_more_input_while_it_runs(scene: Scene) -> None:
     gate = asyncio.Event()
     scene.model.plays(says("half", "m1", ["half"], gate), says("turned", "m2"))
     async with scene.client() as client:
@@ -199,9 +203,9 @@ async def test_a_turn_takes_more_input_while_it_runs(scene: Scene) -> None:
 
 
 async def test_a_second_turn_that_joins_the_first_ends_with_it(scene: Scene) -> None:
-    """Upstream: input for a busy thread goes into the turn that runs.
+    """Upstream: input for a busy thread is added to the active turn.
 
-    Up to 0.118 the answer names another turn, which never begins.
+    Up to 0.118 the answer names another turn, which never starts.
     """
     # A release that answers before the input has arrived may end the first turn meanwhile.
     more_goes = 0 if scene.release == "treadle" else 3
@@ -226,8 +230,8 @@ async def _two_turns_at_once(scene: Scene) -> list[TurnResult[None]]:
         return [await first.result(), await second.result()]
 
 
-async def test_turns_of_several_threads_are_told_apart(scene: Scene) -> None:
-    """Upstream 0.98: the turns of every thread are called 0, 1, 2."""
+async def test_turns_of_several_threads_are_not_confused(scene: Scene) -> None:
+    """Upstream 0.98: the turns of every thread have the ids 0, 1, 2."""
     gate = asyncio.Event()
     scene.model.plays(says("one", "m1", ["o"], gate), says("two", "m2"))
     async with scene.client() as client:
@@ -240,7 +244,7 @@ async def test_turns_of_several_threads_are_told_apart(scene: Scene) -> None:
         assert (await first.result()).agent_message == "one"
 
 
-async def test_a_failed_turn_is_raised_and_the_thread_goes_on(scene: Scene) -> None:
+async def test_a_failed_turn_is_raised_and_the_thread_continues(scene: Scene) -> None:
     scene.model.plays(refuses(400, {"error": {"message": "no such model"}}))
     async with scene.client() as client:
         thread = await client.start_thread()
@@ -249,14 +253,14 @@ async def test_a_failed_turn_is_raised_and_the_thread_goes_on(scene: Scene) -> N
         assert (await thread.run("hi")).agent_message == "done"
 
 
-async def test_a_refused_request_says_why(scene: Scene) -> None:
+async def test_a_refused_request_is_raised_with_the_reason(scene: Scene) -> None:
     async with scene.client() as client:
         with pytest.raises(RequestRefused) as caught:
             await client.read_thread("00000000-0000-7000-8000-000000000000")
     assert caught.value.code == -32600
 
 
-async def test_a_method_that_a_release_does_not_have_is_refused_as_such(scene: Scene) -> None:
+async def test_a_method_that_a_release_lacks_is_refused_as_such(scene: Scene) -> None:
     async with scene.client() as client:
         for method in sorted({"no/such/method"} | LACKS.get(scene.release, frozenset())):
             if "/" not in method:
@@ -311,7 +315,7 @@ async def test_a_policy_decides_about_a_command(
 
 async def test_a_handler_decides_about_a_command(scene: Scene) -> None:
     asked: list[CommandApproval] = []
-    # Not one that is known to do no harm: releases up to 0.118 run those without asking.
+    # Not a harmless command: releases up to 0.118 run those without approval.
     scene.model.plays(calls("exec_command", escalated("touch made")), says("ok"))
     async with scene.client() as client:
 
@@ -330,7 +334,7 @@ async def test_a_handler_decides_about_a_command(scene: Scene) -> None:
 PATCH = "*** Begin Patch\n*** Add File: {path}\n+hello\n*** End Patch\n"
 
 
-async def test_a_handler_sees_the_edits_it_decides_about(scene: Scene) -> None:
+async def test_a_handler_sees_the_file_changes_it_decides_about(scene: Scene) -> None:
     outside = scene.home.parent / "outside.txt"
     script = f"apply_patch <<'EOF'\n{PATCH.format(path=outside)}EOF\n"
     scene.model.plays(calls("exec_command", {"cmd": script}), says("ok"))
@@ -418,8 +422,8 @@ async def test_an_account_is_signed_in_with_a_key_and_out(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("scene", [NEWEST], indirect=True)
-async def test_a_sign_in_by_browser_can_be_given_up(scene: Scene) -> None:
-    """With one server only: the page comes back to a port that a machine has once."""
+async def test_a_sign_in_by_browser_can_be_cancelled(scene: Scene) -> None:
+    """With one server only: the callback uses a fixed port of this machine."""
     async with scene.client() as client:
         login = await client.login_chatgpt()
         assert login.url.startswith("https://auth.openai.com/")
@@ -429,7 +433,7 @@ async def test_a_sign_in_by_browser_can_be_given_up(scene: Scene) -> None:
             await login.wait()
 
 
-async def test_what_belongs_to_no_turn_comes_by_the_stream_of_the_server(scene: Scene) -> None:
+async def test_notifications_outside_turns_arrive_in_the_stream_of_the_server(scene: Scene) -> None:
     async with scene.client() as client:
         events = client.events()
         thread = await client.start_thread()
@@ -440,7 +444,7 @@ async def test_what_belongs_to_no_turn_comes_by_the_stream_of_the_server(scene: 
 
 @contextmanager
 def listening(scene: Scene) -> Iterator[str]:
-    """The same program on a socket, until the block ends."""
+    """Run the same program on a socket."""
     stderr = scene.home / "stderr"
     with stderr.open("wb") as file:
         process = subprocess.Popen(
@@ -458,7 +462,7 @@ def listening(scene: Scene) -> Iterator[str]:
 
 @asynccontextmanager
 async def relayed(scene: Scene) -> AsyncIterator[Relay]:
-    """A line to it that can be cut."""
+    """Yield a connection to it that can be cut."""
     with listening(scene) as url:
         async with asyncio.timeout(SECONDS), relay(url) as line:
             yield line
@@ -466,8 +470,8 @@ async def relayed(scene: Scene) -> AsyncIterator[Relay]:
 
 @having("--listen")
 @pytest.mark.parametrize("is_late", [False, True], ids=["returns in time", "returns too late"])
-async def test_a_turn_survives_a_line_that_breaks(scene: Scene, is_late: bool) -> None:
-    """By `afterSeq` on Treadle, by reading the thread anew on the reference."""
+async def test_a_turn_survives_a_broken_connection(scene: Scene, is_late: bool) -> None:
+    """By `afterSeq` on Treadle, by reading the thread again on the reference."""
     gate = asyncio.Event()
     steps = message("hello world", "m1", ["hello", " world"])
     steps.insert(2, gate)  # between the two words
@@ -495,7 +499,7 @@ async def test_a_turn_survives_a_line_that_breaks(scene: Scene, is_late: bool) -
 
 async def ended_without_us(scene: Scene) -> None:
     """Wait until the server has stored the end of the turn."""
-    # Another process has no event that could be waited for.
+    # There is no event from another process to wait for.
     while not any("task_complete" in path.read_text() for path in rollouts(scene)):  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.01)
 

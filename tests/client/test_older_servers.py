@@ -1,4 +1,4 @@
-"""What servers of earlier releases say otherwise, told by one that speaks as they do."""
+"""How servers of earlier releases differ, played by a fake server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def ids(request: JsonValue) -> JsonValue:
 
 
 async def end(connection: FakeConnection, request: JsonValue, text: str) -> None:
-    """Tell the message of a turn, and its end."""
-    told = {**ids(request), "item": fake.message(text, f"item-{text}")}
-    await connection.notify("item/started", told)
-    await connection.notify("item/completed", told)
+    """Send the message of a turn, and its end."""
+    params = {**ids(request), "item": fake.message(text, f"item-{text}")}
+    await connection.notify("item/started", params)
+    await connection.notify("item/completed", params)
     ended = {**BEGUN, "status": "completed"}
-    await connection.notify("turn/completed", {"threadId": told["threadId"], "turn": ended})
+    await connection.notify("turn/completed", {"threadId": params["threadId"], "turn": ended})
 
 
 async def test_turns_with_the_same_id_in_two_threads_are_two_turns() -> None:
-    """Upstream 0.98: turns are counted anew in each thread."""
+    """Upstream 0.98: turn ids restart in each thread."""
     first: list[JsonValue] = []
 
     async def hold(connection: FakeConnection, request: JsonValue) -> None:
@@ -47,7 +47,7 @@ async def test_turns_with_the_same_id_in_two_threads_are_two_turns() -> None:
     assert [result.agent_message for result in results] == ["two", "one"]
 
 
-async def test_an_approval_is_asked_for_the_turn_of_its_own_thread() -> None:
+async def test_an_approval_belongs_to_the_turn_of_its_own_thread() -> None:
     asked: list[str] = []
 
     async def hold(connection: FakeConnection, request: JsonValue) -> None:
@@ -58,7 +58,7 @@ async def test_an_approval_is_asked_for_the_turn_of_its_own_thread() -> None:
         changes = [{"path": "a", "kind": {"type": "add"}, "diff": "x"}]
         item = {"type": "fileChange", "id": "i", "changes": changes, "status": "inProgress"}
         await connection.notify("item/started", {**ids(request), "item": item})
-        # The same turn of another thread ends: this one's edits must not be forgotten.
+        # The same turn id in another thread ends: the file changes of this one must be kept.
         ended = {**BEGUN, "status": "completed"}
         await connection.notify("turn/completed", {"threadId": "thr-1", "turn": ended})
         params = {**ids(request), "itemId": "i"}
@@ -73,10 +73,10 @@ async def test_an_approval_is_asked_for_the_turn_of_its_own_thread() -> None:
     assert asked == ["a"]
 
 
-async def test_a_turn_that_never_begins_ends_with_the_one_that_took_its_input(
+async def test_a_turn_that_never_starts_ends_with_the_one_that_took_its_input(
     virtual_clock: VirtualClock,
 ) -> None:
-    """Upstream up to 0.118: a busy thread answers with an id of its own for each input."""
+    """Upstream up to 0.118: a busy thread answers with a separate id for each input."""
     first: list[JsonValue] = []
 
     async def hold(connection: FakeConnection, request: JsonValue) -> None:
@@ -97,7 +97,7 @@ async def test_a_turn_that_never_begins_ends_with_the_one_that_took_its_input(
     assert [(each.turn.id, each.agent_message) for each in results] == [("0", "both")] * 2
 
 
-async def test_a_turn_that_begins_a_moment_later_is_its_own(virtual_clock: VirtualClock) -> None:
+async def test_a_turn_that_starts_a_moment_later_is_separate(virtual_clock: VirtualClock) -> None:
     first: list[JsonValue] = []
 
     async def hold(connection: FakeConnection, request: JsonValue) -> None:
@@ -124,8 +124,8 @@ async def test_a_turn_that_begins_a_moment_later_is_its_own(virtual_clock: Virtu
     assert (result.turn.id, result.agent_message) == ("0", "own")
 
 
-async def test_events_told_twice_come_to_listeners_and_not_into_the_stream() -> None:
-    """Upstream 0.98: each event is told a second time, in the words of an older protocol."""
+async def test_duplicated_events_reach_listeners_but_not_the_stream() -> None:
+    """Upstream 0.98: each event is sent a second time, in the format of an older protocol."""
     params = {"id": "0", "msg": {"type": "task_started"}, "conversationId": "thr-1"}
     twice = fake.steps(fake.notifies("codex/event/task_started", params), fake.turn())
     server = FakeAppServer().on("turn/start", twice)

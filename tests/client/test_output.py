@@ -1,4 +1,4 @@
-"""Answers as values of a type."""
+"""Answers as typed values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ KINDS = {
 
 @dataclasses.dataclass
 class Setting:
-    """A field for each word that schemas use themselves."""
+    """A field for each keyword of JSON Schema."""
 
     default: str
     properties: dict[str, int]
@@ -68,7 +68,7 @@ class Setting:
     required: bool = False
 
 
-async def test_fields_may_be_called_what_they_like(home: Path) -> None:
+async def test_fields_may_have_the_names_of_schema_keywords(home: Path) -> None:
     schema = output_schema(Setting)
     assert schema["required"] == ["default", "properties", "type", "required"]
     assert schema["properties"]["default"] == {"type": "string"}
@@ -81,7 +81,7 @@ async def test_fields_may_be_called_what_they_like(home: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_the_schema_is_strict_and_what_may_be_missing_may_be_null(kind: type) -> None:
+def test_the_schema_is_strict_and_optional_fields_are_nullable(kind: type) -> None:
     schema = output_schema(kind)
     assert sorted(schema["required"]) == ["name", "people", "tags", "twin"]
     assert schema["additionalProperties"] is False
@@ -91,7 +91,7 @@ def test_the_schema_is_strict_and_what_may_be_missing_may_be_null(kind: type) ->
 
 
 @pytest.mark.parametrize(("kind", "expected"), KINDS.items(), ids=lambda each: str(each)[:30])
-async def test_a_turn_gives_a_value_of_the_type(home: Path, kind: type, expected: object) -> None:
+async def test_a_turn_returns_a_value_of_the_type(home: Path, kind: type, expected: object) -> None:
     script = [json.dumps(GOOD)]
     async with playing(home, script) as server, AsyncClient.in_process(server) as client:
         thread = await client.start_thread()
@@ -99,8 +99,8 @@ async def test_a_turn_gives_a_value_of_the_type(home: Path, kind: type, expected
     assert result.output == expected
 
 
-async def test_words_around_the_document_are_passed_over(in_memory: Reach) -> None:
-    """Not every server and provider holds the model to the schema."""
+async def test_text_around_the_document_is_ignored(in_memory: Reach) -> None:
+    """Not every server and provider enforces the schema."""
     async with in_memory("echo") as (client, _), client:
         thread = await client.start_thread()
         said = f"Here it is:\n```json\n{json.dumps(GOOD)}\n```\nAnything else?"
@@ -120,7 +120,7 @@ async def test_type_checkers_know_the_type_of_the_output(in_memory: Reach) -> No
 
 async def test_an_answer_that_does_not_fit_is_sent_back_once(home: Path) -> None:
     bad = json.dumps({**GOOD, "people": "many"})
-    # The server has it mended once by itself; the client's own turn is the next.
+    # The server asks for a correction once by itself; the client's own turn is the next.
     script = [bad, bad, json.dumps(GOOD)]
     async with playing(home, script) as server, AsyncClient.in_process(server) as client:
         thread = await client.start_thread()

@@ -1,4 +1,4 @@
-"""Lines that break: the client comes back, and nothing is lost or told twice."""
+"""Broken connections: the client reconnects, and no event is lost or repeated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AT_ONCE = Backoff(attempts=50, first_s=0.001, longest_s=0.01)
 
 
 @pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
-async def test_a_server_that_counts_is_asked_for_what_came_later(server: Reach) -> None:
+async def test_a_server_with_event_numbers_is_asked_for_later_events(server: Reach) -> None:
     async with server("broken, counting", reconnect=AT_ONCE) as (client, heard), client:
         thread = await client.start_thread()
         stream = thread.stream("hi")
@@ -62,8 +62,8 @@ async def test_a_server_that_counts_is_asked_for_what_came_later(server: Reach) 
 
 
 @pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
-async def test_from_a_server_that_does_not_count_the_thread_is_read_anew(server: Reach) -> None:
-    """Users, 4: what the stored thread holds and was not told is told now, under any id."""
+async def test_from_a_server_without_event_numbers_the_thread_is_read_again(server: Reach) -> None:
+    """Users, 4: stored items that were missed are reported now, under any id."""
     async with server("broken", reconnect=AT_ONCE) as (client, heard), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
@@ -86,7 +86,7 @@ STORED = [fake.message("hello world", "stored-1"), fake.message("and on", "store
 
 
 @pytest.mark.parametrize(
-    ("stored", "live", "told"),
+    ("stored", "live", "expected"),
     [
         (BEGUN, LIVE, ["hel", "lo world", "m-1", "and", " on", "m-2"]),
         (
@@ -102,10 +102,10 @@ STORED = [fake.message("hello world", "stored-1"), fake.message("and on", "store
     ],
     ids=["it goes on", "it is over", "it ends with what was missed"],
 )
-async def test_words_that_were_missed_are_told_as_one_delta_before_their_message_is_complete(
-    stored: JsonValue, live: list[tuple[str, JsonValue]], told: list[str]
+async def test_missed_text_is_one_delta_before_its_message_completes(
+    stored: JsonValue, live: list[tuple[str, JsonValue]], expected: list[str]
 ) -> None:
-    """On a server that does not count: what comes after a gap is held back until it fits."""
+    """Without event numbers: events after a gap are held back until they fit."""
     begin = fake.steps(
         fake.answers({"turn": BEGUN}),
         fake.notifies("item/started", {**IDS, "item": fake.message("", "m-1")}),
@@ -127,11 +127,11 @@ async def test_words_that_were_missed_are_told_as_one_delta_before_their_message
         for event in events
         if isinstance(event, AgentMessageDelta | ItemCompleted)
     ]
-    assert heard == told
+    assert heard == expected
 
 
-async def test_a_turn_whose_end_is_not_stored_yet_is_looked_at_again(in_memory: Reach) -> None:
-    """Upstream: the reference shows such a turn as interrupted, for a moment."""
+async def test_a_turn_whose_end_is_not_stored_yet_is_read_again(in_memory: Reach) -> None:
+    """Upstream: the reference briefly shows such a turn as interrupted."""
     async with in_memory("broken, unsure", reconnect=AT_ONCE) as (client, heard), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
@@ -140,14 +140,16 @@ async def test_a_turn_whose_end_is_not_stored_yet_is_looked_at_again(in_memory: 
     assert len(heard.calls("thread/read")) == 2
 
 
-async def test_a_line_that_is_not_to_be_mended_fails_whoever_waits(in_memory: Reach) -> None:
+async def test_without_reconnect_a_broken_connection_fails_all_waiting_calls(
+    in_memory: Reach,
+) -> None:
     async with in_memory("broken", reconnect=False) as (client, _), client:
         thread = await client.start_thread()
         with pytest.raises(Disconnected):
             await thread.run("hi")
 
 
-async def test_a_server_that_does_not_come_back_is_given_up(short_folder: Path) -> None:
+async def test_reconnecting_stops_when_the_server_does_not_return(short_folder: Path) -> None:
     few = Backoff(attempts=2, first_s=0.001, longest_s=0.001)
     server = Fake({**SCENARIOS["broken"], "turn/start": say_nothing}, short_folder / "heard")
     async with AsyncExitStack() as stack:
@@ -163,8 +165,8 @@ async def test_a_server_that_does_not_come_back_is_given_up(short_folder: Path) 
                 await client.list_models()
 
 
-async def test_a_server_that_hangs_up_at_every_start_of_a_turn_is_not_asked_for_ever() -> None:
-    """Users of a server that dies of their message need to hear of it."""
+async def test_a_server_that_disconnects_at_every_turn_start_is_not_retried_for_ever() -> None:
+    """Users need to learn that their message crashes the server."""
     server = FakeAppServer().on("turn/start", fake.hangs_up())
     async with AsyncClient(server) as client:
         thread = await client.start_thread()
@@ -173,7 +175,7 @@ async def test_a_server_that_hangs_up_at_every_start_of_a_turn_is_not_asked_for_
     assert len(server.received("turn/start")) == 10
 
 
-async def test_a_token_is_sent_and_one_that_is_refused_is_not_tried_again(
+async def test_a_token_is_sent_and_a_refused_one_is_not_retried(
     short_folder: Path,
 ) -> None:
     """Users, 5."""
@@ -203,7 +205,7 @@ class Cutter:
         self.returned = asyncio.Event()
 
     async def attach(self, transport: Transport) -> None:
-        """Serve a client until it goes or is cut."""
+        """Serve a client until it disconnects or is cut."""
         self._open.add(transport)
         if self.cuts:
             self.returned.set()
@@ -213,7 +215,7 @@ class Cutter:
             self._open.discard(transport)
 
     async def cut(self) -> None:
-        """Break every line."""
+        """Break every connection."""
         for transport in list(self._open):
             self.cuts += 1
             await transport.close()
@@ -235,13 +237,15 @@ PIECES = [TEXT[at : at + 3] for at in range(0, len(TEXT), 3)]
 STEPS = (thinks("hm"), says(TEXT, deltas=PIECES)) * 6
 
 
-def told(events: list[Event]) -> list[JsonValue]:
-    """Events without what differs from run to run."""
+def comparable(events: list[Event]) -> list[JsonValue]:
+    """Return the events without what differs from run to run."""
     words = [event.delta for event in events if isinstance(event, AgentMessageDelta)]
     return [words, [type(event).__name__ for event in events]]
 
 
-async def test_a_stream_cut_again_and_again_tells_each_event_once_and_in_order(home: Path) -> None:
+async def test_a_stream_that_is_cut_repeatedly_yields_each_event_once_and_in_order(
+    home: Path,
+) -> None:
     """Against a real server over real sockets."""
     chance = random.Random(3)  # noqa: S311 - the same cuts each time
     events: list[Event] = []
@@ -258,12 +262,14 @@ async def test_a_stream_cut_again_and_again_tells_each_event_once_and_in_order(h
     assert cutter.cuts > 10
     assert isinstance(events[0], TurnStarted)
     assert isinstance(events[-1], TurnCompleted)
-    assert told(events) == told(whole)
+    assert comparable(events) == comparable(whole)
 
 
 @pytest.mark.parametrize("is_quick", [True, False], ids=["answer lost", "still at it"])
-async def test_what_was_asked_before_a_cut_is_done_once(home: Path, is_quick: bool) -> None:
-    """The server asks again over the new line, and gets what the first call came to."""
+async def test_a_server_request_from_before_a_cut_is_handled_once(
+    home: Path, is_quick: bool
+) -> None:
+    """The server repeats the request over the new connection, and gets the first call's result."""
     called, may_end, numbers = asyncio.Event(), asyncio.Event(), count(1)
 
     async def order() -> str:

@@ -1,4 +1,4 @@
-"""Questions of the server: who decides, and what is answered when nobody does."""
+"""Server requests: which part decides, and the answer when none does."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ YES: list[JsonValue] = [
 
 
 def asking(*questions: tuple[str, JsonValue]) -> str:
-    """Input that makes the server ask these."""
+    """Return input that makes the server send these requests."""
     return json.dumps(questions)
 
 
@@ -108,7 +108,7 @@ async def answers_of(
     prepare: Callable[[AsyncClient], object] = lambda _client: None,
     policy: ApprovalPolicy | None = None,
 ) -> list[JsonValue]:
-    """What a client answers to some questions."""
+    """Return what a client answers to some server requests."""
     async with reach("asks", approvals=policy) as (client, heard), client:
         prepare(client)
         thread = await client.start_thread()
@@ -116,8 +116,8 @@ async def answers_of(
         return list(heard.answers().values())
 
 
-async def test_a_client_without_handlers_answers_no_to_everything(server: Reach) -> None:
-    """Nothing is ever left without an answer, and nothing is ever allowed by accident."""
+async def test_a_client_without_handlers_declines_everything(server: Reach) -> None:
+    """Every request is answered, and nothing is allowed by accident."""
     assert await answers_of(server, ASKED) == NO
 
 
@@ -138,11 +138,11 @@ def _raises(_ask: object) -> bool:
 async def test_a_policy_decides(
     in_memory: Reach, policy: ApprovalPolicy, expected: list[JsonValue]
 ) -> None:
-    """Users, 27: a handler that fails answers no as well, and the turn goes on."""
+    """Users, 27: a handler that fails declines as well, and the turn continues."""
     assert await answers_of(in_memory, ASKED, policy=policy) == expected
 
 
-async def test_handlers_see_the_question_and_their_words_are_passed_on(in_memory: Reach) -> None:
+async def test_handlers_see_the_request_and_their_decisions_are_sent(in_memory: Reach) -> None:
     seen: list[object] = []
     amendment = CommandExecutionApprovalDecisionDetail(
         accept_with_execpolicy_amendment=AcceptWithExecpolicyAmendment(["cat"])
@@ -189,7 +189,7 @@ async def test_handlers_see_the_question_and_their_words_are_passed_on(in_memory
     ]
 
 
-async def test_other_requests_can_be_answered_and_are_refused_if_not(in_memory: Reach) -> None:
+async def test_other_requests_can_be_answered_and_are_refused_by_default(in_memory: Reach) -> None:
     asked = [(TOKENS, {"reason": "unauthorized"}), ("currentTime/read", {}), ("brand/new", {})]
     refused = await answers_of(in_memory, asked)
     assert [refused[0]["code"], sorted(refused[1]), refused[2]["code"]] == [
@@ -231,10 +231,10 @@ async def test_a_handler_may_use_the_client_and_block_without_stopping_it(in_mem
     assert threads == [False]
 
 
-async def test_a_question_stops_the_clock_of_the_turn(
+async def test_a_pending_server_request_pauses_the_timeout_of_the_turn(
     in_memory: Reach, virtual_clock: VirtualClock
 ) -> None:
-    """Users, 16: somebody who thinks is no silence."""
+    """Users, 16: time in which a user decides does not count as idle."""
     async with in_memory("asks", turn_idle_timeout=2.0) as (client, _), client:
 
         @client.on_command_approval
@@ -249,7 +249,7 @@ async def test_a_question_stops_the_clock_of_the_turn(
     assert virtual_clock.elapsed >= 20
 
 
-async def test_a_question_that_somebody_else_answered_is_withdrawn(in_memory: Reach) -> None:
+async def test_a_request_that_another_client_answered_is_withdrawn(in_memory: Reach) -> None:
     async with in_memory("asks and moves on") as (client, heard), client:
         asked, withdrawn = asyncio.Event(), asyncio.Event()
 
@@ -279,7 +279,7 @@ async def test_a_question_that_somebody_else_answered_is_withdrawn(in_memory: Re
     ],
     ids=["approval", "question"],
 )
-async def test_where_nobody_may_decide_the_turn_ends_with_the_question(
+async def test_when_no_decision_is_possible_the_turn_ends_with_the_request(
     in_memory: Reach,
     asked: tuple[str, JsonValue],
     error: type[ApprovalRequired | InputRequired],
@@ -295,7 +295,7 @@ async def test_where_nobody_may_decide_the_turn_ends_with_the_question(
     assert heard.answers() == {"ask-0": answer}
 
 
-async def test_a_handler_may_leave_the_decision(in_memory: Reach) -> None:
+async def test_a_handler_may_leave_the_decision_to_the_policy(in_memory: Reach) -> None:
     async with in_memory("asks") as (client, _), client:
 
         @client.on_file_change
@@ -307,7 +307,7 @@ async def test_a_handler_may_leave_the_decision(in_memory: Reach) -> None:
             await thread.run(asking((FILES, {})))
 
 
-async def test_a_handler_that_ends_the_program_or_was_left_alone_has_said_no(
+async def test_a_handler_that_exits_or_is_cancelled_has_declined(
     in_memory: Reach,
 ) -> None:
     def prepare(client: AsyncClient) -> None:
@@ -323,7 +323,7 @@ async def test_a_handler_that_ends_the_program_or_was_left_alone_has_said_no(
     assert answers == [{"decision": "decline"}] * 2
 
 
-async def test_questions_that_make_no_sense_are_answered_no(in_memory: Reach) -> None:
+async def test_malformed_server_requests_are_declined(in_memory: Reach) -> None:
     asked = [
         ("applyPatchApproval", {"fileChanges": {"a": {"type": "new"}}}),
         ("execCommandApproval", {"command": "ls", "parsedCmd": [5], "conversationId": None}),
@@ -336,7 +336,7 @@ async def test_questions_that_make_no_sense_are_answered_no(in_memory: Reach) ->
     assert answers == [no, no, {"decision": "decline"}, nothing]
 
 
-async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Reach) -> None:
+async def test_answers_in_the_terminal_are_understood(in_memory: Reach) -> None:
     said = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
     shown: list[str] = []
     policy = terminal_policy(Terminal(lambda: next(said), shown.append))
@@ -354,7 +354,7 @@ async def test_the_terminal_is_asked_and_its_words_are_understood(in_memory: Rea
     assert "2. blue" in shown[4]
 
 
-async def test_a_question_takes_over_the_line_that_a_withdrawn_one_waited_for() -> None:
+async def test_a_question_takes_over_the_prompt_of_a_withdrawn_one() -> None:
     typed: queue.SimpleQueue[str] = queue.SimpleQueue()
     shown: asyncio.Queue[str] = asyncio.Queue()
     terminal = Terminal(typed.get, shown.put_nowait)
@@ -382,7 +382,7 @@ async def test_a_question_takes_over_the_line_that_a_withdrawn_one_waited_for() 
 
 
 def reading(script: str) -> list[tuple[str, JsonValue]]:
-    """A question about a script that the server takes for reading."""
+    """Return an approval of a script that the server considers read-only."""
     params = {
         "command": shlex.join(["bash", "-lc", script]),
         "cwd": "/",
@@ -407,7 +407,7 @@ def reading(script: str) -> list[tuple[str, JsonValue]]:
 async def test_a_command_that_could_do_more_than_read_is_not_safe(
     in_memory: Reach, script: str
 ) -> None:
-    """What the server calls reading is checked against the words of the command."""
+    """The server's classification is checked against the command itself."""
     answers = await answers_of(in_memory, reading(script), policy=approve_safe)
     assert answers == [{"decision": "decline"}]
 

@@ -1,4 +1,4 @@
-"""Many turns against servers in processes of their own, over lines and on servers that break."""
+"""Many turns against server processes, over connections and servers that break."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="re
 
 
 def runs(command: str) -> JsonValue:
-    """A response that has a command run."""
+    """Return a response that runs a command."""
     arguments = {"cmd": command, "login": False, "yield_time_ms": 30_000}
     return [{"type": "calls", "tool": "exec_command", "arguments": arguments}]
 
 
 def family(pid: int) -> set[int]:
-    """A process's descendants."""
+    """Return the descendants of a process."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -59,11 +59,11 @@ def family(pid: int) -> set[int]:
     return found
 
 
-async def test_a_thousand_turns_over_a_line_cut_at_random_lose_nothing(home: Path) -> None:
+async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home: Path) -> None:
     """No turn is lost, none is run twice, and neither a task nor a process is left."""
     before = len(asyncio.all_tasks())
     chance = random.Random(11)  # noqa: S311 - the same cuts each time
-    # One answer too few would be seen, and so would one too many.
+    # Both a missing and a surplus answer would be noticed.
     responses = [SAYS] * TURNS
     for place in range(0, TURNS, TURNS // COMMANDS):
         responses[place:place] = [runs("echo ran >> ran")]
@@ -101,7 +101,7 @@ async def test_a_thousand_turns_over_a_line_cut_at_random_lose_nothing(home: Pat
         assert heard == 2 * TURNS + COMMANDS
         assert cuts > 10
         left = family(server.process.pid)
-        assert len(left) == 1  # the keeper of commands, which goes with the server
+        assert len(left) == 1  # the supervisor, which ends with the server
         assert server.stop() == 0
     for pid in left:
         wait_until_gone(pid)
@@ -109,10 +109,10 @@ async def test_a_thousand_turns_over_a_line_cut_at_random_lose_nothing(home: Pat
 
 
 @asynccontextmanager
-async def killed_again_and_again(
+async def killed_repeatedly(
     home: Path, url: str, script: Path, is_due: asyncio.Event
 ) -> AsyncIterator[list[set[int]]]:
-    """Servers one after the other at the same place, each killed when it is due."""
+    """Run one server after another on the same socket, each killed when `is_due` is set."""
     families: list[set[int]] = []
     path = Path(url.removeprefix("unix://"))
     ready = asyncio.Event()
@@ -134,20 +134,20 @@ async def killed_again_and_again(
 
 
 async def statuses(thread: AsyncThread, count: int) -> list[str]:
-    """Run turns; gives how they ended."""
-    told: list[str] = []
-    while len(told) < count:
+    """Run turns; return their statuses."""
+    outcomes: list[str] = []
+    while len(outcomes) < count:
         try:
-            told.append((await thread.run("go")).turn.status)
+            outcomes.append((await thread.run("go")).turn.status)
         except TurnInterrupted as interrupted:
-            told.append(interrupted.result.turn.status)
-    return told
+            outcomes.append(interrupted.result.turn.status)
+    return outcomes
 
 
-async def test_turns_on_a_server_that_is_killed_again_and_again_end_as_they_are_stored(
+async def test_turns_on_a_server_that_is_killed_repeatedly_end_as_they_are_stored(
     home: Path, short_folder: Path
 ) -> None:
-    """Each server dies while it runs a command, which dies with it."""
+    """Each server is killed while it runs a command, which is killed with it."""
     before = len(asyncio.all_tasks())
     is_due = asyncio.Event()
     commands: list[int] = []
@@ -156,7 +156,7 @@ async def test_turns_on_a_server_that_is_killed_again_and_again_end_as_they_are_
     url = f"unix://{short_folder}/socket"
     async with (
         asyncio.timeout(60),
-        killed_again_and_again(home, url, script, is_due) as families,
+        killed_repeatedly(home, url, script, is_due) as families,
         AsyncClient(url, reconnect=PATIENTLY) as client,
     ):
 
@@ -168,10 +168,10 @@ async def test_turns_on_a_server_that_is_killed_again_and_again_end_as_they_are_
         threads = [await client.start_thread(cwd=home, **FREE) for _ in range(10)]
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(statuses(thread, 30)) for thread in threads]
-        told = [run.result() for run in running]
+        outcomes = [run.result() for run in running]
         stored = [[turn.status for turn in (await thread.read()).turns] for thread in threads]
-    assert told == stored
-    assert {status for each in told for status in each} == {"completed", "interrupted"}
+    assert outcomes == stored
+    assert {status for each in outcomes for status in each} == {"completed", "interrupted"}
     assert len(families) > 5
     for pid in {*commands}.union(*families):
         wait_until_gone(pid)

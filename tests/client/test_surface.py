@@ -1,4 +1,4 @@
-"""The public surface: every method is there, both clients are alike, imports are light."""
+"""The public API: all methods exist, both clients match, imports are light."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ PAIRS = [
     (AsyncCommand, Command),
     (AsyncLogin, Login),
 ]
-# What the blocking form is made with.
+# Only the blocking client has these.
 ONLY_ASYNC = {AsyncThread: {"join"}, AsyncCommand: {"start"}, AsyncTurn: {"tap", "check"}}
-# What is set in __init__ there is a property here.
+# Attributes of the async client are properties of the blocking one.
 ATTRIBUTES = {AsyncThread: {"id", "session"}, AsyncCommand: {"id"}}
 
 
-async def test_type_checkers_know_what_comes_back(treadle_client: ClientFactory) -> None:
-    """Nothing that a program gets from a client is an `Any`; mypy holds this test to it."""
+async def test_type_checkers_know_the_result_types(treadle_client: ClientFactory) -> None:
+    """No result of a client is `Any`; mypy checks this."""
     async with treadle_client([says("One."), says("Two.")]) as client:
         thread = await client.start_thread()
         assert_type(thread, AsyncThread)
@@ -94,7 +94,7 @@ async def test_type_checkers_know_what_comes_back(treadle_client: ClientFactory)
 
 
 def type_checkers_know_the_same_of_the_other(client: Client) -> None:
-    """Read by mypy, never called."""
+    """For mypy only; never called."""
     thread = client.start_thread()
     assert_type(thread, Thread)
     assert_type(thread.run("hi"), TurnResult[None])
@@ -147,11 +147,11 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_importing_the_package_imports_nothing_of_it() -> None:
+def test_importing_the_package_imports_none_of_its_modules() -> None:
     assert {name for name in loaded_by("import treadle") if name.startswith("treadle.")} == set()
 
 
-def test_importing_the_client_imports_neither_a_server_nor_what_only_some_need() -> None:
+def test_importing_the_client_imports_neither_a_server_nor_optional_modules() -> None:
     loaded = loaded_by("from treadle import AsyncClient")
     parts = {name.split(".")[1] for name in loaded if name.startswith("treadle.")}
     assert parts == {"client", "connection", "jsonrpc", "protocol", "support", "transport"}
@@ -159,7 +159,7 @@ def test_importing_the_client_imports_neither_a_server_nor_what_only_some_need()
     assert loaded & heavy == set()
 
 
-def test_every_exported_name_can_be_had() -> None:
+def test_every_exported_name_can_be_imported() -> None:
     for name in treadle.__all__:
         assert getattr(treadle, name) is not None
     assert dir(treadle) == sorted(treadle.__all__)

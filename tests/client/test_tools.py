@@ -1,4 +1,4 @@
-"""Functions as tools: what the model is shown of them, and what it gets back."""
+"""Functions as tools: what the model sees of them, and the results it gets."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def many(*args: int) -> str:
 
 
 @pytest.mark.parametrize("function", [untyped, many])
-def test_a_function_that_cannot_be_described_is_refused_when_it_is_offered(
+def test_a_function_that_cannot_be_described_is_refused_when_it_is_registered(
     function: object,
 ) -> None:
     with pytest.raises(TypeError):
@@ -151,7 +151,7 @@ def regrets() -> str:
     raise ToolError("not today")
 
 
-@tool(name="where", description="Tell the ids.")
+@tool(name="where", description="Return the ids.")
 async def where(context: ToolContext, deep: bool = False) -> dict[str, object]:
     return {"thread": context.thread_id, "turn": context.turn_id, "deep": deep}
 
@@ -193,10 +193,10 @@ def image(url: str) -> JsonValue:
     return {"type": "inputImage", "imageUrl": url}
 
 
-async def test_calls_are_served_and_whatever_fails_is_told_to_the_model(
+async def test_calls_are_served_and_failures_are_reported_to_the_model(
     in_memory: Reach, tmp_path: Path
 ) -> None:
-    """Sync and async functions, pictures, errors, and tools that nobody brought."""
+    """Sync and async functions, images, errors, and unknown tools."""
     picture = tmp_path / "p.gif"
     picture.write_bytes(PNG)
     place = {"place": {"name": "Ulm"}, "visitor": {"name": "v"}, "options": {"loud": True}}
@@ -245,17 +245,17 @@ async def test_calls_are_served_and_whatever_fails_is_told_to_the_model(
 
 
 def exits() -> str:
-    """End the program, as parsers of arguments do."""
+    """Exit the program, as argument parsers do."""
     sys.exit(3)
 
 
 async def exits_too() -> str:
-    """Do the same on the loop."""
+    """Exit in a coroutine."""
     sys.exit("no such option")
 
 
 async def is_left_alone() -> str:
-    """Wait for what is cancelled."""
+    """Wait for a task that is cancelled."""
     task = asyncio.ensure_future(asyncio.Event().wait())  # noqa: TID251 - to be cancelled at once
     task.cancel()
     await task
@@ -263,17 +263,17 @@ async def is_left_alone() -> str:
 
 
 def half() -> str:
-    """Give half a character, as a name of a file may hold."""
+    """Return a lone surrogate, as a file name may contain."""
     return os.fsdecode(b"a\xff")
 
 
 def halves() -> list[str]:
-    """Give several of them."""
+    """Return several of them."""
     return [half()]
 
 
 def complains() -> str:
-    """Raise one."""
+    """Raise an error with one."""
     raise ToolError(half())
 
 
@@ -323,7 +323,7 @@ async def test_tools_of_the_client_are_offered_in_each_thread_and_stay_functions
     assert [each["contentItems"] for each in answers] == [[text("8")], [text("hi")]]
 
 
-async def test_a_resumed_thread_gets_the_tools_of_who_resumes_it(in_memory: Reach) -> None:
+async def test_a_resumed_thread_gets_the_tools_of_the_resuming_client(in_memory: Reach) -> None:
     """Users, 60; a server that does not know the field ignores it."""
     async with in_memory("asks") as (client, heard), client:
         thread = await client.resume_thread(THREAD, tools=[lists])

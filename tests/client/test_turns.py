@@ -1,4 +1,4 @@
-"""Turns that are stopped, given up, or not heard of."""
+"""Turns that are interrupted, time out, or send no events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from treadle.testing import FakeAppServer, FakeConnection, VirtualClock, fake
 INTERRUPT = {"threadId": THREAD, "turnId": TURN}
 
 
-async def test_cancelling_whoever_waits_interrupts_the_turn(server: Reach) -> None:
-    """The server is asked until it agrees: the reference refuses right after the start."""
+async def test_cancelling_the_waiting_task_interrupts_the_turn(server: Reach) -> None:
+    """The interrupt is repeated until it works: the reference refuses it right after the start."""
     async with server("endless") as (client, heard), client:
         thread = await client.start_thread()
         began = asyncio.Event()
@@ -41,7 +41,7 @@ async def test_cancelling_whoever_waits_interrupts_the_turn(server: Reach) -> No
         assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
-async def test_cancelling_before_the_turn_is_known_interrupts_it_all_the_same(
+async def test_cancelling_before_the_turn_id_is_known_interrupts_it_all_the_same(
     in_memory: Reach,
 ) -> None:
     async with in_memory("endless") as (client, heard), client:
@@ -69,7 +69,7 @@ async def test_leaving_a_stream_early_interrupts_the_turn(in_memory: Reach) -> N
     assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
-async def test_a_turn_can_be_stopped_and_tells_it(in_memory: Reach) -> None:
+async def test_an_interrupted_turn_is_reported_as_such(in_memory: Reach) -> None:
     async with in_memory("endless") as (client, _), client:
         thread = await client.start_thread()
         turn = await thread.start_turn("hi")
@@ -79,7 +79,7 @@ async def test_a_turn_can_be_stopped_and_tells_it(in_memory: Reach) -> None:
     assert caught.value.turn == Turn(id=TURN, items=[], status="interrupted")
 
 
-async def test_a_turn_that_is_silent_for_too_long_is_given_up(in_memory: Reach) -> None:
+async def test_a_turn_that_is_idle_for_too_long_times_out(in_memory: Reach) -> None:
     async with in_memory("mute", turn_idle_timeout=0.01) as (client, heard), client:
         thread = await client.start_thread()
         with pytest.raises(TurnTimeout) as caught:
@@ -89,7 +89,7 @@ async def test_a_turn_that_is_silent_for_too_long_is_given_up(in_memory: Reach) 
     assert heard.calls("turn/interrupt") == [INTERRUPT]
 
 
-async def test_a_turn_may_be_given_a_total_time(in_memory: Reach) -> None:
+async def test_a_turn_can_have_a_total_timeout(in_memory: Reach) -> None:
     async with in_memory("mute") as (client, _), client:
         thread = await client.start_thread()
         with pytest.raises(TurnTimeout) as caught:
@@ -97,12 +97,14 @@ async def test_a_turn_may_be_given_a_total_time(in_memory: Reach) -> None:
     assert caught.value.is_total
 
 
-async def test_the_total_time_begins_before_the_turn_does(virtual_clock: VirtualClock) -> None:
-    """And the turn is stopped all the same, once the server has said which one it is."""
-    told = asyncio.Event()
+async def test_the_total_timeout_includes_the_start_of_the_turn(
+    virtual_clock: VirtualClock,
+) -> None:
+    """The turn is interrupted all the same, once the server has sent its id."""
+    may_answer = asyncio.Event()
 
     async def start_late(connection: FakeConnection, request: JsonValue) -> None:
-        await told.wait()
+        await may_answer.wait()
         turn = {"id": f"turn-{request['id']}", "items": [], "status": "inProgress"}
         await connection.answer(request, {"turn": turn})
 
@@ -114,7 +116,7 @@ async def test_the_total_time_begins_before_the_turn_does(virtual_clock: Virtual
                 await thread.run("hi", timeout=5)
             with pytest.raises(TurnTimeout):
                 await thread.start_turn("hi", timeout=5)
-            told.set()
+            may_answer.set()
     assert (caught.value.seconds, caught.value.is_total) == (5, True)
     assert len(server.received("turn/interrupt")) == 2
 
@@ -131,35 +133,35 @@ async def test_closing_waits_until_a_turn_that_was_just_cancelled_is_stopped(
     assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
-async def test_a_silent_turn_is_looked_up_before_it_is_given_up(in_memory: Reach) -> None:
-    """Users, 18: what told of the end may have been lost."""
+async def test_an_idle_turn_is_read_before_it_times_out(in_memory: Reach) -> None:
+    """Users, 18: the notification of the end may have been lost."""
     async with in_memory("lost ending", turn_idle_timeout=0.01) as (client, heard), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
-    assert result.items == [AgentMessageThreadItem(id="item-1", text="told by nobody")]
+    assert result.items == [AgentMessageThreadItem(id="item-1", text="stored only")]
     assert heard.calls("turn/interrupt") == []
 
 
-async def test_named_events_give_what_their_names_say(in_memory: Reach) -> None:
+async def test_named_events_deliver_what_their_names_say(in_memory: Reach) -> None:
     """Seed 001: the client's own events, in order."""
-    told: list[object] = []
+    received: list[object] = []
     async with in_memory("usual") as (client, _):
 
         @client.on("item:agentMessage:delta")
         async def hear(delta: TextDelta) -> None:
             await asyncio.sleep(0)
-            told.append(delta)
+            received.append(delta)
 
-        client.on("turn:started", told.append)
-        client.on("item:completed", told.append)
+        client.on("turn:started", received.append)
+        client.on("item:completed", received.append)
         ended = asyncio.Event()
-        client.on("turn:completed", told.append)
+        client.on("turn:completed", received.append)
         client.on("turn:completed", lambda _turn: ended.set())
         async with client:
             thread = await client.start_thread()
             await thread.run("hi")
             await ended.wait()
-    assert told == [
+    assert received == [
         Turn(id=TURN, items=[], status="inProgress"),
         TextDelta("item-1", "Hel", THREAD, TURN),
         TextDelta("item-1", "lo", THREAD, TURN),
@@ -168,7 +170,7 @@ async def test_named_events_give_what_their_names_say(in_memory: Reach) -> None:
     ]
 
 
-async def test_a_listener_that_raises_or_left_is_no_trouble(
+async def test_a_listener_that_raises_or_is_removed_does_no_harm(
     in_memory: Reach, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[object] = []
@@ -192,20 +194,20 @@ async def test_a_listener_that_raises_or_left_is_no_trouble(
     assert [record.message for record in caplog.records] == ["listener failed"] * 2
 
 
-async def test_the_stream_of_the_server_has_what_belongs_to_no_turn(in_memory: Reach) -> None:
+async def test_the_stream_of_the_server_has_notifications_outside_turns(in_memory: Reach) -> None:
     async with in_memory("announces") as (client, _), client:
         events = client.events()
         thread = await client.start_thread()
         await thread.run("hi")
-        told = [await anext(events) for _ in range(2)]
+        announced = [await anext(events) for _ in range(2)]
         await events.aclose()
         with pytest.raises(StopAsyncIteration):
             await anext(events)
-    assert [type(event).__name__ for event in told] == [
+    assert [type(event).__name__ for event in announced] == [
         "ThreadStartedNotification",
         "WarningNotification",
     ]
-    assert isinstance(getattr(told[0], "thread", None), Thread)
+    assert isinstance(getattr(announced[0], "thread", None), Thread)
 
 
 async def test_closing_the_client_ends_its_streams(in_memory: Reach) -> None:
@@ -223,10 +225,10 @@ async def test_closing_the_client_ends_its_streams(in_memory: Reach) -> None:
             await client.list_models()
 
 
-async def test_a_reader_that_falls_too_far_behind_is_told_how_much_it_missed(
+async def test_a_reader_that_falls_too_far_behind_learns_how_much_it_missed(
     in_memory: Reach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queues are bounded, and nothing is dropped in silence."""
+    """Queues are bounded, and nothing is dropped silently."""
     monkeypatch.setattr(turn_state, "MAX_UNREAD", 2)
     monkeypatch.setattr(notifications, "MAX_UNREAD", 1)
     async with in_memory("announces") as (client, _), client:
@@ -250,7 +252,7 @@ async def test_a_reader_that_falls_too_far_behind_is_told_how_much_it_missed(
     assert lost.value.count == 7
 
 
-async def test_two_inputs_that_the_server_puts_into_one_turn_both_get_its_result(
+async def test_two_inputs_in_one_turn_both_get_its_result(
     in_memory: Reach,
 ) -> None:
     async with in_memory("joins") as (client, _), client:
@@ -263,7 +265,7 @@ async def test_two_inputs_that_the_server_puts_into_one_turn_both_get_its_result
     assert [getattr(item, "text", None) for item in second.items] == ["one", "two"]
 
 
-async def test_a_turn_is_started_once_however_many_wait_for_it(in_memory: Reach) -> None:
+async def test_a_turn_is_started_once_however_many_tasks_wait_for_it(in_memory: Reach) -> None:
     async with in_memory("usual") as (client, heard), client:
         thread = await client.start_thread()
         turn = thread.stream("hi")
@@ -273,13 +275,13 @@ async def test_a_turn_is_started_once_however_many_wait_for_it(in_memory: Reach)
     assert len(heard.calls("turn/start")) == 1
 
 
-async def test_a_client_that_is_not_connected_says_so_at_once(in_memory: Reach) -> None:
+async def test_a_client_that_is_not_connected_raises_at_once(in_memory: Reach) -> None:
     async with in_memory("usual") as (client, _):
         with pytest.raises(Disconnected, match="not connected"):
             await client.list_models()
 
 
-async def test_two_who_connect_at_once_share_one_handshake(in_memory: Reach) -> None:
+async def test_concurrent_connects_share_one_handshake(in_memory: Reach) -> None:
     async with in_memory("usual") as (client, heard):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.connect())

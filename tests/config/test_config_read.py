@@ -1,4 +1,4 @@
-"""What clients are told of the configuration."""
+"""What clients can read of the configuration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.server.reference import ask_reference
 from tests.server.serving import (
     client_of,
     configuration,
+    notifications,
     refusal,
     result,
     running,
     serving,
-    told,
 )
 from treadle.config.configuration import Configuration
 from treadle.config.file import Overrides
@@ -55,7 +55,7 @@ FLAGS = ["model_verbosity=low", 'mcp_servers.two={command="x"}', "bogus.key=1"]
 
 
 def make_workspace(home: Path, folder: Path) -> Path:
-    """A repository with a file at its root and one further in, trusted by the user."""
+    """Create a repository with a file at its root and one below, trusted by the user."""
     inner = folder / "repository" / "inner"
     for place, text in ((inner.parent, ROOT), (inner, INNER)):
         (place / ".codex").mkdir(parents=True)
@@ -67,7 +67,7 @@ def make_workspace(home: Path, folder: Path) -> Path:
 
 
 def without_reasons(layers: JsonValue) -> JsonValue:
-    """Layers without the words in which each server says why it ignores one."""
+    """Return the layers without the reasons, which each server words differently."""
     return [{**layer, "disabledReason": bool(layer.get("disabledReason"))} for layer in layers]
 
 
@@ -83,13 +83,13 @@ async def test_config_read_answers_as_the_reference_does(home: Path, tmp_path: P
     assert ours["config"].keys() == theirs["config"].keys()
     assert ours["origins"] == theirs["origins"]
     assert without_reasons(ours["layers"]) == without_reasons(theirs["layers"])
-    # What this server does not do, or names in its own way.
+    # Parts that this server does not have, or names differently.
     ours_alone = {"features", "chatgpt_base_url"}
     different = {key for key in ours["config"] if ours["config"][key] != theirs["config"][key]}
     assert different == ours_alone
 
 
-async def test_an_untrusted_project_is_told_with_the_reason_it_is_ignored(
+async def test_an_untrusted_project_is_listed_with_the_reason_it_is_ignored(
     home: Path, tmp_path: Path
 ) -> None:
     inner = make_workspace(home, tmp_path)
@@ -112,7 +112,7 @@ async def test_an_untrusted_project_is_told_with_the_reason_it_is_ignored(
     ]
 
 
-async def test_layers_are_told_only_on_request(home: Path) -> None:
+async def test_layers_are_included_only_on_request(home: Path) -> None:
     async with serving(configuration(home)) as peer:
         answer = await result(peer, "config/read", {})
 
@@ -121,7 +121,7 @@ async def test_layers_are_told_only_on_request(home: Path) -> None:
 
 async def test_a_broken_configuration_is_an_error_that_names_the_key(home: Path) -> None:
     async with serving(configuration(home, 'approval_policy = "bogus"')) as peer:
-        await told(peer, 1)
+        await notifications(peer, 1)
         error = await refusal(peer, "config/read", {})
 
     assert error["code"] == -32603
@@ -129,12 +129,12 @@ async def test_a_broken_configuration_is_an_error_that_names_the_key(home: Path)
     assert error["data"] == {"kind": "invalidConfig", "path": "approval_policy"}
 
 
-async def test_a_client_can_be_told_the_warnings(home: Path) -> None:
+async def test_clients_receive_the_warnings(home: Path) -> None:
     settings = configuration(home, "odd = 1")
     async with running(settings) as server, client_of(server) as peer:
         (session,) = server.sessions
         send_warnings(session, settings.effective())
-        (message,) = await told(peer, 1)
+        (message,) = await notifications(peer, 1)
 
     assert message["method"] == "configWarning"
     assert message["params"] == {
@@ -145,20 +145,22 @@ async def test_a_client_can_be_told_the_warnings(home: Path) -> None:
 
 
 class TestRequirements:
-    async def test_nobody_demands_anything(self, home: Path) -> None:
+    async def test_without_requirements_there_are_none(self, home: Path) -> None:
         """Upstream's answer on a machine without requirements."""
         async with serving(configuration(home)) as peer:
             answer = await result(peer, "configRequirements/read")
 
         assert answer == {"requirements": None, "supportsIndependentSpeedModes": True}
 
-    async def test_demands_are_told_in_the_words_of_the_protocol(self, home: Path) -> None:
+    async def test_requirements_are_listed_in_the_words_of_the_protocol(self, home: Path) -> None:
         demands = 'allowed_sandbox_modes = ["read-only"]\n[features]\napps = false\n'
         async with serving(configuration(home, requirements=demands)) as peer:
             answer = await result(peer, "configRequirements/read")
 
-        told = {key: value for key, value in answer["requirements"].items() if value is not None}
-        assert told == {
+        requirements = {
+            key: value for key, value in answer["requirements"].items() if value is not None
+        }
+        assert requirements == {
             "allowedSandboxModes": ["read-only"],
             "featureRequirements": {"apps": False},
         }
@@ -192,7 +194,7 @@ class TestFeatures:
         }
 
     async def test_a_feature_is_switched_until_the_server_ends(self, home: Path) -> None:
-        """Upstream 0.163: what cannot be switched is left out of the answer, without an error."""
+        """Upstream 0.163: an unknown switch is omitted from the answer, without an error."""
         async with serving(configuration(home)) as peer:
             params = {"enablement": {"apps": True, "nope": True}}
             answer = await result(peer, "experimentalFeature/enablement/set", params)
@@ -201,7 +203,7 @@ class TestFeatures:
         assert answer == {"enablement": {"apps": True}}
         assert page == {"data": [feature("apps", enabled=True)], "nextCursor": "1"}
 
-    async def test_the_file_outweighs_the_switch(self, home: Path) -> None:
+    async def test_the_file_overrides_the_switch(self, home: Path) -> None:
         async with serving(configuration(home, "[features]\napps = false")) as peer:
             params = {"enablement": {"apps": True}}
             await result(peer, "experimentalFeature/enablement/set", params)
@@ -213,7 +215,7 @@ class TestFeatures:
         ("cursor", "message"),
         [("zz", "invalid cursor: zz"), ("9", "cursor 9 exceeds total feature flags 2")],
     )
-    async def test_a_cursor_that_is_not_ours_is_refused(
+    async def test_an_invalid_cursor_is_refused(
         self, home: Path, cursor: str, message: str
     ) -> None:
         async with serving(configuration(home)) as peer:
@@ -242,14 +244,14 @@ class TestHooks:
         answer = await result(peer, "hooks/list", {"cwds": [str(folder)]})
         return answer["data"]
 
-    async def test_there_are_none(self, home: Path) -> None:
+    async def test_there_are_none_by_default(self, home: Path) -> None:
         """Upstream's answer where nothing is configured."""
         async with serving(configuration(home)) as peer:
             entries = await self.entries(peer, home)
 
         assert entries == [{"cwd": str(home), "hooks": [], "warnings": [], "errors": []}]
 
-    async def test_hooks_that_are_set_are_told_not_to_run(self, home: Path) -> None:
+    async def test_configured_hooks_are_reported_as_not_running(self, home: Path) -> None:
         (home / "hooks.json").write_text("{}", "utf-8")
         async with serving(configuration(home, '[[hooks.Stop]]\nmatcher = "x"')) as peer:
             (entry,) = await self.entries(peer, home)
@@ -259,9 +261,9 @@ class TestHooks:
             f"hooks are not run by this server yet: {home / 'hooks.json'}",
         ]
 
-    async def test_a_folder_whose_configuration_is_broken_says_so(self, home: Path) -> None:
+    async def test_a_folder_with_a_broken_configuration_is_reported(self, home: Path) -> None:
         async with serving(configuration(home, "model = [")) as peer:
-            await told(peer, 1)
+            await notifications(peer, 1)
             (entry,) = await self.entries(peer, home)
 
         assert [error["path"] for error in entry["errors"]] == [str(home / "config.toml")]
@@ -280,12 +282,12 @@ async def test_the_collaboration_modes_are_plan_and_default(home: Path) -> None:
     }
 
 
-async def test_a_configuration_that_cannot_be_used_is_told_right_after_the_handshake(
+async def test_an_unusable_configuration_is_reported_right_after_the_handshake(
     home: Path,
 ) -> None:
-    """Upstream starts with defaults and says so; nobody should have to guess."""
+    """Upstream starts with defaults and reports it; users should not have to guess."""
     async with running(configuration(home, "model = [")) as server, client_of(server) as peer:
-        (message,) = await told(peer, 1)
+        (message,) = await notifications(peer, 1)
 
     assert message["method"] == "configWarning"
     assert str(home / "config.toml") in json.dumps(message["params"])

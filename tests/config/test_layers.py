@@ -1,4 +1,4 @@
-"""Layers of settings, and what they amount to."""
+"""Layers of configuration, and the settings that result from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Workspace(NamedTuple):
     inner: Path
 
     def trusting(self, text: str = "", *flags: str) -> Configuration:
-        """A configuration that trusts the repository."""
+        """Return a configuration that trusts the repository."""
         return configuration(self.home, f"{text}\n{trust(self.root, 'trusted')}", *flags)
 
 
@@ -55,7 +55,7 @@ def policies(effective: EffectiveConfig) -> tuple[object, ...]:
 
 
 class TestNothingConfigured:
-    def test_the_demonstration_model_is_used_on_a_fresh_machine(self, home: Path) -> None:
+    def test_the_scripted_model_is_the_default_on_a_new_machine(self, home: Path) -> None:
         effective = configuration(home).effective()
 
         assert (effective.model_provider, effective.model) == ("scripted", SCRIPTED_MODEL)
@@ -72,7 +72,7 @@ class TestNothingConfigured:
         assert effective.model_provider == "anthropic"
         assert effective.model.startswith("claude-")
 
-    def test_an_empty_key_is_no_key(self, home: Path) -> None:
+    def test_an_empty_key_does_not_count(self, home: Path) -> None:
         environ = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
 
         assert configuration(home, environ=environ).effective().model_provider == "scripted"
@@ -83,13 +83,13 @@ class TestNothingConfigured:
 
         assert settings.effective().model_provider == "openai"
 
-    def test_the_demonstration_can_be_asked_for_by_name(self, home: Path) -> None:
+    def test_the_scripted_model_can_be_chosen_by_name(self, home: Path) -> None:
         effective = configuration(home, f'model = "{SCRIPTED_MODEL}"').effective()
 
         assert effective.model_provider == "scripted"
 
-    def test_a_model_without_a_provider_is_one_of_openai(self, home: Path) -> None:
-        """The demonstration must not answer in the name of a model that somebody chose."""
+    def test_a_model_without_a_provider_belongs_to_openai(self, home: Path) -> None:
+        """The scripted model must not answer under the name of another model."""
         effective = configuration(home, 'model = "gpt-x"').effective()
 
         assert (effective.model_provider, effective.model) == ("openai", "gpt-x")
@@ -113,7 +113,7 @@ class TestNothingConfigured:
 
 
 class TestLayers:
-    def test_each_layer_lies_over_the_last(self, workspace: Workspace) -> None:
+    def test_each_layer_overrides_the_previous_one(self, workspace: Workspace) -> None:
         project_file(workspace.root, 'model = "root"\nmodel_verbosity = "low"')
         project_file(workspace.inner, 'model_verbosity = "medium"\nmodel_reasoning_effort = "low"')
         settings = workspace.trusting(
@@ -137,7 +137,7 @@ class TestLayers:
             "SessionFlagsConfigLayerSource",
         ]
 
-    def test_tables_are_joined_and_lists_are_replaced(self, home: Path) -> None:
+    def test_tables_are_merged_and_lists_are_replaced(self, home: Path) -> None:
         text = 'notify = ["a", "b"]\n[sandbox_workspace_write]\nnetwork_access = true'
         flags = ('notify=["c"]', 'sandbox_workspace_write.writable_roots=["/x"]')
 
@@ -161,7 +161,7 @@ class TestLayers:
 
         assert (effective.model, effective.service_tier) == ("user", "s")
 
-    def test_a_profile_lies_under_the_command_line(self, home: Path) -> None:
+    def test_a_profile_is_below_the_command_line(self, home: Path) -> None:
         text = (
             'model = "user"\nprofile = "x"\n'
             '[profiles.x]\nmodel = "profile"\nservice_tier = "profile"'
@@ -172,7 +172,7 @@ class TestLayers:
         assert (effective.model, effective.service_tier) == ("profile", "flag")
         assert effective.origins["model"].label == f"profile x ({home / 'config.toml'})"
 
-    def test_a_profile_that_is_not_there_is_refused(self, home: Path) -> None:
+    def test_a_missing_profile_is_refused(self, home: Path) -> None:
         with pytest.raises(ConfigError, match="config profile `x` not found"):
             configuration(home, 'profile = "x"').effective()
 
@@ -193,7 +193,7 @@ class TestLayers:
         (workspace.home / "config.toml").unlink()
         assert settings.effective(str(workspace.root)).model == SCRIPTED_MODEL
 
-    def test_paths_start_from_the_file_that_says_them(self, workspace: Workspace) -> None:
+    def test_paths_are_relative_to_the_file_that_contains_them(self, workspace: Workspace) -> None:
         project_file(workspace.root, 'model_instructions_file = "base.md"')
         (workspace.root / ".codex" / "base.md").write_text("be brief", "utf-8")
         settings = workspace.trusting('[sandbox_workspace_write]\nwritable_roots = ["more"]')
@@ -205,7 +205,7 @@ class TestLayers:
             writable_roots=[str(workspace.home / "more")]
         )
 
-    def test_a_mode_stands_for_a_policy(self, home: Path) -> None:
+    def test_a_mode_selects_a_policy(self, home: Path) -> None:
         effective = configuration(home, 'sandbox_mode = "danger-full-access"').effective()
 
         assert effective.sandbox_policy() == DangerFullAccessSandboxPolicy()
@@ -275,7 +275,7 @@ class TestProjects:
         assert workspace.trusting().effective(str(linked)).trust == "trusted"
 
     @pytest.mark.parametrize("cwd", ["no/such", "/no/such/folder", "loop/inner", "x" * 300])
-    def test_a_folder_that_cannot_be_looked_at_has_no_project(
+    def test_a_folder_that_cannot_be_read_has_no_project(
         self, workspace: Workspace, cwd: str
     ) -> None:
         (workspace.root / "loop").symlink_to(workspace.root / "loop")
@@ -291,7 +291,7 @@ class TestProjects:
 
 
 class TestBadValues:
-    def test_a_folder_whose_name_is_no_path_is_refused(self, home: Path) -> None:
+    def test_a_folder_whose_name_is_not_a_path_is_refused(self, home: Path) -> None:
         with pytest.raises(ConfigError, match="is not a path"):
             configuration(home).effective("a\0b")
 
@@ -322,7 +322,7 @@ class TestBadValues:
 
         assert effective.approval_policy == policy
 
-    def test_a_provider_that_nobody_describes_is_refused(self, home: Path) -> None:
+    def test_an_unknown_provider_is_refused(self, home: Path) -> None:
         with pytest.raises(ConfigError, match="Model provider `nope` not found"):
             configuration(home).effective(None, {"model_provider": "nope"})
 
@@ -330,7 +330,7 @@ class TestBadValues:
         with pytest.raises(ConfigError, match=r"failed to load .*home/config\.toml"):
             configuration(home, "model = [").effective()
 
-    def test_defaults_are_at_hand_when_the_file_is_unusable(self, home: Path) -> None:
+    def test_defaults_are_available_when_the_file_is_unusable(self, home: Path) -> None:
         effective = configuration(home, "model = [", "model=flag").lenient()
 
         assert effective.model == "flag"
@@ -338,7 +338,7 @@ class TestBadValues:
         assert warning.path == str(home / "config.toml")
         assert warning.details is not None
 
-    def test_unknown_keys_are_told_in_one_warning(self, home: Path) -> None:
+    def test_unknown_keys_are_reported_in_one_warning(self, home: Path) -> None:
         text = (
             "one = 1\ntwo = 2\n[model_providers.p]\nbase_url = 'http://p'\nodd = 1\n"
             "[sandbox_workspace_write]\nodd = 1"
@@ -390,7 +390,7 @@ class TestRequirements:
         with pytest.raises(ConfigError, match="only `workspace-write`, `read-only`"):
             settings.effective(None, {"sandbox_mode": "danger-full-access"})
 
-    def test_a_demand_that_is_not_understood_is_not_ignored(self, home: Path) -> None:
+    def test_a_requirement_that_is_not_understood_is_not_ignored(self, home: Path) -> None:
         settings = configuration(home, requirements='allowed_sandbox_modes = ["nope"]')
 
         with pytest.raises(ConfigError, match=r"requirements\.toml"):

@@ -51,7 +51,7 @@ def test_project_cannot_set_limits(home: Path, tmp_path: Path) -> None:
     assert configuration(home, trust).effective(str(project)).command_limits() is None
 
 
-def test_unknown_limit_is_pointed_out(home: Path) -> None:
+def test_unknown_limit_is_reported(home: Path) -> None:
     effective = configuration(home, "[sandbox.limits]\nproceses = 100\n").effective()
 
     assert any("`sandbox.limits.proceses`" in each.summary for each in effective.warnings)

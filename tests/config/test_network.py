@@ -1,4 +1,4 @@
-"""What the configuration says about a managed network, and who has it."""
+"""The managed network in the configuration, and which threads have it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ permissions.p = {extends = ":workspace", network = {enabled = true}}
 
 
 def policy(home: Path, text: str, requirements: str = "") -> NetworkPolicy | None:
-    """The managed network of a configuration."""
+    """Return the managed network of a configuration."""
     system = home.parent / "system"
     system.mkdir()
     (system / "requirements.toml").write_text(requirements)
@@ -43,7 +43,7 @@ def policy(home: Path, text: str, requirements: str = "") -> NetworkPolicy | Non
         'permissions.p = {extends = ":workspace", network = {domains = {"a.b" = "allow"}}}',
     ],
 )
-def test_nobody_has_one_who_asks_for_none(home: Path, text: str) -> None:
+def test_there_is_no_managed_network_by_default(home: Path, text: str) -> None:
     assert policy(home, text) is None
 
 
@@ -51,7 +51,7 @@ def test_the_feature_is_a_switch_or_a_table(home: Path) -> None:
     assert policy(home, "features.network_proxy = true") == NetworkPolicy()
 
 
-def test_the_table_of_the_feature_says_what_the_profile_may_say(home: Path) -> None:
+def test_the_table_of_the_feature_accepts_the_keys_of_the_profile(home: Path) -> None:
     text = """
 [features.network_proxy]
 enabled = true
@@ -69,7 +69,7 @@ domains = {"a.b" = "allow", "*.c" = "deny"}
     )
 
 
-def test_a_profile_that_tells_hosts_apart_has_one_without_the_feature(home: Path) -> None:
+def test_a_profile_that_lists_hosts_has_one_without_the_feature(home: Path) -> None:
     """Ours: the reference would open the whole network then."""
     text = """
 default_permissions = "inner"
@@ -83,7 +83,7 @@ network = {domains = {"c.d" = "deny"}}
     assert policy(home, text) == NetworkPolicy(domains=(("a.b", "allow"), ("c.d", "deny")))
 
 
-def test_an_administrators_network_is_there_for_everybody(home: Path) -> None:
+def test_an_administrators_network_applies_to_everyone(home: Path) -> None:
     demands = """
 [experimental_network]
 allow_local_binding = true
@@ -100,7 +100,7 @@ denied_domains = ["evil.y"]
     )
 
 
-def test_an_administrators_list_can_be_the_only_one(home: Path) -> None:
+def test_an_administrators_list_can_be_exclusive(home: Path) -> None:
     demands = """
 [experimental_network]
 managed_allowed_domains_only = true
@@ -113,7 +113,7 @@ managed_allowed_domains_only = true
     )
 
 
-def test_an_administrator_can_leave_it_off(home: Path) -> None:
+def test_an_administrator_can_turn_it_off(home: Path) -> None:
     assert policy(home, "", "[experimental_network]\nenabled = false\n") is None
 
 
@@ -128,15 +128,15 @@ def test_an_administrator_can_leave_it_off(home: Path) -> None:
         ("{enabled = true, enable_socks5 = 1}", "features.network_proxy.enable_socks5"),
     ],
 )
-def test_what_cannot_be_enforced_is_refused(home: Path, table: str, path: str) -> None:
+def test_settings_that_cannot_be_enforced_are_refused(home: Path, table: str, path: str) -> None:
     with pytest.raises(ConfigError) as refused:
         policy(home, f"features.network_proxy = {table}")
 
     assert refused.value.key == path
 
 
-async def test_commands_of_clients_keep_to_the_listed_hosts(home: Path) -> None:
-    """Upstream: nobody is asked about them."""
+async def test_commands_of_clients_are_limited_to_the_listed_hosts(home: Path) -> None:
+    """Upstream: no approval is requested for them."""
     more = f"""
 [sandbox_workspace_write]
 network_access = true
@@ -162,8 +162,8 @@ domains = {{"{ALLOWED}" = "allow"}}
     assert heads == []
 
 
-def test_nothing_of_it_is_loaded_where_nobody_asks_for_it(home: Path) -> None:
-    """Ours: those who have no managed network do not pay for it."""
+def test_none_of_its_modules_are_imported_when_it_is_off(home: Path) -> None:
+    """Ours: threads without a managed network do not pay for it."""
     script = """
 import pathlib, sys
 import treadle.engine.terminals.attempt, treadle.sandbox.backends.base, treadle.sandbox.process

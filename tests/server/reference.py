@@ -16,7 +16,7 @@ from treadle.protocol.base import JsonValue
 def ask_reference(
     home: Path, method: str, params: JsonValue, *, flags: Sequence[str] = ()
 ) -> JsonValue:
-    """Ask one thing of a server that starts in a home of ours, and ends it."""
+    """Send one request to a reference server in one of our homes, and end it."""
     opening = {
         "clientInfo": {"name": "t", "version": "1"},
         "capabilities": {"experimentalApi": True},

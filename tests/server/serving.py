@@ -1,4 +1,4 @@
-"""A server with a home of its own, and clients of it in the same process."""
+"""A server with a separate home, and clients of it in the same process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def configuration(
     environ: Mapping[str, str] | None = None,
     requirements: str | None = None,
 ) -> Configuration:
-    """A configuration of a home with this config.toml, on a machine with nothing else set."""
+    """Return the configuration of a home with this config.toml, and nothing else set."""
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(text, "utf-8")
     system = home.parent / "system"
@@ -34,7 +34,7 @@ def configuration(
 
 @asynccontextmanager
 async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[Peer]:
-    """A client that has shaken hands."""
+    """Yield an initialized client."""
     ours, theirs = memory_pair()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(server.attach(theirs), name="server")
@@ -48,7 +48,7 @@ async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[
 
 @asynccontextmanager
 async def running(configuration: Configuration) -> AsyncIterator[Server]:
-    """A server of this configuration."""
+    """Run a server with this configuration."""
     server = Server(configuration=configuration)
     try:
         yield server
@@ -58,26 +58,26 @@ async def running(configuration: Configuration) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def serving(configuration: Configuration) -> AsyncIterator[Peer]:
-    """A server of this configuration, and one client of it."""
+    """Run a server with this configuration, and yield one client of it."""
     async with running(configuration) as server, client_of(server) as peer:
         yield peer
 
 
 async def result(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
-    """Ask for something that is not refused."""
+    """Send a request that must succeed, and return its result."""
     answer = await peer.ask(method, params)
     assert "result" in answer, answer
     return answer["result"]
 
 
 async def refusal(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
-    """Ask for something that is refused."""
+    """Send a request that must be refused, and return its error."""
     answer = await peer.ask(method, params)
     assert "error" in answer, answer
     return answer["error"]
 
 
-async def told(peer: Peer, count: int) -> list[JsonValue]:
-    """The next notifications, without the time they were sent."""
+async def notifications(peer: Peer, count: int) -> list[JsonValue]:
+    """Return the next notifications, without the time they were sent."""
     messages = [await peer.receive() for _ in range(count)]
     return [{"method": each["method"], "params": each["params"]} for each in messages]

@@ -1,4 +1,4 @@
-"""Signing in and out, and which key goes where."""
+"""Signing in and out, and which key is used where."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.server.reference import ask_reference
 from tests.server.serving import (
     client_of,
     configuration,
+    notifications,
     refusal,
     result,
     running,
     serving,
-    told,
 )
 from treadle.config.credentials import CredentialStore
 from treadle.protocol.base import JsonValue
@@ -57,7 +57,7 @@ class TestAccount:
         async with serving(configuration(home, OPENAI)) as peer:
             assert await result(peer, "account/read", {}) == account(None)
 
-    async def test_a_key_of_the_environment_is_a_login(self, home: Path) -> None:
+    async def test_a_key_in_the_environment_is_a_login(self, home: Path) -> None:
         environ = {"OPENAI_API_KEY": "sk-1"}
         async with serving(configuration(home, OPENAI, environ=environ)) as peer:
             assert await result(peer, "account/read", {}) == account("apiKey")
@@ -65,18 +65,18 @@ class TestAccount:
     async def test_an_account_can_be_read_when_the_configuration_is_broken(
         self, home: Path
     ) -> None:
-        """Clients end if this fails, and nobody could repair the file from within them."""
+        """Clients exit if this fails, and a user could not repair the file from within them."""
         async with serving(configuration(home, "model = [")) as peer:
-            await told(peer, 1)
+            await notifications(peer, 1)
             assert await result(peer, "account/read", {}) == account(None, required=False)
 
 
 class TestLogin:
-    async def test_a_key_is_kept_as_codex_keeps_it(self, home: Path) -> None:
+    async def test_a_key_is_stored_as_codex_stores_it(self, home: Path) -> None:
         async with serving(configuration(home, OPENAI)) as peer:
             login = {"type": "apiKey", "apiKey": " sk-test \n"}
             assert await result(peer, "account/login/start", login) == {"type": "apiKey"}
-            assert await told(peer, 2) == [COMPLETED, updated("apikey")]
+            assert await notifications(peer, 2) == [COMPLETED, updated("apikey")]
             assert await result(peer, "account/read", {}) == account("apiKey")
 
         file = home / "auth.json"
@@ -87,26 +87,26 @@ class TestLogin:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert not list_hidden(home)
 
-    def test_the_reference_takes_over_the_login(self, home: Path) -> None:
+    def test_the_reference_can_use_the_login(self, home: Path) -> None:
         CredentialStore(home, {}).sign_in("sk-1")
 
         answer = ask_reference(home, "account/read", {})
 
         assert answer == account("apiKey")
 
-    async def test_signing_out_forgets_the_key(self, home: Path) -> None:
+    async def test_signing_out_removes_the_key(self, home: Path) -> None:
         settings = configuration(home, OPENAI)
         settings.credentials.sign_in("sk-1")
         async with serving(settings) as peer:
             assert await result(peer, "account/logout") == {}
-            assert await told(peer, 1) == [updated(None)]
+            assert await notifications(peer, 1) == [updated(None)]
             assert await result(peer, "account/read", {}) == account(None)
             assert await result(peer, "account/logout") == {}
-            assert await told(peer, 1) == [updated(None)]
+            assert await notifications(peer, 1) == [updated(None)]
 
         assert not (home / "auth.json").exists()
 
-    async def test_every_client_hears_of_a_login(self, home: Path) -> None:
+    async def test_every_client_is_notified_of_a_login(self, home: Path) -> None:
         async with (
             running(configuration(home, OPENAI)) as server,
             client_of(server) as one,
@@ -114,13 +114,13 @@ class TestLogin:
         ):
             await result(one, "account/login/start", {"type": "apiKey", "apiKey": "sk-1"})
 
-            assert await told(two, 2) == [COMPLETED, updated("apikey")]
+            assert await notifications(two, 2) == [COMPLETED, updated("apikey")]
 
-    async def test_a_key_chooses_openai_where_nothing_was_configured(self, home: Path) -> None:
+    async def test_a_key_selects_openai_where_nothing_was_configured(self, home: Path) -> None:
         async with serving(configuration(home)) as peer:
             assert await result(peer, "account/read", {}) == account(None, required=False)
             await result(peer, "account/login/start", {"type": "apiKey", "apiKey": "sk-1"})
-            await told(peer, 2)
+            await notifications(peer, 2)
             assert await result(peer, "account/read", {}) == account("apiKey")
 
     @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ class TestLogin:
             ),
         ],
     )
-    async def test_other_logins_are_refused_in_clear_words(
+    async def test_other_logins_are_refused_with_a_reason(
         self, home: Path, params: JsonValue, message: str, kind: str
     ) -> None:
         async with serving(configuration(home)) as peer:
@@ -174,7 +174,7 @@ class TestLogin:
         ("account/workspaceMessages/read", "workspace messages"),
     ],
 )
-async def test_what_belongs_to_a_plan_is_refused_in_the_words_of_the_reference(
+async def test_requests_about_a_plan_are_refused_with_the_texts_of_the_reference(
     home: Path, method: str, what: str
 ) -> None:
     settings = configuration(home, OPENAI)
@@ -195,16 +195,16 @@ async def test_no_warning_about_bedrock(home: Path) -> None:
 
 
 async def test_older_clients_ask_for_the_status(home: Path) -> None:
-    """Upstream's answers, with and without a login that is needed."""
+    """Upstream's answers, with and without a required login."""
     settings = configuration(home, OPENAI)
     settings.credentials.sign_in("sk-1")
     async with serving(settings) as peer:
-        told_token = await result(peer, "getAuthStatus", {"includeToken": True})
+        with_token = await result(peer, "getAuthStatus", {"includeToken": True})
         without = await result(peer, "getAuthStatus", {})
         (home / "config.toml").write_text('model_provider = "scripted"', "utf-8")
         not_needed = await result(peer, "getAuthStatus", {"includeToken": True})
 
-    assert told_token == {
+    assert with_token == {
         "authMethod": "apikey",
         "authToken": "sk-1",
         "requiresOpenaiAuth": True,
@@ -214,7 +214,7 @@ async def test_older_clients_ask_for_the_status(home: Path) -> None:
 
 
 class TestCredentials:
-    async def test_a_login_outweighs_the_environment(self, home: Path) -> None:
+    async def test_a_login_overrides_the_environment(self, home: Path) -> None:
         credentials = CredentialStore(home, ENVIRON)
         credentials.sign_in("logged-in")
 
@@ -233,7 +233,7 @@ class TestCredentials:
             '{"OPENAI_API_KEY": 5}',
         ],
     )
-    def test_a_file_without_a_usable_key_is_no_login(self, home: Path, text: str) -> None:
+    def test_a_file_without_a_usable_key_is_not_a_login(self, home: Path, text: str) -> None:
         (home / "auth.json").write_text(text, "utf-8")
 
         assert CredentialStore(home, {}).api_key is None

@@ -1,4 +1,4 @@
-"""What is loaded by the time `initialize` is answered, and that the rest knows of the answer."""
+"""What is imported before `initialize` is answered, and that the rest continues from there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELLO: JsonValue = {
 }
 ECHO: JsonValue = {"id": 1, "method": "mock/experimentalMethod", "params": {"value": "v"}}
 
-# Prints, after the first answer is out, what the interpreter has loaded by then.
+# Prints, after the first answer is sent, what the interpreter has imported by then.
 PROBE = """
 import sys
 from treadle.server.fast_handshake import answer_first
@@ -53,8 +53,8 @@ def run(
     )
 
 
-def test_hardly_anything_is_loaded_when_initialize_is_answered(home: Path) -> None:
-    # -S: what the interpreter's own start-up files load is not ours to answer for.
+def test_hardly_anything_is_imported_when_initialize_is_answered(home: Path) -> None:
+    # -S: without what the interpreter's own start-up files import.
     source = str(Path(__file__).parents[2] / "src")
     probe = f"import sys; sys.path.insert(0, {source!r}){PROBE}"
     done = run([sys.executable, "-S", "-c", probe], home, HELLO)
@@ -69,8 +69,8 @@ def test_hardly_anything_is_loaded_when_initialize_is_answered(home: Path) -> No
     assert loaded.isdisjoint(TOO_EARLY)
 
 
-def test_the_command_itself_loads_no_more(home: Path) -> None:
-    """The modules that were imported before the answer was written, in the order of import."""
+def test_the_command_itself_imports_no_more(home: Path) -> None:
+    """Lists the modules that were imported before the answer was written, in order."""
     done = run([sys.executable, "-X", "importtime", TREADLE, "app-server"], home, HELLO, ECHO)
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
     imported = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
@@ -91,8 +91,8 @@ def test_the_command_itself_loads_no_more(home: Path) -> None:
         {"unknown": [[1, {"a": None}]]},
     ],
 )
-def test_the_quick_answer_and_the_slow_one_are_the_same(home: Path, change: JsonValue) -> None:
-    """An empty line first makes the server proper answer."""
+def test_the_fast_answer_and_the_ordinary_one_are_the_same(home: Path, change: JsonValue) -> None:
+    """A leading empty line makes the ordinary server answer."""
     hello = json.loads(json.dumps(HELLO))
     hello["params"]["clientInfo"] |= change
     line = json.dumps(hello, ensure_ascii=False) + "\n" + json.dumps(ECHO) + "\n"

@@ -1,4 +1,4 @@
-"""Handlers are found without importing them: the table must say what the files hold."""
+"""Handlers are found without importing them: the table must match the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that a client is offered."""
+"""`model/list`: the models that a client is offered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names(answer: JsonValue) -> list[str]:
 
 @asynccontextmanager
 async def provider(heard: list[str], *models: str) -> AsyncIterator[str]:
-    """A provider that lists models and does nothing else; gives the setting that names it."""
+    """Run a provider that only lists models; yield the setting that names it."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
@@ -40,7 +40,7 @@ async def provider(heard: list[str], *models: str) -> AsyncIterator[str]:
         yield f'model_provider = "p"\n[model_providers.p]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
 
 
-async def test_a_fresh_machine_offers_the_demonstration_model(home: Path) -> None:
+async def test_a_new_machine_offers_the_scripted_model(home: Path) -> None:
     async with serving(configuration(home)) as peer:
         answer = await result(peer, "model/list", {})
 
@@ -59,7 +59,7 @@ async def test_openai_offers_its_catalog_with_one_default(home: Path) -> None:
     assert all(model["supportedReasoningEfforts"] for model in answer["data"])
 
 
-async def test_hidden_models_come_on_request(home: Path) -> None:
+async def test_hidden_models_are_listed_on_request(home: Path) -> None:
     async with serving(configuration(home, environ=KEY)) as peer:
         visible = await result(peer, "model/list", {})
         everything = await result(peer, "model/list", {"includeHidden": True})
@@ -69,7 +69,7 @@ async def test_hidden_models_come_on_request(home: Path) -> None:
     assert shown == names(visible)
 
 
-async def test_pages_follow_each_other_without_gap(home: Path) -> None:
+async def test_pages_follow_each_other_without_gaps(home: Path) -> None:
     async with serving(configuration(home, environ=KEY)) as peer:
         whole = await result(peer, "model/list", {})
         paged: list[str] = []
@@ -88,16 +88,16 @@ async def test_pages_follow_each_other_without_gap(home: Path) -> None:
     ("cursor", "message"),
     [("zz", "invalid cursor: zz"), ("999", "cursor 999 exceeds total models 1")],
 )
-async def test_a_cursor_that_is_not_ours_is_refused(home: Path, cursor: str, message: str) -> None:
-    """Upstream's words."""
+async def test_an_invalid_cursor_is_refused(home: Path, cursor: str, message: str) -> None:
+    """Upstream's texts."""
     async with serving(configuration(home)) as peer:
         error = await refusal(peer, "model/list", {"cursor": cursor})
 
     assert (error["code"], error["message"]) == (-32600, message)
 
 
-async def test_a_provider_of_ones_own_is_asked_for_its_models(home: Path) -> None:
-    """Ours: a key of OpenAI is nobody else's business."""
+async def test_a_custom_provider_is_asked_for_its_models(home: Path) -> None:
+    """Ours: it does not receive a key of OpenAI."""
     heard: list[str] = []
     async with (
         provider(heard, "one", "two") as text,

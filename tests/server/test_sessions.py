@@ -1,4 +1,4 @@
-"""What the server keeps per client, and what it tells whom."""
+"""What the server keeps per client, and which notifications each client gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def params(thread_id: str, method: str) -> object:
     )
 
 
-async def test_a_client_hears_what_it_did_not_opt_out_of() -> None:
+async def test_a_client_gets_what_it_did_not_opt_out_of() -> None:
     async with local_server() as server, attached(server) as peer:
         await peer.initialize(optOutNotificationMethods=["thread/closed", "thread/", "nope"])
         (session,) = server.sessions
@@ -35,7 +35,7 @@ async def test_a_client_hears_what_it_did_not_opt_out_of() -> None:
         }
 
 
-async def test_a_client_hears_nothing_before_its_handshake() -> None:
+async def test_a_client_gets_nothing_until_its_handshake() -> None:
     async with local_server() as server, attached(server) as peer:
         assert await peer.replies() == []
         (session,) = server.sessions
@@ -43,7 +43,7 @@ async def test_a_client_hears_nothing_before_its_handshake() -> None:
         await peer.initialize()
 
 
-async def test_experimental_notifications_go_to_those_who_asked_for_them() -> None:
+async def test_experimental_notifications_are_sent_on_request_only() -> None:
     method = Notification("test/experimental", MockExperimentalMethodParams, experimental=True)
     for is_experimental in (False, True):
         async with local_server() as server, attached(server) as peer:
@@ -55,7 +55,7 @@ async def test_experimental_notifications_go_to_those_who_asked_for_them() -> No
             assert heard == ([expected] if is_experimental else [])
 
 
-async def test_a_server_that_finishes_hangs_up_on_everybody_and_takes_nobody() -> None:
+async def test_a_server_that_stops_disconnects_all_clients_and_accepts_none() -> None:
     async with local_server() as server:
         idle = asyncio.Event()
         server.when_idle(idle.set)
@@ -70,7 +70,7 @@ async def test_a_server_that_finishes_hangs_up_on_everybody_and_takes_nobody() -
             assert await late.receive_all() == []
 
 
-async def test_an_initialize_that_was_answered_already_counts() -> None:
+async def test_an_initialize_that_was_answered_early_counts() -> None:
     line = b'{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1"}}}'
     assert isinstance(envelope.decode(line), envelope.RequestMessage)
     ours, theirs = memory_pair()

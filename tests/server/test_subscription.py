@@ -1,4 +1,4 @@
-"""Who is told what: everybody of threads, subscribers of what happens in them, each once."""
+"""Delivery: all clients learn of threads, subscribers of the events in them, each once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SAME = Script(responses=[[says("hello", deltas=2)]], then="repeat")
 TO_ALL = ("thread/started", "thread/status/changed", "thread/name/updated", "thread/closed")
 
 
-def of_threads(told: list[JsonValue]) -> list[str]:
-    """What is told to everybody, in order."""
-    return [line for line in outline(told) if line.split(" ")[0] in TO_ALL]
+def of_threads(messages: list[JsonValue]) -> list[str]:
+    """Return the broadcast notifications, in order."""
+    return [line for line in outline(messages) if line.split(" ")[0] in TO_ALL]
 
 
-async def test_everybody_is_told_of_threads_once_and_only_subscribers_of_their_turns(
+async def test_all_clients_are_notified_of_threads_once_and_only_subscribers_of_turns(
     home: Path,
 ) -> None:
     async with (
@@ -36,9 +36,9 @@ async def test_everybody_is_told_of_threads_once_and_only_subscribers_of_their_t
         answer = await subscriber.ask("thread/start", {})
         thread_id = answer["thread"]["id"]
         turn_id = await subscriber.begin(thread_id)
-        told = await subscriber.end_of(turn_id)
+        messages = await subscriber.end_of(turn_id)
         await subscriber.ask("thread/name/set", {"threadId": thread_id, "name": "Named"})
-        told += await subscriber.settled()
+        messages += await subscriber.settled()
         overheard = await bystander.settled()
         expected = [
             "thread/started",
@@ -46,14 +46,14 @@ async def test_everybody_is_told_of_threads_once_and_only_subscribers_of_their_t
             "thread/status/changed idle",
             "thread/name/updated",
         ]
-        assert of_threads(told) == expected
+        assert of_threads(messages) == expected
         assert outline(overheard) == expected
         assert all("seq" not in message for message in overheard)
-        numbers = [message["seq"] for message in told if "seq" in message]
+        numbers = [message["seq"] for message in messages if "seq" in message]
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-async def test_nobody_is_told_what_it_opted_out_of(home: Path) -> None:
+async def test_no_client_gets_what_it_opted_out_of(home: Path) -> None:
     opted_out = ["thread/started", "item/agentMessage/delta", "thread/status/changed"]
     async with (
         playing(home, SAME) as server,
@@ -61,12 +61,12 @@ async def test_nobody_is_told_what_it_opted_out_of(home: Path) -> None:
     ):
         answer = await client.ask("thread/start", {})
         turn_id = await client.begin(answer["thread"]["id"])
-        told = outline(await client.end_of(turn_id))
-        assert not {line.split(" ")[0] for line in told} & set(opted_out)
-        assert told[-1] == "turn/completed completed"
+        messages = outline(await client.end_of(turn_id))
+        assert not {line.split(" ")[0] for line in messages} & set(opted_out)
+        assert messages[-1] == "turn/completed completed"
 
 
-async def test_unsubscribing_in_the_middle_of_a_turn_ends_it_at_once(home: Path) -> None:
+async def test_unsubscribing_during_a_turn_takes_effect_at_once(home: Path) -> None:
     go_on = asyncio.Event()
     script: list[Response] = [[says("first"), waits_for(go_on), says("second")]]
     async with (
@@ -83,11 +83,11 @@ async def test_unsubscribing_in_the_middle_of_a_turn_ends_it_at_once(home: Path)
         leaver.unread.clear()
         go_on.set()
         await stayer.end_of(turn_id)
-        # What is told to everybody still comes, once.
+        # Broadcasts still arrive, once.
         assert outline(await leaver.settled()) == ["thread/status/changed idle"]
 
 
-async def test_the_last_subscriber_is_told_once_that_the_thread_is_let_go(home: Path) -> None:
+async def test_the_last_subscriber_is_notified_once_that_the_thread_is_unloaded(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         await client.run(thread_id)
@@ -99,10 +99,10 @@ async def test_the_last_subscriber_is_told_once_that_the_thread_is_let_go(home: 
 
 
 @pytest.mark.parametrize("is_subscribed_first", [True, False])
-async def test_a_change_at_the_moment_of_subscribing_or_leaving_is_told_once(
+async def test_a_change_during_a_subscribe_or_unsubscribe_is_delivered_once(
     home: Path, *, is_subscribed_first: bool
 ) -> None:
-    """Ours: whichever of the two ways it comes, between two steps of the event loop."""
+    """Ours: by either of the two ways, between two iterations of the event loop."""
     async with (
         playing(home, SAME) as server,
         client_of(server) as maker,
@@ -125,21 +125,21 @@ async def test_a_change_at_the_moment_of_subscribing_or_leaving_is_told_once(
         assert outline(await other.settled()) == ["thread/status/changed systemError"]
 
 
-async def test_resuming_twice_tells_nothing_twice(home: Path) -> None:
+async def test_resuming_twice_repeats_no_event(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
         again = await client.settled()
-        told += again + await client.run(thread_id)
-        numbers = [message["seq"] for message in told if "seq" in message]
+        messages += again + await client.run(thread_id)
+        numbers = [message["seq"] for message in messages if "seq" in message]
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-async def test_who_cannot_be_told_everything_any_more_is_hung_up_on(
+async def test_a_client_that_has_missed_broadcasts_is_disconnected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ours: what is told to everybody is not stored, so a gap in it must not go unnoticed."""
+    """Ours: broadcasts are not stored, so a gap in them must not go unnoticed."""
     monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 2)
     async with playing(home, SAME) as server, client_of(server) as client:
         for _ in range(9):

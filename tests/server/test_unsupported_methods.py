@@ -20,8 +20,8 @@ async def test_the_methods_without_a_handler_are_those_not_in_the_table() -> Non
 
 
 @pytest.mark.parametrize("method", ["thread/realtime/listVoices", "thread/realtime/stop"])
-async def test_a_method_without_a_handler_says_so(method: str) -> None:
-    """Params are checked first: a client learns of its mistakes before the method is there."""
+async def test_a_method_without_a_handler_is_refused_as_such(method: str) -> None:
+    """Params are checked first: a client learns of its mistakes before the method exists."""
     params = {"threadId": "t", "target": {"type": "uncommittedChanges"}}
     async with local_server() as server, attached(server) as peer:
         await peer.initialize(experimentalApi=True)

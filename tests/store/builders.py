@@ -1,4 +1,4 @@
-"""Builds threads as a server would write them."""
+"""Builds threads as a server writes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_MS = 1_790_000_000_000
 
 
 class Clock:
-    """A clock that moves when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self, now: int = START_MS) -> None:
         self.now = now
@@ -99,12 +99,12 @@ class Writer:
 
     journal: Journal
     clock: Clock
-    told: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def event(self, method: str, params: Struct) -> Event:
-        seq = (self.told[-1].seq if self.told else self.journal.last_seq) + 1
+        seq = (self.events[-1].seq if self.events else self.journal.last_seq) + 1
         event = Event(seq, self.clock.now, method, params)
-        self.told.append(event)
+        self.events.append(event)
         return event
 
     def begin(self, turn_id: str) -> Iterator[Entry]:
@@ -149,7 +149,7 @@ class Writer:
         )
 
     def turn(self, said: str, answered: str, *, items: Sequence[ThreadItem] = ()) -> Turn:
-        """Write a whole turn, and give it as it should be read back."""
+        """Write a whole turn, and return it as it should be read back."""
         turn_id = uuid7()
         user = user_item(said, f"{turn_id}-user")
         agent = AgentMessageThreadItem(id=f"{turn_id}-agent", text=answered)

@@ -1,4 +1,4 @@
-"""A home of its own for each test."""
+"""A separate home for each test."""
 
 from __future__ import annotations
 

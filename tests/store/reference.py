@@ -1,4 +1,4 @@
-"""Drives the reference's own server over stdio, against a model that says what it is told."""
+"""Drives the reference's own server over stdio, with a scripted model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Model:
                 self.send_error(404)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: the test reports."""
+                """Log nothing: the test reports."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -74,7 +74,7 @@ class Model:
         return "".join(lines).encode()
 
     def seen(self) -> list[str]:
-        """Give the texts of the last request, without what describes the surroundings."""
+        """Return the texts of the last request, without the environment context."""
         texts = []
         for item in self.requests[-1]["input"]:
             if item["type"] == "message" and item["role"] != "developer":
@@ -104,7 +104,7 @@ class Reference:
         self.call("initialize", {"clientInfo": info, "capabilities": {"experimentalApi": True}})
 
     def call(self, method: str, params: Json) -> Json:
-        """Send a request; what comes before its answer is not of interest."""
+        """Send a request; messages before its answer are ignored."""
         assert self._process.stdin is not None
         self._last_id += 1
         request = {"id": self._last_id, "method": method, "params": params}

@@ -1,4 +1,4 @@
-"""Small files as the reference writes them, shaped after real ones: the parts that matter."""
+"""Small rollouts as the reference writes them, reduced to the parts that matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seconds_at(second: int) -> int:
 
 
 def write(home: Path, thread_id: str, lines: list[Json], *, suffix: str = "") -> Path:
-    """Write lines where the reference would."""
+    """Write lines to the path that the reference would use."""
     folder = home / "sessions" / "2026" / "11" / "16"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rollout-2026-11-16T08-20-00-{thread_id}{suffix}.jsonl"

@@ -1,4 +1,4 @@
-"""A home: archiving, naming, forking, and two servers or programs that share it."""
+"""A home: archiving, naming, forking, and several servers or programs that share it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ids(store: Store, *, archived: bool = False) -> list[str]:
     return [each.id for each in store.list(ThreadQuery(archived=archived)).data]
 
 
-def test_an_archived_thread_moves_away_and_comes_back(store: Store, clock: Clock) -> None:
+def test_an_archived_thread_moves_away_and_can_be_restored(store: Store, clock: Clock) -> None:
     journal, turns = thread(store, clock)
     journal.close()
     assert journal.path is not None
@@ -92,7 +92,7 @@ def test_a_thread_may_be_deleted_while_it_is_open_here(store: Store, clock: Cloc
     assert (ids(store), list(store.home.rglob("rollout-*"))) == ([], [])
 
 
-def test_names_are_kept_where_the_reference_keeps_them(store: Store, clock: Clock) -> None:
+def test_names_are_stored_where_the_reference_stores_them(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
     store.set_name(journal.thread_id, "first")
     journal.append([Named("second")])
@@ -107,7 +107,7 @@ def test_names_are_kept_where_the_reference_keeps_them(store: Store, clock: Cloc
     assert store.read(journal.thread_id).name == "second"
 
 
-def test_a_name_that_another_program_gave_is_seen(store: Store, clock: Clock) -> None:
+def test_a_name_from_another_program_is_seen(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
     journal.close()
     with (store.home / "session_index.jsonl").open("a") as file:
@@ -117,7 +117,7 @@ def test_a_name_that_another_program_gave_is_seen(store: Store, clock: Clock) ->
     assert store.read(journal.thread_id).name == "theirs"
 
 
-def test_git_facts_change_open_or_not(store: Store, clock: Clock) -> None:
+def test_git_facts_of_open_and_closed_threads_can_change(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
     assert store.update_git_info(journal.thread_id, GitInfo(branch="a")).git_info == GitInfo("a")
     journal.close()
@@ -125,14 +125,14 @@ def test_git_facts_change_open_or_not(store: Store, clock: Clock) -> None:
     assert store.read(journal.thread_id).meta.git_info is None
 
 
-def test_metadata_alone_is_the_same_as_in_the_list(store: Store, clock: Clock) -> None:
+def test_metadata_is_the_same_alone_and_in_the_list(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
     journal.close()
 
     assert [store.read(journal.thread_id, turns=False).meta] == store.list(ThreadQuery()).data
 
 
-def test_the_index_is_private_and_rebuilt_when_it_is_gone_or_broken(
+def test_the_index_is_private_and_rebuilt_when_missing_or_broken(
     store: Store, clock: Clock
 ) -> None:
     journals = [thread(store, clock, text)[0] for text in ("one", "two", "three")]
@@ -188,7 +188,9 @@ def test_two_servers_see_each_others_threads(store: Store, clock: Clock) -> None
     other.close()
 
 
-def test_what_another_program_appends_shows_in_the_next_list(store: Store, clock: Clock) -> None:
+def test_lines_that_another_program_appends_show_in_the_next_list(
+    store: Store, clock: Clock
+) -> None:
     journal, _ = thread(store, clock)
     journal.close()
     assert journal.path is not None
@@ -220,7 +222,7 @@ def copied(store: Store, clock: Clock, source: str, **cut: str) -> tuple[Sequenc
     return stored.turns, journal
 
 
-def test_a_fork_has_the_turns_view_and_usage_of_its_source(store: Store, clock: Clock) -> None:
+def test_a_fork_has_the_turns_context_and_usage_of_its_source(store: Store, clock: Clock) -> None:
     journal, turns = thread(store, clock, "one", "two")
     journal.append([Compacted("s", [message("user", "short")])])
     turns.append(Writer(journal, clock).turn("three", "three!"))
@@ -251,7 +253,7 @@ def test_a_fork_may_end_at_a_turn_or_before_it(store: Store, clock: Clock) -> No
         each.close()
 
 
-def test_a_fork_of_a_running_turn_has_it_interrupted(store: Store, clock: Clock) -> None:
+def test_a_fork_of_a_running_turn_shows_it_as_interrupted(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
     journal.append(list(Writer(journal, clock).begin("running")))
     found, fork = copied(store, clock, journal.thread_id)

@@ -1,4 +1,4 @@
-"""A thread has one writer, in one process; the others hear who it is."""
+"""A thread has one writer, in one process; other processes learn which one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sys.stdin.readline()
 
 @contextmanager
 def holder(home: Path, thread_id: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that is the writer of a thread until it is told to stop."""
+    """Run another process that is the writer of a thread until its input ends."""
     command = [sys.executable, "-c", HOLDER, str(home), thread_id]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -51,7 +51,7 @@ def thread_id(store: Store, clock: Clock) -> str:
     return journal.thread_id
 
 
-def test_a_second_process_hears_who_the_writer_is(store: Store, thread_id: str) -> None:
+def test_a_second_process_learns_which_process_is_the_writer(store: Store, thread_id: str) -> None:
     with holder(store.home, thread_id) as process:
         with pytest.raises(ThreadLocked) as refused:
             store.open(thread_id)
@@ -71,7 +71,7 @@ def test_reading_and_naming_need_no_lease(store: Store, thread_id: str) -> None:
     [Store.archive, Store.delete, lambda store, id_: store.update_git_info(id_, None)],
     ids=["archive", "delete", "update_git_info"],
 )
-def test_what_changes_the_file_needs_the_lease(
+def test_changes_to_the_file_need_the_lease(
     store: Store, thread_id: str, change: Callable[[Store, str], object]
 ) -> None:
     with holder(store.home, thread_id), pytest.raises(ThreadLocked):
@@ -88,7 +88,7 @@ def test_a_dead_writers_thread_is_taken_over(store: Store, thread_id: str) -> No
     journal.close()
 
 
-def test_a_closed_journal_frees_the_thread(store: Store, thread_id: str) -> None:
+def test_closing_a_journal_releases_the_thread(store: Store, thread_id: str) -> None:
     with holder(store.home, thread_id) as process:
         assert process.stdin is not None
         assert process.stdout is not None

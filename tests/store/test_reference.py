@@ -1,6 +1,6 @@
-"""Both ways with the reference's own binaries: its threads are read here, ours are resumed there.
+"""Exchange with the reference's own binaries: its threads are read here, ours are resumed there.
 
-0.163.0 comes with the development dependencies; set-up fetches 0.118.0 into the environment.
+0.163.0 is a development dependency; `make setup` fetches 0.118.0 into the environment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def binary(request: pytest.FixtureRequest) -> Path:
 
 
 def outline(stored: StoredThread) -> list[tuple[str, list[str]]]:
-    """Give the status of each turn and the kinds of its items."""
+    """Return the status of each turn and the kinds of its items."""
     return [
         (turn.status, [item.__struct_config__.tag for item in turn.items])  # type: ignore[misc]  # all are tagged by a word
         for turn in stored.turns
@@ -70,7 +70,7 @@ def outline(stored: StoredThread) -> list[tuple[str, list[str]]]:
 
 
 def texts(stored: StoredThread) -> list[str]:
-    """Give what the model would see, without what describes the surroundings."""
+    """Return what the model would see, without the environment context."""
     found = []
     for item in stored.history:
         if item["type"] == "message" and item["role"] != "developer":
@@ -127,7 +127,7 @@ def test_a_thread_written_here_is_listed_read_and_resumed_there(
         "next question",
     ]
 
-    # And what it added comes back here, behind our own.
+    # And what it appended is read here, after our own lines.
     stored = store.read(journal.thread_id)
     assert stored.turns[:2] == [first, last]
     assert outline(stored)[2:] == [("completed", ["userMessage", "agentMessage"])]
@@ -193,7 +193,7 @@ def test_what_tools_did_here_is_shown_there(store: Store, model: Model, binary: 
         reference.call("thread/resume", {"threadId": journal.thread_id})
         assert reference.turn(journal.thread_id, "next question")["status"] == "completed"
 
-    # The newer one leaves commands and pictures out of files in the older form.
+    # The newer release omits commands and images from files in the older format.
     if binary != OLD:
         tools = [EDIT, CALL]
     shown = [item for item in turn["items"] if item["type"] not in ("userMessage", "agentMessage")]
@@ -201,7 +201,7 @@ def test_what_tools_did_here_is_shown_there(store: Store, model: Model, binary: 
 
 
 def _known(item: Json) -> Json:
-    """An item with what both have a word for."""
+    """Return an item with the fields that both programs know."""
     kept = ["type", "id", "status", "command", "commandActions", "cwd", "path", "source"]
     kept += ["processId", "server", "tool", "arguments"]
     if item.get("status") == "completed":
@@ -300,7 +300,7 @@ def test_a_compaction_and_a_fork_of_the_reference_are_followed(
 
 
 def test_a_revert_of_the_reference_is_followed(store: Store, model: Model) -> None:
-    """0.163.0 goes on in another file, which begins in the first."""
+    """0.163.0 continues in another file, which begins in the first."""
     with running(bundled_codex_path(), store.home, model) as reference:
         thread_id = start(reference)
         turns = [reference.turn(thread_id, text) for text in ("one", "two", "three")]

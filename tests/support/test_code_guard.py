@@ -16,7 +16,7 @@ import pytest
 import treadle
 
 SOURCES = Path(treadle.__file__).parents[1]
-# Runs with a guard: a line on stdin says that the files are as they should be.
+# Runs with a guard: a line on stdin says that the files are ready.
 PROGRAM = """
 import sys
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
@@ -44,7 +44,7 @@ class Guarded:
         assert self._process.stdout.readline() == "ready\n"
 
     def go_on(self) -> list[str]:
-        """Let it import, and return what it says of each module."""
+        """Let it import, and return its report about each module."""
         output, _ = self._process.communicate("\n", timeout=30)
         return output.splitlines()
 
@@ -60,7 +60,7 @@ def test_unchanged_module_is_loaded_and_changed_one_is_not(tmp_path: Path) -> No
     assert guarded.go_on() == ["same 1", "other CodeChanged", "new CodeChanged"]
 
 
-def test_compiled_file_that_is_newer_is_passed_over(tmp_path: Path) -> None:
+def test_compiled_file_that_is_newer_is_ignored(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text("VALUE = 1\n")
     about = source.stat()
@@ -74,7 +74,7 @@ def test_compiled_file_that_is_newer_is_passed_over(tmp_path: Path) -> None:
     assert guarded.go_on() == ["module 1"]
 
 
-def test_compiled_file_from_before_is_used(tmp_path: Path) -> None:
+def test_older_compiled_file_is_used(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("VALUE = 1\n")
     py_compile.compile(str(tmp_path / "module.py"), doraise=True)
     assert Guarded(tmp_path, "module").go_on() == ["module 1"]
@@ -95,7 +95,7 @@ def test_library_that_changed_is_not_loaded(tmp_path: Path) -> None:
 def test_new_hard_link_of_an_installed_file_does_not_count(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    """An installer that shares files between environments makes one whenever it installs."""
+    """An installer that shares files between environments creates one at each installation."""
     folder = tmp_path / "site-packages"
     (folder / "thing-1.dist-info").mkdir(parents=True)
     source = folder / "thing.py"

@@ -1,4 +1,4 @@
-"""Ids sort by the order in which they were made."""
+"""Ids sort by the order in which they were created."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def test_ids_are_version_7_and_carry_their_time() -> None:
     after = time.time_ns() // 1_000_000
 
     assert (made.version, made.variant) == (7, RFC_4122)
-    # Ids made in a burst run ahead of the clock, by less than a second.
+    # Ids created in a burst run ahead of the clock, by less than a second.
     assert before <= made.int >> 80 <= after + 1000
 
 
-def test_ids_made_in_a_burst_ascend() -> None:
+def test_ids_created_in_a_burst_ascend() -> None:
     made = [uuid7() for _ in range(20_000)]
 
     assert made == sorted(set(made))

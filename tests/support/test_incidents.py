@@ -1,4 +1,4 @@
-"""Repeated troubles give one line, and later a line with a count."""
+"""Repeated problems log one line, and later a line with a count."""
 
 from __future__ import annotations
 

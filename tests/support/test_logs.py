@@ -1,4 +1,4 @@
-"""Logs: how loud, in which form, and what they must never say."""
+"""Logs: levels, formats, and what they must never contain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_levels_are_read_from_a_filter(text: str, level: int, modules: dict[str,
         ({"TREADLE_LOG": "off"}, set()),
     ],
 )
-def test_the_environment_says_how_loud(home: Path, extra: dict[str, str], levels: set[str]) -> None:
+def test_the_environment_sets_the_level(
+    home: Path, extra: dict[str, str], levels: set[str]
+) -> None:
     lines = stderr_of(home, **extra).splitlines()
     assert {line.split()[1] for line in lines} == levels
 
@@ -109,7 +111,7 @@ def test_a_text_line_shows_the_fields_of_an_event() -> None:
     assert line.endswith(" INFO treadle.jsonrpc: done thread_id='a b' count=2")
 
 
-def test_a_text_line_neither_acts_on_a_terminal_nor_imitates_another() -> None:
+def test_a_text_line_neither_controls_a_terminal_nor_imitates_another_line() -> None:
     error = ValueError("no\x1b[2J")
     record = logging.makeLogRecord(
         {

@@ -1,4 +1,4 @@
-"""Virtual time: what waits takes no time, and what works is waited for."""
+"""Virtual time: waiting takes no time, and running work is waited for."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ async def test_an_hour_passes_at_once_in_the_order_of_its_timers() -> None:
     assert clock.elapsed == 3600
 
 
-async def test_a_timeout_strikes_when_its_time_has_come() -> None:
+async def test_a_timeout_expires_at_its_time() -> None:
     with VirtualClock() as clock, pytest.raises(TimeoutError):
         async with asyncio.timeout(300):
             await asyncio.Event().wait()
     assert clock.elapsed == 300
 
 
-async def test_more_than_the_loop_waits_for_at_once_passes_too() -> None:
-    """The loop itself never asks its selector for more than a day."""
+async def test_a_wait_beyond_the_limit_of_the_selector_passes_too() -> None:
+    """The loop never asks its selector to wait for more than a day."""
     week = 7 * 24 * 3600
     with VirtualClock() as clock:
         await asyncio.sleep(week)
@@ -73,7 +73,7 @@ async def test_a_silent_socket_does_not_stop_time() -> None:
     assert clock.elapsed == 60
 
 
-async def test_time_goes_on_from_where_it_was_when_the_block_ends() -> None:
+async def test_real_time_continues_from_the_virtual_one_when_the_block_ends() -> None:
     loop = asyncio.get_running_loop()
     fired = asyncio.Event()
     with VirtualClock():
@@ -84,7 +84,7 @@ async def test_time_goes_on_from_where_it_was_when_the_block_ends() -> None:
         await fired.wait()
 
 
-def test_a_coroutine_runs_on_a_loop_of_its_own() -> None:
+def test_a_coroutine_runs_on_its_own_loop() -> None:
     clock = VirtualClock(epoch_ms=1_000)
 
     async def work() -> str:

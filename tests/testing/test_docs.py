@@ -1,4 +1,4 @@
-"""What docs/testing.md shows is what happens: its examples are test files, and pytest runs them."""
+"""The examples of docs/testing.md are test files, and pytest runs them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SECONDS = 55
 
 
 async def passed(folder: Path, example: str, **env: str) -> str:
-    """Run an example as a user would; gives pytest's last line."""
+    """Run an example as a user would; return pytest's last line."""
     (folder / "test_example.py").write_text(example)
-    # Not by the entry point: the package may have been installed before it had one.
+    # Not by the entry point: the installed package may be older than it.
     plugins = ("-p", "pytest_asyncio.plugin", "-p", "treadle.testing.plugin")
     settings = ("asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function")
     options = ("-q", "-p", "no:cacheprovider", "-W", "error", *(f"-o{each}" for each in settings))
@@ -47,7 +47,7 @@ async def test_the_fake_server_does_what_the_page_says(tmp_path: Path) -> None:
     assert (await passed(tmp_path, FAKE)).startswith("3 passed")
 
 
-async def test_what_is_recorded_with_a_key_is_replayed_without_one(tmp_path: Path) -> None:
+async def test_a_recording_made_with_a_key_is_replayed_without_one(tmp_path: Path) -> None:
     key = "sk-0123456789abcdefghijkl"
     async with scripted_provider([says("Hello!")]) as real:
         online = RECORDED.replace("https://api.openai.com/v1", real.base_url)

@@ -1,4 +1,4 @@
-"""The fake app-server, over every transport: it does what it is told, and keeps what it is sent."""
+"""The fake app-server, over every transport: it follows its plays, and records messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
 
 @asynccontextmanager
 async def reached(server: FakeAppServer, transport: str) -> AsyncIterator[Where]:
-    """What a client needs to reach the fake."""
+    """Yield what a client needs to connect to the fake."""
     async with asyncio.timeout(SECONDS):
         match transport:
             case "memory":
@@ -56,13 +56,13 @@ async def reached(server: FakeAppServer, transport: str) -> AsyncIterator[Where]
 async def connected(
     server: FakeAppServer, transport: str, **options: Unpack[ClientOptions]
 ) -> AsyncIterator[AsyncClient]:
-    """A client of the fake that does not come back by itself."""
+    """Yield a client of the fake that does not reconnect."""
     options.setdefault("reconnect", False)
     async with reached(server, transport) as where, AsyncClient(where, **options) as client:
         yield client
 
 
-async def test_a_fake_that_is_told_nothing_is_a_small_app_server(transport: str) -> None:
+async def test_a_fake_without_plays_is_a_small_app_server(transport: str) -> None:
     server = FakeAppServer()
     async with connected(server, transport) as client:
         thread = await client.start_thread()
@@ -75,7 +75,7 @@ async def test_a_fake_that_is_told_nothing_is_a_small_app_server(transport: str)
     assert server.messages[0]["method"] == "initialize"
 
 
-async def test_a_turn_asks_and_the_answer_is_kept(transport: str) -> None:
+async def test_a_turn_sends_a_request_and_its_answer_is_recorded(transport: str) -> None:
     server = FakeAppServer().on("turn/start", fake.turn("ran", asks=[(APPROVAL, None)]))
     async with connected(server, transport, approvals=approve_all) as client:
         result = await (await client.start_thread()).run("hi")
@@ -83,7 +83,7 @@ async def test_a_turn_asks_and_the_answer_is_kept(transport: str) -> None:
     assert server.answers == {"ask-1": {"result": {"decision": "accept"}}}
 
 
-async def test_overload_passes_after_as_many_requests_as_were_said(transport: str) -> None:
+async def test_overload_ends_after_the_given_number_of_requests(transport: str) -> None:
     server = FakeAppServer()
     server.on("model/list", fake.overloaded(), fake.overloaded(), fake.answers(SOME_MODELS))
     async with connected(server, transport) as client:
@@ -92,7 +92,7 @@ async def test_overload_passes_after_as_many_requests_as_were_said(transport: st
     assert len(server.received("model/list")) == 4
 
 
-async def test_a_refusal_has_its_code_and_its_data(transport: str) -> None:
+async def test_an_error_has_its_code_and_its_data(transport: str) -> None:
     server = FakeAppServer().on("model/list", fake.refuses(-32000, "no", {"kind": "odd"}))
     async with connected(server, transport) as client:
         with pytest.raises(RequestRefused, match="no") as caught:
@@ -100,7 +100,7 @@ async def test_a_refusal_has_its_code_and_its_data(transport: str) -> None:
     assert (caught.value.code, caught.value.kind) == (-32000, "odd")
 
 
-async def test_a_method_that_nobody_thought_of_is_refused_by_name(transport: str) -> None:
+async def test_an_unknown_method_is_refused_by_name(transport: str) -> None:
     async with connected(FakeAppServer(), transport) as client:
         with pytest.raises(RequestRefused, match="the fake has no config/read"):
             await client.read_config()
@@ -115,14 +115,14 @@ async def test_a_request_may_never_be_answered(transport: str, play: fake.Play) 
     assert len(server.connections) == 1
 
 
-async def test_two_answers_to_one_request_are_one_too_many_and_no_harm(transport: str) -> None:
+async def test_a_second_answer_to_one_request_does_no_harm(transport: str) -> None:
     server = FakeAppServer().on("model/list", fake.twice(SOME_MODELS), fake.answers(NO_MODELS))
     async with connected(server, transport) as client:
         assert (await client.list_models()).next_cursor == "more"
         assert (await client.list_models()).next_cursor is None
 
 
-async def test_what_a_frozen_server_is_sent_is_not_read(transport: str) -> None:
+async def test_a_frozen_server_reads_nothing(transport: str) -> None:
     server = FakeAppServer().on("model/list", fake.freezes())
     async with connected(server, transport, request_timeout=0.2) as client:
         for _ in range(2):
@@ -132,21 +132,21 @@ async def test_what_a_frozen_server_is_sent_is_not_read(transport: str) -> None:
 
 
 @pytest.mark.parametrize("play", [fake.hangs_up(), fake.tears(), fake.exits(3, "the end\n")])
-async def test_a_line_that_ends_fails_whoever_waits(transport: str, play: fake.Play) -> None:
+async def test_a_closed_connection_fails_all_waiting_calls(transport: str, play: fake.Play) -> None:
     server = FakeAppServer().on("model/list", play)
     async with connected(server, transport) as client:
         with pytest.raises((Disconnected, ServerExited)):
             await client.list_models()
 
 
-async def test_a_line_that_is_torn_ends_inside_a_message(transport: str) -> None:
+async def test_a_torn_connection_ends_inside_a_message(transport: str) -> None:
     server = FakeAppServer().on("x", fake.tears(b'{"half": '))
     async with reached(server, transport) as where:
         heard = await _raw_bytes(where)
     assert heard == {"memory": b"", "command": b'{"half": '}.get(transport, b'\x81I{"half": ')
 
 
-async def test_junk_is_sent_as_it_is(transport: str) -> None:
+async def test_junk_is_sent_unchanged(transport: str) -> None:
     junk = [b"no JSON", b'{"half": ', b'{"method": "brand/new", "params": {"text": "\\ud83d"}}']
     play = fake.steps(fake.raw(*junk), fake.answers(SOME_MODELS))
     server = FakeAppServer().on("model/list", play)
@@ -174,7 +174,7 @@ async def test_a_turn_fails_with_its_cause(transport: str) -> None:
     assert caught.value.codex_error_info == "usageLimitExceeded"
 
 
-async def test_a_test_can_wait_for_what_a_client_sends(transport: str) -> None:
+async def test_a_test_can_wait_for_a_message_of_the_client(transport: str) -> None:
     server = FakeAppServer()
     async with connected(server, transport) as client, asyncio.TaskGroup() as tasks:
         heard = tasks.create_task(server.heard("model/list", 2))
@@ -185,7 +185,7 @@ async def test_a_test_can_wait_for_what_a_client_sends(transport: str) -> None:
 
 
 async def _raw_bytes(where: Where) -> bytes:
-    """Send one notification, and give all bytes that come back."""
+    """Send one notification, and return all bytes that come back."""
     words = b'{"method": "x"}'
     if isinstance(where, FakeAppServer):
         ours, theirs = memory_pair()

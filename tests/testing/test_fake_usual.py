@@ -1,4 +1,4 @@
-"""What a fake does by itself fits the protocol; what a test's own play does wrong is told."""
+"""The defaults of a fake match the protocol; errors in a test's own plays are reported."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ REQUESTS: dict[str, JsonValue] = {
 }
 
 
-async def heard_until(transport: Transport, method: str) -> list[JsonValue]:
-    told: list[JsonValue] = []
-    while all(each.get("method") != method for each in told):
+async def receive_until(transport: Transport, method: str) -> list[JsonValue]:
+    messages: list[JsonValue] = []
+    while all(each.get("method") != method for each in messages):
         frames = await transport.receive()
-        told += [msgspec.json.decode(frame) for frame in frames if isinstance(frame, bytes)]
-    return told
+        messages += [msgspec.json.decode(frame) for frame in frames if isinstance(frame, bytes)]
+    return messages
 
 
-async def test_every_usual_answer_and_notification_is_of_its_type() -> None:
+async def test_every_default_answer_and_notification_has_its_type() -> None:
     ours, theirs = memory_pair()
     server = FakeAppServer()
     server.on("done", fake.notifies("done", {}))
@@ -48,14 +48,14 @@ async def test_every_usual_answer_and_notification_is_of_its_type() -> None:
             document = {"id": method, "method": method, "params": params}
             await ours.send([msgspec.json.encode(document)])
         await ours.send([b'{"method": "done"}'])
-        told = await heard_until(ours, "turn/completed")
+        messages = await receive_until(ours, "turn/completed")
         await ours.close()
 
-    answered = {each["id"]: each["result"] for each in told if "result" in each}
+    answered = {each["id"]: each["result"] for each in messages if "result" in each}
     assert answered.keys() == REQUESTS.keys()
     for method, result in answered.items():
         msgspec.convert(result, CLIENT_REQUESTS[method].result)
-    events = [each for each in told if "method" in each and each["method"] != "done"]
+    events = [each for each in messages if "method" in each and each["method"] != "done"]
     for event in events:
         msgspec.convert(event["params"], SERVER_NOTIFICATIONS[event["method"]].params)
     assert {event["method"] for event in events} == {
@@ -69,7 +69,7 @@ async def test_every_usual_answer_and_notification_is_of_its_type() -> None:
     }
 
 
-async def test_what_a_play_raises_is_raised_at_the_end() -> None:
+async def test_an_error_in_a_play_is_raised_at_the_end() -> None:
     async def play(_connection: FakeConnection, request: JsonValue) -> None:
         assert request["params"] == {"limit": 1}, "a wrong limit"
 
@@ -88,7 +88,7 @@ async def test_what_a_play_raises_is_raised_at_the_end() -> None:
         await list_models()
 
 
-async def test_a_process_ends_with_its_code_and_its_last_words() -> None:
+async def test_a_process_ends_with_its_exit_code_and_stderr() -> None:
     server = FakeAppServer().on("model/list", fake.exits(7, "first\nlast words\n"))
     async with (
         asyncio.timeout(SECONDS),
@@ -100,7 +100,7 @@ async def test_a_process_ends_with_its_code_and_its_last_words() -> None:
     assert caught.value.exit_code == 7
 
 
-async def test_a_process_ends_when_its_client_has_no_more_to_say() -> None:
+async def test_a_process_ends_with_its_input() -> None:
     async with asyncio.timeout(SECONDS), FakeAppServer().command() as command:
         transport = spawn(command)
         await transport.close()
@@ -115,7 +115,7 @@ async def test_turns_of_several_plays_are_several_turns() -> None:
     assert ids == ["turn-1", "turn-2", "turn-3"]
 
 
-async def test_a_client_that_comes_back_is_another_connection() -> None:
+async def test_a_client_that_reconnects_is_another_connection() -> None:
     server = FakeAppServer().on("model/list", fake.hangs_up(), fake.answers({"data": []}))
     async with asyncio.timeout(SECONDS), server.websocket() as url, AsyncClient(url) as client:
         await client.list_models()
@@ -123,22 +123,22 @@ async def test_a_client_that_comes_back_is_another_connection() -> None:
     assert [len(server.received(method)) for method in ("initialize", "model/list")] == [2, 2]
 
 
-def test_a_blocking_client_takes_the_fake_too() -> None:
+def test_a_blocking_client_accepts_the_fake_too() -> None:
     server = FakeAppServer().on("turn/start", fake.turn("at once"))
     with Client(server) as client:
         assert client.start_thread().run("hi").agent_message == "at once"
     assert [params["input"][0]["text"] for params in server.received("turn/start")] == ["hi"]
 
 
-def test_a_method_needs_something_to_play() -> None:
+def test_a_method_needs_a_play() -> None:
     with pytest.raises(ValueError, match="nothing to play for model/list"):
         FakeAppServer().on("model/list")
 
 
-def test_the_process_imports_nothing_of_the_package() -> None:
+def test_the_process_imports_no_other_module_of_the_package() -> None:
     from treadle.testing.fake import relay
 
-    # As a plugin's module it is rewritten by pytest, which adds names of its own.
+    # As a plugin's module it is rewritten by pytest, which adds its own names.
     names = {name for name, value in vars(relay).items() if type(value) is type(sys)}
     imported = {name for name in names if not name.startswith("@")}
     assert imported == {"os", "select", "socket", "sys"}

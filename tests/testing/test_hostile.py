@@ -1,4 +1,4 @@
-"""Providers that misbehave do so as they say, in the words of every API."""
+"""Misbehaving providers do what their names say, in the format of every API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REQUEST = ModelRequest(
 async def ask(
     provider: Provider, wire: Wire, into: list[ModelEvent] | None = None, **settings: JsonValue
 ) -> list[ModelEvent]:
-    """Ask once over real HTTP; gives what was said, and `into` has what came before an error."""
+    """Send one request over real HTTP; return its events, in `into` also those before an error."""
     config = ProviderConfig(base_url=provider.base_url, wire_api=wire, **settings)
     model = build_model("hostile", config, environ={})
     said: list[ModelEvent] = [] if into is None else into
@@ -51,7 +51,7 @@ async def ask(
 
 
 async def fails(provider: Provider, wire: Wire, **settings: JsonValue) -> tuple[ModelError, str]:
-    """Ask in vain; gives the error and the text that came before it."""
+    """Send a request that must fail; return the error and the text before it."""
     said: list[ModelEvent] = []
     with pytest.raises(ModelError) as caught:
         await ask(provider, wire, said, **settings)
@@ -80,7 +80,7 @@ async def test_a_stream_breaks_off_in_the_middle(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_overload_is_told_under_http_200(wire: Wire) -> None:
+async def test_overload_is_reported_under_http_200(wire: Wire) -> None:
     async with hostile.overloaded() as provider:
         error, text = await fails(provider, wire)
     assert (error.info, error.is_retryable, text) == ("serverOverloaded", True, "")
@@ -90,7 +90,9 @@ async def test_overload_is_told_under_http_200(wire: Wire) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(("before_head", "text"), [(True, ""), (False, hostile.HALF)])
-async def test_a_half_open_line_says_nothing_more(wire: Wire, before_head: bool, text: str) -> None:
+async def test_a_half_open_connection_sends_nothing_more(
+    wire: Wire, before_head: bool, text: str
+) -> None:
     settings = {"first_byte_timeout_ms": 200, "stream_idle_timeout_ms": 200}
     async with hostile.half_open(before_head=before_head) as provider:
         error, said = await fails(provider, wire, **settings)
@@ -107,14 +109,14 @@ async def test_a_line_of_32_mib_is_refused_and_one_of_1_mib_arrives(wire: Wire) 
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_half_a_surrogate_pair_arrives_as_one_or_as_a_replacement(wire: Wire) -> None:
+async def test_a_lone_surrogate_arrives_unchanged_or_replaced(wire: Wire) -> None:
     async with hostile.lone_surrogates() as provider:
         text = message_of(await ask(provider, wire))
     assert (text[:5], text[6:]) == ("half ", " of a pair")
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_429_says_when_to_come_back_and_then_lets_in(wire: Wire) -> None:
+async def test_429_says_when_to_retry_and_then_succeeds(wire: Wire) -> None:
     async with hostile.rate_limited(times=1, retry_after_s=7) as provider:
         error, _ = await fails(provider, wire)
         assert (error.http_status, error.retry_after_s) == (429, 7)
@@ -126,13 +128,13 @@ async def test_429_says_when_to_come_back_and_then_lets_in(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_an_answer_comes_byte_by_byte(wire: Wire) -> None:
+async def test_an_answer_arrives_byte_by_byte(wire: Wire) -> None:
     async with hostile.slow_drip() as provider:
         assert message_of(await ask(provider, wire)) == "drop by drop"
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_noise_is_no_harm_and_garbage_is(wire: Wire) -> None:
+async def test_noise_is_harmless_and_garbage_is_not(wire: Wire) -> None:
     async with hostile.noisy() as provider:
         assert message_of(await ask(provider, wire)) == "in spite of the noise"
     async with hostile.garbage() as provider:
@@ -151,7 +153,7 @@ async def test_a_whole_server_recovers_from_a_broken_stream(
     assert len(provider.requests) == 2
 
 
-async def test_what_is_refused_reaches_the_client_with_its_status() -> None:
+async def test_a_refusal_reaches_the_client_with_its_status() -> None:
     async with (
         asyncio.timeout(SECONDS),
         hostile.refuses(401, "<html>maintenance</html>") as provider,
@@ -164,7 +166,7 @@ async def test_what_is_refused_reaches_the_client_with_its_status() -> None:
     assert caught.value.http_status == 401
 
 
-async def test_a_scenario_of_ones_own_has_the_words_of_the_api() -> None:
+async def test_a_custom_scenario_uses_the_format_of_the_api() -> None:
     async def play(exchange: hostile.Exchange) -> None:
         await exchange.write(*exchange.begin("mine"))
         exchange.cut()

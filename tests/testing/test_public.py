@@ -1,4 +1,4 @@
-"""The kit's surface: every name can be had, and having the plugin costs a run of pytest little."""
+"""The public API of the kit: every name can be imported, and the plugin imports little."""
 
 from __future__ import annotations
 

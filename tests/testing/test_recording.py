@@ -1,4 +1,4 @@
-"""Recorded traffic: what a provider said once it says again, offline, and no key is in the file."""
+"""Recorded traffic: a provider's answers are replayed offline, and the file holds no key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = "sk-proj-0123456789abcdefghijklmnop"
 
 
 async def run(provider: Provider, text: str, wire: Wire = "responses") -> str:
-    """Run a turn of a new server that asks this provider, with a key."""
+    """Run a turn of a new server that uses this provider, with a key."""
     config = provider.config(wire, experimental_bearer_token=KEY)
     async with treadle_server(config=config) as server, AsyncClient(server) as client:
         return (await (await client.start_thread()).run(text)).agent_message
@@ -47,9 +47,7 @@ async def post(url: str, body: JsonValue, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_was_recorded_is_replayed_without_the_provider(
-    wire: Wire, tmp_path: Path
-) -> None:
+async def test_a_recording_is_replayed_without_the_provider(wire: Wire, tmp_path: Path) -> None:
     path = tmp_path / "cassettes" / "greeting.json"
     async with asyncio.timeout(SECONDS):
         async with hostile.slow_drip("hello there") as real, record(real.base_url, path) as front:
@@ -72,7 +70,7 @@ async def test_a_conversation_with_tools_is_replayed_in_another_folder(tmp_path:
     assert len(player.requests) == 2
 
 
-async def test_a_request_that_was_not_recorded_is_refused_with_what_differs(tmp_path: Path) -> None:
+async def test_an_unrecorded_request_is_refused_with_the_differences(tmp_path: Path) -> None:
     path = tmp_path / "greeting.json"
     async with asyncio.timeout(SECONDS):
         async with hostile.slow_drip() as real, record(real.base_url, path) as front:
@@ -90,7 +88,7 @@ async def test_a_request_that_was_not_recorded_is_refused_with_what_differs(tmp_
     assert difference.startswith("body.input[")
 
 
-async def test_a_request_too_many_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_surplus_request_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     async with hostile.slow_drip() as real, record(real.base_url, path) as front:
         await post(f"{front.base_url}/responses", {"input": []})
@@ -119,14 +117,14 @@ async def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     said = f"{secrets['bearer']} and {secrets['variable']} and {KEY}"
     body = {"input": [{"text": said}], "auth": {"password": secrets["name"]}}
     async with hostile.slow_drip(said, size=7) as real, record(real.base_url, path) as front:
-        status, told = await post(
+        status, received = await post(
             f"{front.base_url}/responses?api_key={secrets['query']}&beta=1",
             body,
             authorization=f"Bearer {secrets['bearer']}",
             **{"x-api-key": secrets["header"], "cookie": f"session={secrets['cookie']}"},
         )
-    # The client itself gets everything, and so does the provider.
-    assert (status, said in told) == (200, True)
+    # The client itself receives everything, and so does the provider.
+    assert (status, said in received) == (200, True)
     assert real.requests[0].json == body
     assert real.requests[0].headers["x-api-key"] == secrets["header"]
 
@@ -142,7 +140,7 @@ async def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert hidden in "".join(exchange["response"]["stream"])
 
 
-async def test_a_secret_told_in_pieces_is_not_written(tmp_path: Path) -> None:
+async def test_a_secret_in_several_chunks_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "pieces.json"
     script = [says(f"the key is {KEY}, keep it", deltas=5)]
     async with scripted_provider(script) as real, record(real.base_url, path) as front:
@@ -153,7 +151,7 @@ async def test_a_secret_told_in_pieces_is_not_written(tmp_path: Path) -> None:
     assert "".join(deltas) == "the key is [redacted], keep it"
 
 
-async def test_a_recording_with_secrets_in_it_is_still_the_same_request(tmp_path: Path) -> None:
+async def test_a_redacted_request_still_matches(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     async with hostile.slow_drip() as real, record(real.base_url, path) as front:
         asked = {"input": "use plain-word-as-a-key now"}
@@ -163,7 +161,7 @@ async def test_a_recording_with_secrets_in_it_is_still_the_same_request(tmp_path
     assert status == 200
 
 
-async def test_refusals_and_broken_streams_are_replayed_as_they_were(tmp_path: Path) -> None:
+async def test_refusals_and_broken_streams_are_replayed_as_recorded(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     async with asyncio.timeout(SECONDS):
         async with (
@@ -184,7 +182,7 @@ async def test_refusals_and_broken_streams_are_replayed_as_they_were(tmp_path: P
         assert first["response"]["headers"]["retry-after"] == "7"
 
 
-async def test_a_stream_that_broke_breaks_again(tmp_path: Path) -> None:
+async def test_a_broken_stream_is_broken_again(tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     async with asyncio.timeout(SECONDS):
         async with hostile.disconnects() as real, record(real.base_url, path) as front:
@@ -195,7 +193,7 @@ async def test_a_stream_that_broke_breaks_again(tmp_path: Path) -> None:
                 await post(f"{player.base_url}/responses", {})
 
 
-async def test_prompts_may_change_unless_they_are_to_be_compared(tmp_path: Path) -> None:
+async def test_prompts_may_change_unless_they_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "prompt.json"
     async with hostile.slow_drip() as real, record(real.base_url, path) as front:
         await post(f"{front.base_url}/responses", {"instructions": "be brief", "input": "hi"})
@@ -211,13 +209,13 @@ async def test_prompts_may_change_unless_they_are_to_be_compared(tmp_path: Path)
         await compare_all()
 
 
-async def test_a_provider_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_an_unreachable_provider_is_named(tmp_path: Path) -> None:
     async with record("http://127.0.0.1:1", tmp_path / "none.json") as front:
         status, text = await post(f"{front.base_url}/responses", {})
     assert (status, "cannot reach http://127.0.0.1:1" in text) == (502, True)
 
 
-async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text('{"exchanges": 5}')
     with pytest.raises(ValueError, match=r"odd.json is not a recording: .*exchanges"):

@@ -45,7 +45,7 @@ async def test_the_reference_server_plays_the_same_script(tmp_path: Path) -> Non
     assert [item["type"] for item in answered] == ["function_call", "function_call_output"]
 
 
-async def test_a_failure_before_anything_is_said_is_a_status() -> None:
+async def test_a_failure_before_the_first_event_is_a_status() -> None:
     script = [fails("no such model", status=404)]
     async with (
         asyncio.timeout(SECONDS),
@@ -58,7 +58,7 @@ async def test_a_failure_before_anything_is_said_is_a_status() -> None:
             await thread.run("hi")
 
 
-async def test_a_stream_that_is_dropped_is_asked_for_again() -> None:
+async def test_a_dropped_stream_is_retried() -> None:
     script = Script([[says("half", id_="msg-a"), drops()], says("whole")])
     async with (
         asyncio.timeout(SECONDS),

@@ -1,4 +1,4 @@
-"""Servers for tests: in the test's own process, and as real ones."""
+"""Servers for tests: in the test's own process, and as real processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def connected(where: Where) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def test_a_server_in_this_process_plays_a_script_and_keeps_what_it_was_asked(
+async def test_a_server_in_this_process_plays_a_script_and_records_its_requests(
     treadle_server: ServerFactory,
 ) -> None:
     script = Script([calls("update_plan", {"plan": []}, call_id="c-1"), says("done")])
@@ -52,7 +52,7 @@ async def test_a_server_in_this_process_plays_a_script_and_keeps_what_it_was_ask
 async def test_scripts_in_lists_of_their_own_type_are_scripts(
     treadle_client: ClientFactory,
 ) -> None:
-    """A type checker reads this file too."""
+    """Type checkers read this file too."""
     steps: list[Step] = [says("one"), says("two")]
     responses: list[list[Step]] = [[waits(0), says("three")]]
     mixed: list[Response] = [*steps, *responses, "four"]
@@ -92,7 +92,7 @@ async def test_no_key_of_the_machine_reaches_a_server(
         assert (await client.read_thread(thread.id)).model_provider == "scripted"
 
 
-def test_a_blocking_client_takes_the_server_too(treadle_process: ProcessFactory) -> None:
+def test_a_blocking_client_accepts_the_server_too(treadle_process: ProcessFactory) -> None:
     server = treadle_process([says("blocking")])
     with Client(server.url) as client:
         assert client.start_thread().run("hi").agent_message == "blocking"
@@ -120,7 +120,7 @@ async def test_a_real_process_plays_a_script_over_each_transport(
     assert server.home != Path(os.environ["TREADLE_HOME"])
 
 
-async def test_a_killed_server_comes_back_with_its_threads(treadle_process: ProcessFactory) -> None:
+async def test_a_killed_server_restarts_with_its_threads(treadle_process: ProcessFactory) -> None:
     server = treadle_process([says("before")])
     async with connected(server.url) as client:
         thread = await client.start_thread()
@@ -131,7 +131,7 @@ async def test_a_killed_server_comes_back_with_its_threads(treadle_process: Proc
     assert [turn.status for turn in seen.turns] == ["completed"]
 
 
-def test_a_server_that_cannot_start_says_why(treadle_process: ProcessFactory) -> None:
+def test_a_server_that_cannot_start_reports_the_reason(treadle_process: ProcessFactory) -> None:
     server = treadle_process([says("never")])
     server.env["PYTHONHOME"] = "/nowhere"
     with pytest.raises(ProcessFailed, match="does not listen") as caught:
@@ -153,7 +153,7 @@ async def test_a_scripted_failure_reaches_the_client(treadle_client: ClientFacto
     assert caught.value.codex_error_info == "usageLimitExceeded"
 
 
-async def test_an_hour_of_silence_takes_no_time(
+async def test_an_idle_hour_takes_no_time(
     treadle_client: ClientFactory, virtual_clock: VirtualClock
 ) -> None:
     script = Script([[waits(3600), says("late")]])

@@ -24,7 +24,7 @@ UPGRADE = (
 
 
 class Door:
-    """Refuses while it is closed, and can take its time."""
+    """Refuses while it is closed, and can delay its answer."""
 
     def __init__(self, reason: str | None) -> None:
         self.reason = reason
@@ -34,7 +34,7 @@ class Door:
         self.may_answer.set()
 
     async def __call__(self, line: TransportSocket, *, accepted_at: float) -> str | None:
-        """Answer as it was told to."""
+        """Answer as configured."""
         assert line.fileno() >= 0
         assert self.opened_at < accepted_at < time.monotonic()
         self.asked.set()
@@ -43,7 +43,7 @@ class Door:
 
 
 async def accept(transport: Transport) -> None:
-    """Send back what comes."""
+    """Echo all messages."""
     while frames := await transport.receive():
         await transport.send([frame for frame in frames if isinstance(frame, bytes)])
 
@@ -57,7 +57,7 @@ async def serving(listener: WebSocketListener | UnixListener, admit: Admit) -> A
         task.cancel()
 
 
-async def test_a_refused_peer_is_told_why_and_others_are_served(
+async def test_a_refused_peer_gets_the_reason_and_others_are_served(
     short_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = Door("not you\n")
@@ -89,8 +89,8 @@ async def test_refusals_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
     assert [vars(record)["count"] for record in caplog.records] == [1, 10]
 
 
-async def test_a_peer_that_is_gone_when_it_is_answered_ends_no_listener() -> None:
-    """The answer meets a socket that exists no more, and the end of it cannot be sent."""
+async def test_a_peer_that_disconnects_before_the_answer_ends_no_listener() -> None:
+    """The answer meets a closed socket, which cannot be shut down either."""
     door, listener = Door("no"), WebSocketListener("127.0.0.1", 0)
     door.may_answer.clear()
     async with serving(listener, door):

@@ -1,4 +1,4 @@
-"""Tokens: who is let in, and with which words the others are not."""
+"""Tokens: which are accepted, and how others are refused."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ def b64(data: bytes) -> bytes:
 
 
 def jwt(claims: str, header: str = '{"alg":"HS256"}', key: bytes = SECRET) -> str:
-    """Sign by hand, so that what is signed may be nonsense."""
+    """Sign by hand, so that invalid content can be signed."""
     body = b64(header.encode()) + b"." + b64(claims.encode())
     return (body + b"." + b64(hmac.digest(key, body, "sha256"))).decode()
 
@@ -98,7 +98,7 @@ def test_a_capability_token_must_match(
         (f'{{"exp":{NOW},"iat":{NOW + 999},"sub":5,"jti":5}}', None),
     ],
 )
-def test_claims_are_read_as_the_reference_reads_them(
+def test_claims_are_checked_as_by_the_reference(
     secret_file: Path, claims: str, complaint: str | None
 ) -> None:
     auth = SignedBearer.from_file(secret_file)
@@ -144,11 +144,11 @@ def test_issuer_and_audience_count_when_configured(
     ],
     ids=range(10),
 )
-def test_a_token_that_is_badly_formed_or_signed_is_invalid(secret_file: Path, token: str) -> None:
+def test_a_malformed_or_badly_signed_token_is_invalid(secret_file: Path, token: str) -> None:
     assert SignedBearer.from_file(secret_file).check(f"Bearer {token}", now=NOW) == INVALID
 
 
-def test_a_smaller_skew_is_obeyed(secret_file: Path) -> None:
+def test_a_smaller_clock_skew_is_applied(secret_file: Path) -> None:
     auth = SignedBearer.from_file(secret_file, max_clock_skew_seconds=5)
 
     tokens = [jwt(f'{{"exp":{NOW - late}}}') for late in (5, 6)]
@@ -177,7 +177,7 @@ def test_no_flags_mean_no_authentication() -> None:
     assert auth_from_flags(None) is None
 
 
-def test_flags_build_what_they_name(secret_file: Path) -> None:
+def test_flags_select_the_authentication(secret_file: Path) -> None:
     digest = hashlib.sha256(b"s3cret").hexdigest()
     signed = auth_from_flags(
         "signed-bearer-token",

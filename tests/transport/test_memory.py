@@ -1,4 +1,4 @@
-"""A line inside one process."""
+"""The transport inside one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_frames_arrive_in_order_both_ways() -> None:
         assert await one.receive() == [b"back"]
 
 
-async def test_closing_one_end_ends_both_after_what_was_sent() -> None:
+async def test_closing_one_end_ends_both_after_pending_frames() -> None:
     one, two = memory_pair()
     async with asyncio.timeout(5):
         await one.send([b"last"])
@@ -56,7 +56,7 @@ async def test_sending_waits_while_the_other_end_is_behind() -> None:
         await sending
 
 
-async def test_whoever_waits_to_receive_is_told_of_the_end() -> None:
+async def test_a_pending_receive_ends_when_the_transport_closes() -> None:
     one, two = memory_pair()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         receiving = tasks.create_task(two.receive())

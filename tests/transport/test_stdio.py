@@ -1,4 +1,4 @@
-"""Lines over two descriptors: pipes, files and terminals alike."""
+"""Lines over two descriptors: pipes, files and terminals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def receive(transport: LineTransport, count: int) -> list[Frame]:
     return frames
 
 
-async def test_lines_come_out_as_they_went_in() -> None:
+async def test_lines_arrive_as_they_were_sent() -> None:
     async with pipes() as (transport, to_it, from_it):
         os.write(to_it, b"one\ntw")
         assert await receive(transport, 1) == [b"one"]
@@ -71,7 +71,7 @@ async def test_lines_come_out_as_they_went_in() -> None:
         assert os.read(from_it, 100) == b"a\nb\n"
 
 
-async def test_what_was_read_before_comes_first() -> None:
+async def test_bytes_that_were_already_read_come_first() -> None:
     async with pipes(already_read=b"zero\non") as (transport, to_it, _):
         os.write(to_it, b"e\n")
         assert await receive(transport, 2) == [b"zero", b"one"]
@@ -94,7 +94,7 @@ async def test_a_line_beyond_the_limit_fails_alone() -> None:
         assert await receive(transport, 2) == [Oversized(11, b"x" * 11), b"y" * 10]
 
 
-async def test_a_reader_that_is_gone_ends_the_input() -> None:
+async def test_a_reader_that_disconnects_ends_the_input() -> None:
     async with pipes() as (transport, _, from_it):
         os.close(from_it)
         assert not await transport.receive()
@@ -119,7 +119,7 @@ def read_exactly(fd: int, size: int) -> bytes:
     return data
 
 
-async def test_closing_ends_a_send_that_waits() -> None:
+async def test_closing_ends_a_pending_send() -> None:
     async with pipes() as (transport, _, _from), asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(_refused(transport))
         await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def _refused(transport: LineTransport) -> None:
         await transport.send([b"x" * 1_000_000])
 
 
-async def test_reading_pauses_while_nobody_takes_what_came() -> None:
+async def test_reading_pauses_while_nothing_is_received() -> None:
     async with pipes() as (transport, to_it, _), asyncio.TaskGroup() as tasks:
         count = 400_000
         writing = tasks.create_task(asyncio.to_thread(write_all, to_it, b"xx\n" * count))
@@ -190,7 +190,7 @@ async def test_a_terminal_serves_as_input_and_output() -> None:
 
 
 async def test_sockets_serve_as_input_and_output() -> None:
-    """Parents written for Node.js give their children sockets for pipes."""
+    """Parents written for Node.js give their children sockets instead of pipes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         transport = LineTransport(theirs.fileno(), theirs.fileno(), peer="test")
@@ -202,7 +202,7 @@ async def test_sockets_serve_as_input_and_output() -> None:
         await transport.close()
 
 
-async def test_a_file_is_not_read_further_than_somebody_takes_it(tmp_path: Path) -> None:
+async def test_a_file_is_not_read_ahead_of_its_receiver(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_bytes((b"x" * 99 + b"\n") * 400_000)
     with source.open("rb") as stdin:

@@ -1,4 +1,4 @@
-"""Children: their lines, their end, and all that they leave behind."""
+"""Child processes: their lines, their end, and the processes they leave behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_lines_go_both_ways_and_the_exit_code_is_known() -> None:
     assert not await child.receive()
 
 
-async def test_the_end_of_a_child_ends_its_line_after_its_last_words() -> None:
+async def test_the_end_of_a_child_ends_its_lines_after_the_last_one() -> None:
     async with asyncio.timeout(20):
         child = python("print('bye'); import sys; print('why', file=sys.stderr); sys.exit(3)")
         assert await child.receive() == [b"bye"]
@@ -43,7 +43,7 @@ async def test_the_end_of_a_child_ends_its_line_after_its_last_words() -> None:
     assert (child.exit_code, child.stderr_tail) == (3, "why")
 
 
-async def test_a_child_that_died_takes_no_more() -> None:
+async def test_a_dead_child_accepts_no_more() -> None:
     async with asyncio.timeout(20):
         child = python("")
         assert not await child.receive()
@@ -70,15 +70,15 @@ async def test_the_tail_of_stderr_is_kept_and_never_blocks_the_child() -> None:
     assert child.stderr_tail.splitlines() == [str(n) for n in range(100_000)][-STDERR_LINES:]
 
 
-async def test_a_program_that_is_not_there_is_an_error_of_the_line() -> None:
+async def test_a_missing_program_is_a_transport_error() -> None:
     with pytest.raises(TransportError, match="could not start 'no-such-program'"):
         spawn(["no-such-program"])
 
 
-async def test_a_path_to_a_program_begins_where_we_are(
+async def test_a_relative_program_path_starts_from_our_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder it runs in may be one that an agent writes to, and puts programs into."""
+    """An agent may be able to write the folder it runs in, and put programs into it."""
     work = tmp_path / "work"
     for folder, said in ((tmp_path, "ours"), (work, "theirs")):
         folder.mkdir(exist_ok=True)
@@ -109,8 +109,10 @@ time.sleep(1000)
 """
 
 
-async def test_closing_leaves_nobody_of_the_group_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child ignores the end of its input and SIGTERM, and so does the child it has itself."""
+async def test_closing_leaves_no_process_of_the_group_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The child and its own child ignore the end of their input and SIGTERM."""
     monkeypatch.setattr("treadle.transport.subprocess.EXIT_SECONDS", 0.1)
     async with asyncio.timeout(20):
         child = python(STUBBORN)
@@ -122,7 +124,7 @@ async def test_closing_leaves_nobody_of_the_group_behind(monkeypatch: pytest.Mon
     assert child.exit_code == -signal.SIGKILL
 
 
-async def test_what_a_child_leaves_in_its_group_goes_with_it() -> None:
+async def test_processes_that_a_child_leaves_in_its_group_are_killed() -> None:
     code = "import os, time\nif os.fork() == 0: print(os.getpid(), flush=True); time.sleep(1000)"
     async with asyncio.timeout(20):
         child = python(code)

@@ -64,7 +64,7 @@ async def test_messages_pass_over_the_socket(path: Path) -> None:
     assert (client.peer, received) == ("unix", [b"one", b"two"])
 
 
-async def test_the_socket_belongs_to_its_owner_alone_and_goes_with_the_server(path: Path) -> None:
+async def test_the_socket_is_private_to_its_owner_and_removed_with_the_server(path: Path) -> None:
     before = os.umask(0)
     try:
         async with running(path):
@@ -82,7 +82,7 @@ async def test_an_existing_folder_keeps_its_mode(path: Path) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
 
 
-async def test_the_upgrade_names_the_longest_frame_and_takes_any_origin(path: Path) -> None:
+async def test_the_upgrade_states_the_longest_frame_and_accepts_any_origin(path: Path) -> None:
     upgrade = (
         b"GET /rpc HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\nConnection: upgrade\r\n"
         b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -112,7 +112,7 @@ async def test_the_upgrade_names_the_longest_frame_and_takes_any_origin(path: Pa
         b"POST / HTTP/1.1\r\n\r\n",
     ],
 )
-async def test_whatever_is_no_upgrade_gets_no_answer(path: Path, data: bytes) -> None:
+async def test_anything_but_an_upgrade_gets_no_answer(path: Path, data: bytes) -> None:
     async with running(path):
         assert await exchange(path, data) == b""
 
@@ -153,12 +153,12 @@ def link(path: Path, target: Path) -> None:
 
 
 def kinds(folder: Path) -> dict[str, bool]:
-    """Name what is in a folder, and whether it is a link."""
+    """Return the names in a folder, and whether each is a link."""
     return {each.name: each.is_symlink() for each in folder.iterdir()}
 
 
-async def test_a_link_to_a_living_socket_is_respected(path: Path, tmp_path: Path) -> None:
-    """Upstream 0.163.0 puts such a link at the path it was told."""
+async def test_a_link_to_a_live_socket_is_respected(path: Path, tmp_path: Path) -> None:
+    """Upstream 0.163.0 puts such a link at the configured path."""
     link(path, tmp_path / "real")
     with socket.socket(socket.AF_UNIX) as foreign:
         foreign.bind(str(tmp_path / "real"))
@@ -182,7 +182,7 @@ async def test_a_link_to_a_dead_socket_is_replaced(path: Path, tmp_path: Path, t
     assert kinds(aside) == {"dead": False}
 
 
-async def test_a_link_to_something_else_is_left_alone(path: Path, tmp_path: Path) -> None:
+async def test_a_link_to_something_else_is_left_unchanged(path: Path, tmp_path: Path) -> None:
     link(path, tmp_path)
     with pytest.raises(SocketPathError, match="not a socket"):
         await UnixListener(path).start()
@@ -190,7 +190,7 @@ async def test_a_link_to_something_else_is_left_alone(path: Path, tmp_path: Path
     assert kinds(path.parent) == {"s.sock": True}
 
 
-async def test_of_many_that_race_for_a_stale_socket_one_wins(path: Path) -> None:
+async def test_one_of_many_racing_for_a_stale_socket_wins(path: Path) -> None:
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -213,7 +213,7 @@ async def test_of_many_that_race_for_a_stale_socket_one_wins(path: Path) -> None
     assert len(winners) == 1
 
 
-async def test_the_path_can_be_taken_again_after_a_stop(path: Path) -> None:
+async def test_the_path_can_be_reused_after_a_stop(path: Path) -> None:
     for _ in range(2):
         async with running(path):
             client = await connect_unix(path)
@@ -229,7 +229,7 @@ async def test_a_socket_that_replaced_ours_is_not_removed(path: Path) -> None:
         assert {each.name for each in path.parent.iterdir()} == {"moved", "s.sock"}
 
 
-def test_a_file_that_is_no_socket_is_never_deleted(path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_never_deleted(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
 
@@ -242,7 +242,7 @@ def test_a_file_that_is_no_socket_is_never_deleted(path: Path) -> None:
     )
 
 
-async def test_a_path_that_is_too_long_is_refused_in_words(tmp_path: Path) -> None:
+async def test_a_path_that_is_too_long_is_refused_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 120)
     size = len(os.fsencode(path))
     message = f"control socket path is {size} bytes long, expected at most 107: {path}"
@@ -255,7 +255,7 @@ async def test_a_path_that_is_too_long_is_refused_in_words(tmp_path: Path) -> No
     assert (str(listening.value), str(connecting.value)) == (message, message)
 
 
-async def test_connecting_to_nobody_is_a_transport_error(path: Path) -> None:
+async def test_connecting_without_a_server_is_a_transport_error(path: Path) -> None:
     with pytest.raises(TransportError) as caught:
         await connect_unix(path)
 

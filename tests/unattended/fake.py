@@ -1,4 +1,4 @@
-"""A server for tests of unattended sessions: a prompt says, step by step, what it does.
+"""A server for tests of unattended sessions: the prompt lists, step by step, what it does.
 
 As a program it plays one scenario on its own pipes.
 """
@@ -39,11 +39,11 @@ Step = list[JsonValue]
 
 ORPHANS = "leaves a child"
 QUICK = Backoff(attempts=2, first_s=0.0, longest_s=0.0)
-END: Step = ["tell", "turn/completed", {"turn": turn("completed")}]
+END: Step = ["notify", "turn/completed", {"turn": turn("completed")}]
 
 
 async def play(actor: Actor, request: JsonValue) -> None:
-    """Do what the input says, as JSON: a list of steps."""
+    """Play the steps that the input lists as JSON."""
     steps: list[Step] = json.loads(request["params"]["input"][0]["text"])
     for name, *given in steps:
         match name, given:
@@ -53,8 +53,8 @@ async def play(actor: Actor, request: JsonValue) -> None:
                 await actor.answer(request, result)
             case "refuse", [code, words]:
                 await actor.refuse(request, code, words)
-            case "tell", [method, params]:
-                await actor.tell(method, **params)
+            case "notify", [method, params]:
+                await actor.notify(method, **params)
             case "send", [document]:
                 await actor.send(document)
             case "raw", [text]:
@@ -68,7 +68,7 @@ async def play(actor: Actor, request: JsonValue) -> None:
 
 
 async def leave(actor: Actor, code: int) -> None:
-    """Go away; as a process with an exit code and a word on stderr."""
+    """Disconnect; a process exits with a code and a word on stderr."""
     if os.environ.get("TREADLE_FAKE_PROCESS"):
         sys.stderr.write("last words\n")
         sys.stderr.flush()
@@ -77,7 +77,7 @@ async def leave(actor: Actor, code: int) -> None:
 
 
 async def say_nothing(actor: Actor, request: JsonValue) -> None:
-    """Keep the client waiting."""
+    """Do not answer."""
 
 
 async def refuse(actor: Actor, request: JsonValue) -> None:
@@ -86,36 +86,38 @@ async def refuse(actor: Actor, request: JsonValue) -> None:
 
 
 async def exit_at_once(actor: Actor, request: JsonValue) -> None:
-    """Go away instead of answering."""
+    """Exit instead of answering."""
     await leave(actor, 3)
 
 
 async def talk_first(actor: Actor, request: JsonValue) -> None:
-    """Tell and ask things while the client waits for an answer, and answer last."""
+    """Send notifications and requests while the client waits for an answer, and answer last."""
     await actor.send({"method": "thread/started", "params": {"thread": SESSION["thread"]}})
     await actor.put("early", "currentTime/read")
     await actor.answer(request, SESSION)
 
 
 async def compact(actor: Actor, request: JsonValue) -> None:
-    """Shorten the history, in a turn of its own."""
+    """Compact the history, in a separate turn."""
     await actor.answer(request, {})
-    await actor.tell("turn/completed", turn={**turn("completed"), "id": "turn-c"}, turnId="turn-c")
+    await actor.notify(
+        "turn/completed", turn={**turn("completed"), "id": "turn-c"}, turnId="turn-c"
+    )
 
 
 async def end_unheard(actor: Actor, request: JsonValue) -> None:
-    """The stored thread says that the turn is over."""
+    """Answer that the stored turn has ended."""
     thread = {**SESSION["thread"], "turns": [turn("completed")]}
     await actor.answer(request, {"thread": thread})
 
 
 async def forget_threads(actor: Actor, request: JsonValue) -> None:
-    """Know no thread, in the words of the reference."""
+    """Refuse every thread as unknown, with the text of the reference."""
     await actor.refuse(request, -32600, "no rollout found for thread id thr-1")
 
 
 async def run_command(actor: Actor, request: JsonValue) -> None:
-    """Run a command, as a server does whose sandbox lets it read everything."""
+    """Run a command, as a server does whose sandbox can read everything."""
     params = request["params"]
     process = await asyncio.create_subprocess_exec(
         *params["command"], cwd=params["cwd"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -149,7 +151,7 @@ for _scenario in SCENARIOS.values():
 
 @dataclass
 class Stage:
-    """A session that is not started yet, what it tells, and what its server heard."""
+    """A session that is not started yet, its events, and the messages that its server received."""
 
     session: Session
     events: list[SessionEvent]
@@ -161,8 +163,8 @@ class Stage:
         """Wait until a turn runs."""
         await self.is_begun.wait()
 
-    def told(self, *left_out: str) -> list[str]:
-        """The kinds of events so far, with the methods of those that have one."""
+    def event_names(self, *left_out: str) -> list[str]:
+        """Return the kinds of events so far, with the methods of those that have one."""
         made = [f"{e.event} {e.method}" if e.method else str(e.event) for e in self.events]
         return [each for each in made if each not in left_out]
 
@@ -171,7 +173,7 @@ class Stage:
 async def staged(
     kind: str, folder: Path, scenario: str = "steps", **options: JsonValue
 ) -> AsyncIterator[Stage]:
-    """A session with a server that plays a scenario, over one of the transports."""
+    """Yield a session with a server that plays a scenario, over one of the transports."""
     heard = folder / "heard"
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
@@ -195,7 +197,7 @@ async def staged(
 
 @asynccontextmanager
 async def reached(kind: str, scenario: str, heard: Path) -> AsyncIterator[Where]:
-    """Where the server is, for as long as the block lasts."""
+    """Yield the address of the server."""
     if scenario == ORPHANS:
         yield command(scenario, heard)
         return
@@ -204,7 +206,7 @@ async def reached(kind: str, scenario: str, heard: Path) -> AsyncIterator[Where]
 
 
 def command(scenario: str, heard: Path) -> list[str]:
-    """The command of a process that plays a scenario by itself."""
+    """Return the command of a process that plays a scenario."""
     return [sys.executable, "-m", "tests.unattended.fake", scenario, str(heard)]
 
 
@@ -212,7 +214,7 @@ async def _serve_pipes(name: str, heard: Path) -> None:
     from treadle.transport.stdio import stdio
 
     if name == ORPHANS:
-        # A helper of the server's own, and neither of them minds being asked to stop.
+        # The server and its own child process both ignore SIGTERM.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL)  # noqa: ASYNC220
         heard.with_name("child").write_text(str(child.pid))
@@ -223,13 +225,13 @@ async def _serve_pipes(name: str, heard: Path) -> None:
 
 
 def begun(*steps: Step, turn_id: str = TURN) -> str:
-    """A prompt: the turn begins, then these steps."""
-    started = ["tell", "turn/started", {"turn": {**turn(), "id": turn_id}, "turnId": turn_id}]
+    """Return a prompt: the turn starts, then these steps."""
+    started = ["notify", "turn/started", {"turn": {**turn(), "id": turn_id}, "turnId": turn_id}]
     return json.dumps([["begin", turn_id], started, *steps])
 
 
 def usage(total: int, last: int, thread_id: str = THREAD, turn_id: str = TURN) -> Step:
-    """A report of tokens, all of them input."""
+    """Return a step that reports tokens, all of them input."""
 
     def counts(number: int) -> JsonValue:
         return {
@@ -240,20 +242,20 @@ def usage(total: int, last: int, thread_id: str = THREAD, turn_id: str = TURN) -
             "totalTokens": number,
         }
 
-    told = {"total": counts(total), "last": counts(last)}
+    token_usage = {"total": counts(total), "last": counts(last)}
     ids = {"threadId": thread_id, "turnId": turn_id}
-    return ["tell", "thread/tokenUsage/updated", {**ids, "tokenUsage": told}]
+    return ["notify", "thread/tokenUsage/updated", {**ids, "tokenUsage": token_usage}]
 
 
 def failed(info: JsonValue, turn_id: str = TURN) -> list[JsonValue]:
-    """A step in which the turn fails."""
+    """Return a step in which the turn fails."""
     error = {"message": "no", "codexErrorInfo": info}
     ended = {**turn("failed", error=error), "id": turn_id}
-    return ["tell", "turn/completed", {"turn": ended, "turnId": turn_id}]
+    return ["notify", "turn/completed", {"turn": ended, "turnId": turn_id}]
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended; one that nobody reaped yet has."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""The handling matrix of seed 000: what is answered when the server asks, or calls a tool."""
+"""The handling matrix of seed 000: the answers to server requests and tool calls."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ OLD_PATCH = {"conversationId": THREAD, "callId": "c", "fileChanges": {}}
 
 @pytest.fixture(params=TRANSPORTS)
 def stage(request: pytest.FixtureRequest, short_folder: Path) -> Staged:
-    """Sets up a session with a server, over each transport in turn."""
+    """Return a factory of sessions with a server, over each transport in turn."""
     return partial(staged, request.param, short_folder)
 
 
 @pytest.fixture
 def in_memory(short_folder: Path) -> Staged:
-    """The same in this process only, for what no transport changes."""
+    """Return the same in this process only, for tests that do not depend on the transport."""
     return partial(staged, "memory", short_folder)
 
 
 def ask(id_: JsonValue, method: str, **params: JsonValue) -> list[JsonValue]:
-    """A step in which the server asks."""
+    """Return a step in which the server sends a request."""
     return ["ask", id_, method, params]
 
 
-async def test_approvals_are_given_for_the_session_when_the_policy_is_never(stage: Staged) -> None:
-    """Seed 000, 4 and 9: in the newer and the older words, with ids of either type."""
+async def test_approvals_are_granted_for_the_session_when_the_policy_is_never(
+    stage: Staged,
+) -> None:
+    """Seed 000, 4 and 9: in the newer and the older format, with ids of either type."""
     async with stage() as play, play.session as session:
         await session.run(
             begun(
@@ -83,7 +85,7 @@ async def test_approvals_are_given_for_the_session_when_the_policy_is_never(stag
 async def test_with_another_policy_an_approval_ends_the_turn(
     stage: Staged, method: str, params: JsonValue, answer: JsonValue
 ) -> None:
-    """Seed 000, 6: approval_required; the server is told, and does not wait for ever."""
+    """Seed 000, 6: approval_required; the server gets an answer, and does not wait for ever."""
     async with stage(approval_policy="on-request") as play, play.session as session:
         with pytest.raises(SessionApprovalRequired) as caught:
             await session.run(begun(ask(5, method, **params), END))
@@ -92,7 +94,7 @@ async def test_with_another_policy_an_approval_ends_the_turn(
     assert set(params) <= set(caught.value.payload)
 
 
-async def test_a_policy_of_the_callers_decides_before_the_rule(in_memory: Staged) -> None:
+async def test_a_policy_of_the_caller_decides_before_the_default(in_memory: Staged) -> None:
     def only_ls(ask: CommandApproval) -> bool:
         return ask.command == "ls"
 
@@ -117,7 +119,7 @@ async def test_a_policy_that_cannot_decide_ends_the_turn(in_memory: Staged) -> N
 
 
 def question(id_: str, labels: list[str], ask_id: JsonValue = 110) -> list[JsonValue]:
-    """A step in which the model asks the user one thing."""
+    """Return a step in which the model asks the user one question."""
     options = [{"label": label, "description": ""} for label in labels]
     asked = {"id": id_, "header": "h", "question": "?", "options": options or None}
     return ask(ask_id, INPUT, questions=[asked], isBlocking=True)
@@ -138,7 +140,7 @@ TOOL = "mcp_tool_call_approval_call-717"
         ("choice", ["Approve this Session"], "never", UNAVAILABLE),
     ],
 )
-async def test_questions_to_the_user_get_the_standing_answers(
+async def test_questions_to_the_user_get_the_canned_answers(
     in_memory: Staged, id_: str, labels: list[str], policy: str, answer: str
 ) -> None:
     """Seed 000, 4."""
@@ -147,7 +149,7 @@ async def test_questions_to_the_user_get_the_standing_answers(
     assert play.heard.answers() == {110: {"answers": {id_: {"answers": [answer]}}}}
     is_approval = answer != UNAVAILABLE
     kind = "approval_auto_approved" if is_approval else "tool_input_auto_answered"
-    assert f"{kind} {INPUT}" in play.told()
+    assert f"{kind} {INPUT}" in play.event_names()
 
 
 async def test_questions_may_end_the_turn_instead(stage: Staged) -> None:
@@ -158,7 +160,7 @@ async def test_questions_may_end_the_turn_instead(stage: Staged) -> None:
     assert play.heard.answers() == {110: {"answers": {}}}
 
 
-async def test_questions_may_be_put_to_somebody(in_memory: Staged) -> None:
+async def test_questions_may_be_answered_by_a_callback(in_memory: Staged) -> None:
     def reply(ask: JsonValue) -> dict[str, str]:
         return {each.id: "forty-two" for each in ask.questions}
 
@@ -182,14 +184,14 @@ FORM = {"serverName": "s", "mode": "form", "message": "?", "requestedSchema": {"
         (None, {"action": "decline", "_meta": None, "content": None}, "approval_declined"),
     ],
 )
-async def test_forms_of_mcp_servers_are_approvals_or_declined(
+async def test_elicitations_of_mcp_servers_are_approved_or_declined(
     in_memory: Staged, meta: JsonValue, answer: JsonValue, event: str
 ) -> None:
     form = {**FORM, "_meta": meta, "requestedSchema": {"type": "object", "properties": {}}}
     async with in_memory() as play, play.session as session:
         await session.run(begun(ask(1, ELICITATION, **form), END))
     assert play.heard.answers() == {1: answer}
-    assert f"{event} {ELICITATION}" in play.told()
+    assert f"{event} {ELICITATION}" in play.event_names()
 
 
 @pytest.mark.parametrize(
@@ -200,13 +202,13 @@ async def test_forms_of_mcp_servers_are_approvals_or_declined(
         ("turn/waiting", {"type": "needs_input"}),
     ],
 )
-async def test_a_turn_that_tells_that_it_needs_input_is_ended(
+async def test_a_turn_that_reports_that_it_needs_input_is_ended(
     in_memory: Staged, method: str, params: JsonValue
 ) -> None:
-    """Seed 000, 6: "input-required variants", which are notifications nobody can answer."""
+    """Seed 000, 6: "input-required variants", which are notifications without an answer."""
     async with in_memory() as play, play.session as session:
         with pytest.raises(TurnInputRequired):
-            await session.run(begun(["tell", method, params]))
+            await session.run(begun(["notify", method, params]))
 
 
 # -- tools
@@ -220,12 +222,12 @@ def lookup(query: str) -> str:
 
 
 def call(id_: JsonValue, tool: str, **arguments: JsonValue) -> list[JsonValue]:
-    """A step in which the model calls a tool."""
+    """Return a step in which the model calls a tool."""
     return ask(id_, "item/tool/call", callId="c", tool=tool, arguments=arguments)
 
 
 def text(words: str, *, success: bool) -> JsonValue:
-    """The result of a tool call."""
+    """Return the result of a tool call."""
     return {"success": success, "contentItems": [{"type": "inputText", "text": words}]}
 
 
@@ -248,7 +250,7 @@ async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
         103: text("ValueError: no such thing", success=False),
         104: text("found y", success=True),
     }
-    assert [each for each in play.told() if "tool/call" in each] == [
+    assert [each for each in play.event_names() if "tool/call" in each] == [
         "unsupported_tool_call item/tool/call",
         "tool_call_completed item/tool/call",
         "tool_call_failed item/tool/call",
@@ -256,7 +258,7 @@ async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
     ]
 
 
-async def test_a_tool_that_takes_too_long_fails_and_the_turn_goes_on(
+async def test_a_tool_that_takes_too_long_fails_and_the_turn_continues(
     in_memory: Staged, virtual_clock: VirtualClock
 ) -> None:
     async def wait() -> None:
@@ -271,11 +273,11 @@ async def test_a_tool_that_takes_too_long_fails_and_the_turn_goes_on(
 
 
 def refuse_to_say(_ask: object) -> str:
-    """Nobody knows."""
+    """Give no answer."""
     raise CannotDecide
 
 
-async def test_somebody_who_is_asked_may_refuse_to_answer(in_memory: Staged) -> None:
+async def test_a_callback_may_refuse_to_answer(in_memory: Staged) -> None:
     asking = in_memory(questions="ask", on_question=refuse_to_say)
     async with asking as play, play.session as session:
         with pytest.raises(TurnInputRequired):

@@ -1,4 +1,4 @@
-"""What the page about unattended sessions shows is what happens."""
+"""The examples on the page about unattended sessions run and print what it shows."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def run(home: Path, program: str) -> str:
     return done.stdout
 
 
-def test_the_example_runs_and_tells_what_happens(home: Path) -> None:
-    told = run(home, blocks("python")[0]).splitlines()
-    kinds = [line.partition(" ")[0] for line in told]
+def test_the_example_runs_and_reports_what_happens(home: Path) -> None:
+    lines = run(home, blocks("python")[0]).splitlines()
+    kinds = [line.partition(" ")[0] for line in lines]
     assert kinds[:3] == ["session_started", "turn_completed", "session_ended"]
-    assert re.fullmatch(r"idle \d+ tokens", told[3])
+    assert re.fullmatch(r"idle \d+ tokens", lines[3])
     assert kinds[4:]
 
 

@@ -1,4 +1,4 @@
-"""Thirteen things that drivers of this kind got wrong; each has a test that ours does not.
+"""Thirteen known defects of similar drivers; each has a test that ours does not have it.
 
 The fourth is among the tests with real servers: whether they accept what a session sends.
 """
@@ -54,7 +54,7 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_1_a_completed_turn_that_failed_is_no_success(
+async def test_1_a_completed_turn_that_failed_is_not_a_success(
     workspace: Path, tmp_path: Path
 ) -> None:
     """And so it is not followed by twenty more."""
@@ -67,7 +67,7 @@ async def test_1_a_completed_turn_that_failed_is_no_success(
     assert len(Heard(heard).calls("turn/start")) == 1
 
 
-async def test_2_every_request_of_the_server_is_answered_known_or_not(in_memory: Staged) -> None:
+async def test_2_every_server_request_is_answered_known_or_not(in_memory: Staged) -> None:
     params: dict[str, JsonValue] = {
         "item/tool/call": {"callId": "c", "tool": "x", "arguments": {}},
         "item/tool/requestUserInput": {"questions": [], "isBlocking": True},
@@ -86,14 +86,17 @@ async def test_2_every_request_of_the_server_is_answered_known_or_not(in_memory:
         "code": -32601,
         "message": "method not found: brand/new",
     }
-    assert "request_refused brand/new" in play.told()
+    assert "request_refused brand/new" in play.event_names()
 
 
 async def test_3_nothing_is_dropped_while_an_answer_is_awaited(in_memory: Staged) -> None:
     async with in_memory("talks first") as play, play.session:
         pass
     assert [*play.heard.answers()] == ["early"]
-    assert play.told()[:2] == ["notification thread/started", "request_answered currentTime/read"]
+    assert play.event_names()[:2] == [
+        "notification thread/started",
+        "request_answered currentTime/read",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +120,9 @@ async def test_3_nothing_is_dropped_while_an_answer_is_awaited(in_memory: Staged
 async def test_5_rate_limits_are_read_in_both_spellings(
     in_memory: Staged, limit: JsonValue
 ) -> None:
-    told = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
+    update = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
     async with in_memory() as play, play.session as session:
-        await session.run(begun(told, END))
+        await session.run(begun(update, END))
         assert session.rate_limits == {
             "codex": RateLimit(
                 limit_id="codex",
@@ -133,7 +136,7 @@ async def test_5_rate_limits_are_read_in_both_spellings(
 async def test_6_the_server_and_its_children_are_gone_when_the_session_stops(
     short_folder: Path,
 ) -> None:
-    """Neither minds being asked: this server ignores the end of its input and SIGTERM."""
+    """This server ignores the end of its input and SIGTERM."""
     async with staged("subprocess", short_folder, "leaves a child") as play:
         async with play.session as session:
             await session.run(begun(END))
@@ -146,10 +149,10 @@ async def test_6_the_server_and_its_children_are_gone_when_the_session_stops(
         assert not is_alive(child)
 
 
-async def test_7_a_host_that_takes_calls_and_never_answers_costs_a_deadline(
+async def test_7_a_host_that_accepts_connections_and_never_answers_times_out(
     workspace: Path,
 ) -> None:
-    """And counts as a failure, so that it cannot swallow everything."""
+    """And counts as a failure, so that retries are limited."""
     lines: list[asyncio.StreamWriter] = []
 
     async def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,7 +171,7 @@ async def test_7_a_host_that_takes_calls_and_never_answers_costs_a_deadline(
     assert len(lines) == 1 + QUICK.attempts
 
 
-async def test_8_a_check_that_blocks_does_not_keep_other_sessions_from_being_watched(
+async def test_8_a_check_that_blocks_does_not_stop_the_monitoring_of_other_sessions(
     workspace: Path, short_folder: Path
 ) -> None:
     release, is_asked = threading.Event(), asyncio.Event()
@@ -213,10 +216,10 @@ async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None
     ]
 
 
-async def test_10_a_restart_goes_on_with_the_thread_the_counts_and_the_budget(
+async def test_10_a_restart_continues_with_the_thread_the_counts_and_the_budget(
     workspace: Path, tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
-    """And does not send the prompt again: the thread has it already."""
+    """And does not send the prompt again: the thread already has it."""
     heard, state = tmp_path / "heard", tmp_path / "state.json"
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(15, 5), END)
     once = RunPlan(retry=Backoff(attempts=0), continuation=more, state=state)
@@ -234,11 +237,11 @@ async def test_10_a_restart_goes_on_with_the_thread_the_counts_and_the_budget(
     assert (again.ending, again.turns) == ("done", ())
 
 
-async def test_11_a_slow_tool_does_not_keep_approvals_waiting(in_memory: Staged) -> None:
+async def test_11_a_slow_tool_does_not_delay_approvals(in_memory: Staged) -> None:
     is_approved = asyncio.Event()
 
     async def slow() -> str:
-        """Wait until something else was answered."""
+        """Wait until another request was answered."""
         await is_approved.wait()
         return "at last"
 
@@ -256,7 +259,7 @@ async def test_11_a_slow_tool_does_not_keep_approvals_waiting(in_memory: Staged)
     assert {*play.heard.answers()} == {1, 2, 3}
 
 
-async def test_12_turns_that_end_well_and_change_nothing_are_no_progress(
+async def test_12_turns_that_complete_and_change_nothing_are_not_progress(
     workspace: Path, tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"
@@ -274,7 +277,7 @@ async def test_13_steps_of_the_wall_clock_neither_stall_a_turn_nor_hide_a_stall(
     hours = count(0, 3600)
     monkeypatch.setattr(time, "time", lambda: float(next(hours)))
     monkeypatch.setattr(time, "time_ns", lambda: -next(hours) * 10**9)
-    talk = [["tell", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]] * 20
+    talk = [["notify", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]] * 20
     async with in_memory(stall_seconds=10.0) as play, play.session as session:
         await session.run(begun(*talk, END))
         with virtual_clock, pytest.raises(Stalled):

@@ -1,4 +1,4 @@
-"""The parts of an unattended session that need no server: guard, accounts, GraphQL."""
+"""The parts of an unattended session that need no server: workspace, usage, GraphQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from treadle.unattended.graphql import InvalidQuery, graphql_tool, operations, r
 from treadle.unattended.usage import RateLimit, UsageLedger, Window, rate_limits_in
 from treadle.unattended.workspace import Workspace
 
-# -- the guard
+# -- the workspace
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_below_the_root_is_given_by_its_real_path(root: Path) -> None:
+def test_a_folder_below_the_root_is_resolved_to_its_real_path(root: Path) -> None:
     (root / "link").symlink_to(root / "issue-1")
     assert Workspace.guarded(root / "link", root) == Workspace(root / "issue-1", root)
     assert Workspace.guarded(root / "issue-1" / ".." / "issue-1", root).cwd == root / "issue-1"
 
 
-def test_a_root_that_is_a_link_holds_its_folders(root: Path, tmp_path: Path) -> None:
+def test_a_root_that_is_a_link_contains_its_folders(root: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(root)
     guarded = Workspace.guarded(tmp_path / "alias" / "issue-1", tmp_path / "alias")
     assert guarded == Workspace(root / "issue-1", root)
@@ -77,11 +77,11 @@ def test_a_folder_that_becomes_a_link_is_noticed(root: Path) -> None:
         workspace.check()
 
 
-# -- accounts
+# -- usage
 
 
 def report(total: int, last: int, thread_id: str = "t") -> JsonValue:
-    """What a server of today tells of tokens."""
+    """Return the usage report of a current server."""
     counts = [{"inputTokens": n, "outputTokens": 0, "totalTokens": n} for n in (total, last)]
     return {"threadId": thread_id, "tokenUsage": {"total": counts[0], "last": counts[1]}}
 
@@ -89,7 +89,7 @@ def report(total: int, last: int, thread_id: str = "t") -> JsonValue:
 UPDATED = "thread/tokenUsage/updated"
 
 
-def test_a_total_that_is_told_twice_or_late_counts_once() -> None:
+def test_a_total_that_is_repeated_or_late_counts_once() -> None:
     ledger = UsageLedger()
     for total in (10, 30, 30, 10, 45):
         assert ledger.note(UPDATED, report(total, 5))
@@ -103,7 +103,7 @@ def test_threads_of_one_session_add_up() -> None:
     assert ledger.used.total_tokens == 17
 
 
-def test_what_a_resumed_thread_says_before_the_model_works_is_not_counted() -> None:
+def test_usage_that_a_resumed_thread_reports_before_the_model_works_is_not_counted() -> None:
     """0.118.0 repeats the old total within the new turn, others when the thread is resumed."""
     ledger = UsageLedger()
     ledger.resume("t")
@@ -114,7 +114,7 @@ def test_what_a_resumed_thread_says_before_the_model_works_is_not_counted() -> N
     assert ledger.used.total_tokens == 30
 
 
-def test_a_resumed_thread_that_said_nothing_before_its_turn_counts_its_last_request() -> None:
+def test_a_resumed_thread_without_an_earlier_report_counts_its_last_request() -> None:
     ledger = UsageLedger()
     ledger.resume("t")
     ledger.work("t")
@@ -123,8 +123,8 @@ def test_a_resumed_thread_that_said_nothing_before_its_turn_counts_its_last_requ
     assert ledger.used.total_tokens == 50
 
 
-def test_a_resumed_thread_whose_total_is_known_counts_all_beyond_it() -> None:
-    """Also what was spent before a crash and never told."""
+def test_a_resumed_thread_with_a_known_total_counts_all_beyond_it() -> None:
+    """Including what was used before a crash and never reported."""
     ledger = UsageLedger()
     ledger.resume("t", Usage(100, 0, 0, 0, 100))
     ledger.note(UPDATED, report(110, 10))
@@ -132,7 +132,7 @@ def test_a_resumed_thread_whose_total_is_known_counts_all_beyond_it() -> None:
     assert (ledger.used.total_tokens, ledger.total("t")) == (30, Usage(130, 0, 0, 0, 130))
 
 
-def test_older_reports_are_read_and_those_that_are_no_totals_passed_over() -> None:
+def test_older_reports_are_read_and_those_without_totals_are_ignored() -> None:
     ledger = UsageLedger()
     total = {
         "input_tokens": 9,
@@ -149,7 +149,7 @@ def test_older_reports_are_read_and_those_that_are_no_totals_passed_over() -> No
     assert ledger.used == Usage(9, 4, 3, 1, 12)
 
 
-def test_a_limit_that_is_used_up_says_when_to_come_back() -> None:
+def test_an_exhausted_limit_says_when_to_retry() -> None:
     params = {
         "rate_limits": {
             "primary": {"used_percent": 100.0, "window_minutes": 300, "resets_at": 50},
@@ -161,7 +161,7 @@ def test_a_limit_that_is_used_up_says_when_to_come_back() -> None:
     assert limit.retry_at == 50
 
 
-def test_every_kind_of_error_has_an_exit_code_of_its_own() -> None:
+def test_every_kind_of_error_has_its_own_exit_code() -> None:
     assert set(EXIT_CODES) == set(ErrorKind)
     assert len(set(EXIT_CODES.values())) == len(ErrorKind)
 
@@ -200,14 +200,14 @@ def test_operations_are_counted_as_graphql_has_them(query: str, kinds: list[str]
         ({"query": "subscription { x }"}, "subscription"),
     ],
 )
-def test_what_is_no_single_operation_is_refused(arguments: JsonValue, words: str) -> None:
+def test_anything_but_a_single_operation_is_refused(arguments: JsonValue, words: str) -> None:
     with pytest.raises(InvalidQuery, match=words):
         read_arguments(arguments)
 
 
 @asynccontextmanager
 async def service(status: int, answer: JsonValue) -> AsyncIterator[tuple[str, list[JsonValue]]]:
-    """A GraphQL service on the loopback: its address, and what it was sent."""
+    """Run a GraphQL service on the loopback interface: its address, and what it received."""
     heard: list[JsonValue] = []
 
     async def take(request: web.Request) -> web.Response:
@@ -229,7 +229,7 @@ async def service(status: int, answer: JsonValue) -> AsyncIterator[tuple[str, li
 
 
 async def ask(endpoint: str, token: str | None, arguments: JsonValue) -> tuple[bool, JsonValue]:
-    """Call the tool, and give whether it succeeded and what the model reads."""
+    """Call the tool, and return whether it succeeded and what the model reads."""
     outcome = graphql_tool(endpoint, token)(arguments)
     response = await outcome  # type: ignore[misc]  # its function is a coroutine function
     assert isinstance(response, DynamicToolCallResponse)
@@ -256,7 +256,7 @@ async def test_errors_in_the_answer_fail_the_call_and_keep_the_answer() -> None:
     ("status", "token", "words"),
     [(500, "key", "HTTP status 500"), (200, None, "has no token")],
 )
-async def test_a_question_that_could_not_be_put_is_a_failed_call(
+async def test_an_invalid_query_is_a_failed_call(
     status: int, token: str | None, words: str
 ) -> None:
     async with service(status, {}) as (endpoint, _):
@@ -265,7 +265,7 @@ async def test_a_question_that_could_not_be_put_is_a_failed_call(
     assert words in document["error"]["message"]
 
 
-async def test_a_service_that_is_not_there_is_a_failed_call() -> None:
+async def test_an_unreachable_service_is_a_failed_call() -> None:
     success, document = await ask("http://127.0.0.1:9/graphql", "key", {"query": "{ x }"})
     assert not success
     assert "the request failed" in document["error"]["message"]

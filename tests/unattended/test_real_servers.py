@@ -1,4 +1,4 @@
-"""Unattended sessions with real servers: ours and the reference, each a process of its own."""
+"""Unattended sessions with real servers: ours and the reference, each in its own process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def model() -> AsyncIterator[ModelServer]:
 
 @pytest.fixture(params=fetched(*PROGRAMS))
 def options(request: pytest.FixtureRequest, folder: Path, model: ModelServer) -> SessionOptions:
-    """A session with a server of each kind, in a repository, with a model on the loopback."""
+    """Options for a server of each kind, in a repository, with a model on loopback."""
     home = folder / "home"
     home.mkdir()
     configure(home, model, OFFLINE.get(request.param, ""))
@@ -59,10 +59,10 @@ def options(request: pytest.FixtureRequest, folder: Path, model: ModelServer) ->
     )
 
 
-async def test_4_the_defaults_are_accepted_and_turns_go_on_in_one_thread(
+async def test_4_the_defaults_are_accepted_and_turns_continue_in_one_thread(
     options: SessionOptions, model: ModelServer
 ) -> None:
-    """The public driver's default policy is refused by the servers of today."""
+    """The public driver's default policy is refused by current servers."""
     model.plays(says("one", tokens=(10, 5)), says("two", "m2", tokens=(20, 6)))
     events: list[SessionEvent] = []
     async with Session(replace(options, on_event=events.append, title="MT-1")) as session:
@@ -126,10 +126,8 @@ async def test_a_failure_of_the_model_is_a_failed_turn(
 
 
 @pytest.mark.parametrize("options", ["treadle", NEWEST], indirect=True)
-async def test_a_key_that_is_refused_is_not_tried_again(
-    options: SessionOptions, model: ModelServer
-) -> None:
-    """Where the server says no more than the status of the provider, that is enough."""
+async def test_a_refused_key_is_not_retried(options: SessionOptions, model: ModelServer) -> None:
+    """Even where the server reports only the status of the provider."""
     model.plays(refuses(401, {"error": {"message": "bad key"}}))
     with pytest.raises(SessionTurnFailed) as caught:
         await run_unattended("hello", options)
@@ -149,10 +147,10 @@ async def test_a_model_that_hangs_is_a_stall_and_the_process_is_gone(
         assert not is_alive(session.pid or 0)
 
 
-async def test_a_later_run_goes_on_with_the_thread(
+async def test_a_later_run_continues_the_thread(
     options: SessionOptions, model: ModelServer, folder: Path
 ) -> None:
-    """In a new process of the server, with the tokens of the old one counted once."""
+    """In a new server process, with the tokens of the old one counted once."""
     plan = RunPlan(state=folder / "state.json", is_done=lambda _report: False, max_turns=1)
     model.plays(says("one", tokens=(10, 5)), says("two", "m2", tokens=(20, 6)))
     await run_unattended("hello", options, plan)
@@ -160,7 +158,7 @@ async def test_a_later_run_goes_on_with_the_thread(
     assert [each.agent_message for each in report.turns] == ["two"]
     assert report.usage == Usage(30, 0, 11, 0, 41)
     said = model.requests[1].talk()
-    # Without what the oldest release says about the surroundings, in between.
+    # Without the environment context that the oldest release inserts.
     heard = [("user", "hello"), ("assistant", "one")]
     assert [each for each in said[:-1] if each in heard] == heard
     assert said[-1][1].startswith("Continue")

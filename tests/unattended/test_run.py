@@ -1,4 +1,4 @@
-"""Whole pieces of work: continuation, evidence, retries, resuming."""
+"""Whole runs: continuation, evidence, retries, resuming."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECONDS = 30
 async def work(
     folder: Path, scenario: str = "steps", **options: JsonValue
 ) -> AsyncIterator[tuple[SessionOptions, Heard]]:
-    """Options for a server in this process, and what it hears."""
+    """Return options for a server in this process, and the messages that it receives."""
     heard, workspace = folder / "heard", folder / "workspace"
     workspace.mkdir(exist_ok=True)
     async with asyncio.timeout(SECONDS), reached("memory", scenario, heard) as where:
@@ -46,11 +46,11 @@ async def work(
 
 
 def inputs(heard: Heard) -> list[str]:
-    """What the turns were given."""
+    """Return the inputs of the turns."""
     return [each["input"][0]["text"] for each in heard.calls("turn/start")]
 
 
-async def test_turns_go_on_in_the_same_thread_until_the_work_is_done(tmp_path: Path) -> None:
+async def test_turns_continue_in_the_same_thread_until_the_work_is_done(tmp_path: Path) -> None:
     seen: list[int] = []
 
     async def is_done(report: TurnReport) -> bool:
@@ -71,8 +71,8 @@ async def test_a_run_without_a_check_ends_when_nothing_changes(tmp_path: Path) -
     assert (report.ending, len(inputs(heard))) == ("idle", 1)
 
 
-async def test_a_run_has_a_last_turn(tmp_path: Path) -> None:
-    diff = ["tell", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
+async def test_a_run_has_a_maximum_of_turns(tmp_path: Path) -> None:
+    diff = ["notify", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
     plan = RunPlan(max_turns=2, continuation=begun(diff, END))
     async with work(tmp_path) as (options, heard):
         report = await run_unattended(begun(diff, END), options, plan)
@@ -121,7 +121,7 @@ async def test_a_turn_ends_where_the_server_runs_no_git(
     assert policies == {"readOnly"}
 
 
-async def test_a_server_that_leaves_a_command_unanswered_is_asked_only_once(
+async def test_a_server_that_never_answers_a_command_is_asked_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
@@ -132,7 +132,7 @@ async def test_a_server_that_leaves_a_command_unanswered_is_asked_only_once(
     assert len(heard.calls("command/exec")) == 2  # the two commands of one snapshot
 
 
-async def test_git_runs_as_free_as_commands_only_where_these_have_no_sandbox(
+async def test_git_runs_without_a_sandbox_only_where_commands_do(
     tmp_path: Path,
 ) -> None:
     scene = work(tmp_path, "refuses commands", sandbox="danger-full-access")
@@ -142,14 +142,14 @@ async def test_git_runs_as_free_as_commands_only_where_these_have_no_sandbox(
     assert sorted(policies) == ["dangerFullAccess"] * 4 + ["readOnly"] * 4
 
 
-def test_what_git_does_not_report_is_no_evidence() -> None:
+def test_changes_that_git_does_not_report_are_not_evidence() -> None:
     known = Snapshot("1" * 40, "")
     assert not Evidence(before=known, after=Snapshot()).is_any
     assert not Evidence(before=known, after=known).is_any
     assert Evidence(before=Snapshot(), after=known).is_any
 
 
-async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prompt(
+async def test_a_temporary_failure_is_retried_without_repeating_the_prompt(
     tmp_path: Path,
 ) -> None:
     info = {"responseStreamDisconnected": {"httpStatusCode": 502}}
@@ -160,8 +160,8 @@ async def test_a_failure_that_may_pass_is_tried_again_without_repeating_the_prom
     assert (report.failures, report.ending) == (1, "idle")
 
 
-async def test_a_turn_that_fails_is_not_one_of_the_turns_that_may_be_taken(tmp_path: Path) -> None:
-    """Or a run of one turn that failed would end well, with nothing done."""
+async def test_a_failed_turn_does_not_count_towards_the_maximum(tmp_path: Path) -> None:
+    """Otherwise a run of one failed turn would succeed, with nothing done."""
     async with work(tmp_path) as (options, heard):
         prompt = begun(failed("serverOverloaded"))
         plan = RunPlan(max_turns=1, retry=QUICK, continuation=begun(END))
@@ -187,7 +187,7 @@ async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     assert (report.failures, report.usage.total_tokens) == (1, 14)
 
 
-async def test_a_thread_that_the_server_forgot_is_begun_anew_with_the_whole_prompt(
+async def test_a_thread_that_the_server_lost_is_replaced_with_the_whole_prompt(
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state.json"
@@ -200,7 +200,7 @@ async def test_a_thread_that_the_server_forgot_is_begun_anew_with_the_whole_prom
     assert inputs(heard) == [prompt, prompt]
 
 
-async def test_another_prompt_with_the_same_state_goes_on_with_the_thread(tmp_path: Path) -> None:
+async def test_another_prompt_with_the_same_state_continues_the_thread(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json")
     async with work(tmp_path) as (options, heard):
         await run_unattended(begun(END), options, plan)
@@ -210,7 +210,7 @@ async def test_another_prompt_with_the_same_state_goes_on_with_the_thread(tmp_pa
     assert len(heard.calls("thread/start")) == 1
 
 
-async def test_a_state_file_that_cannot_be_read_is_as_good_as_none(tmp_path: Path) -> None:
+async def test_an_unreadable_state_file_is_ignored(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     state.write_text("{")
     async with work(tmp_path) as (options, _):
@@ -227,8 +227,8 @@ async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
     assert len(inputs(heard)) == 2
 
 
-async def test_a_compaction_that_fails_is_a_failure_as_any_other(tmp_path: Path) -> None:
-    """Paid for from the budget, and tried again: the next one may succeed."""
+async def test_a_failed_compaction_is_a_failure_like_any_other(tmp_path: Path) -> None:
+    """It counts towards the retry budget, and is retried: the next one may succeed."""
     server = FakeAppServer()
     window = {"message": "full", "codexErrorInfo": "contextWindowExceeded"}
     server.on("turn/start", fake.turn(error=window), fake.turn(error=window), fake.turn("Done."))
@@ -242,7 +242,7 @@ async def test_a_compaction_that_fails_is_a_failure_as_any_other(tmp_path: Path)
 
 
 def _compacts(turn: JsonValue) -> fake.Play:
-    """A compaction that ends like this."""
+    """Return a play of a compaction that ends like this."""
 
     async def play(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, {})
@@ -253,14 +253,14 @@ def _compacts(turn: JsonValue) -> fake.Play:
 
 
 def limited(resets_at: float) -> str:
-    """A turn that fails because the account has nothing left until then."""
+    """Return a turn that fails because the account's limit is reached until then."""
     window = {"usedPercent": 100, "windowDurationMins": 300, "resetsAt": int(resets_at)}
     limit = {"limitId": "codex", "primary": window}
-    told = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
-    return begun(told, failed("usageLimitExceeded"))
+    update = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
+    return begun(update, failed("usageLimitExceeded"))
 
 
-async def test_a_limit_is_waited_for_until_it_ends(tmp_path: Path) -> None:
+async def test_a_run_waits_until_a_limit_resets(tmp_path: Path) -> None:
     waits: list[float] = []
 
     def listen(event: JsonValue) -> None:
@@ -274,7 +274,7 @@ async def test_a_limit_is_waited_for_until_it_ends(tmp_path: Path) -> None:
     assert len(inputs(heard)) == 2
 
 
-async def test_a_limit_that_lasts_too_long_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_run_does_not_wait_for_a_limit_that_lasts_too_long(tmp_path: Path) -> None:
     async with work(tmp_path) as (options, heard):
         with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(limited(4_000_000_000), options, RunPlan(retry=QUICK))
@@ -282,7 +282,7 @@ async def test_a_limit_that_lasts_too_long_is_not_waited_for(tmp_path: Path) -> 
     assert len(inputs(heard)) == 1
 
 
-async def test_the_budget_of_tokens_holds_for_all_sessions_of_a_run(tmp_path: Path) -> None:
+async def test_the_token_budget_covers_all_sessions_of_a_run(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
     async with work(tmp_path, max_tokens=100) as (options, heard):
         await run_unattended(begun(usage(90, 90), END), options, plan)
@@ -293,8 +293,8 @@ async def test_the_budget_of_tokens_holds_for_all_sessions_of_a_run(tmp_path: Pa
     assert len(inputs(heard)) == 2
 
 
-async def test_a_turn_that_was_stopped_is_not_tried_again(tmp_path: Path) -> None:
-    stopped = ["tell", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
+async def test_an_interrupted_turn_is_not_retried(tmp_path: Path) -> None:
+    stopped = ["notify", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
     async with work(tmp_path) as (options, heard):
         with pytest.raises(Exception, match="interrupted"):
             await run_unattended(begun(stopped), options, RunPlan(retry=QUICK))

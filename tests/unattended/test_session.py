@@ -47,28 +47,28 @@ Staged = Callable[..., AbstractAsyncContextManager[Stage]]
 
 @pytest.fixture(params=TRANSPORTS)
 def stage(request: pytest.FixtureRequest, short_folder: Path) -> Staged:
-    """Sets up a session with a server, over each transport in turn."""
+    """Return a factory of sessions with a server, over each transport in turn."""
     return partial(staged, request.param, short_folder)
 
 
 @pytest.fixture
 def in_memory(short_folder: Path) -> Staged:
-    """The same in this process only, for what no transport changes."""
+    """Return the same in this process only, for tests that do not depend on the transport."""
     return partial(staged, "memory", short_folder)
 
 
 @pytest.fixture
 def process(short_folder: Path) -> Staged:
-    """The same with a process, for what only processes do."""
+    """Return the same with a process, for what only processes do."""
     return partial(staged, "subprocess", short_folder)
 
 
 # -- life cycle
 
 
-async def test_a_session_shakes_hands_starts_one_thread_and_runs_a_turn(stage: Staged) -> None:
+async def test_a_session_initializes_starts_one_thread_and_runs_a_turn(stage: Staged) -> None:
     """Seed 000, 3 and 5."""
-    said = ["tell", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+    said = ["notify", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
     async with stage(model="m", title="MT-1: do it") as play:
         async with play.session as session:
             report = await session.run(begun(said, usage(7, 7), END))
@@ -89,15 +89,15 @@ async def test_a_session_shakes_hands_starts_one_thread_and_runs_a_turn(stage: S
         assert (report.agent_message, report.usage) == ("Hello", Usage(7, 0, 0, 0, 7))
         assert session.used == Usage(9, 0, 0, 0, 9)
         assert session.turn_count == 2
-    assert play.told()[-1] == "session_ended"
+    assert play.event_names()[-1] == "session_ended"
 
 
-async def test_every_event_is_told_in_order_with_the_session_it_belongs_to(stage: Staged) -> None:
-    delta = ["tell", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]
-    new = ["tell", "brand/new", {"thing": 1}]
+async def test_every_event_is_reported_in_order_with_its_session(stage: Staged) -> None:
+    delta = ["notify", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]
+    new = ["notify", "brand/new", {"thing": 1}]
     async with stage() as play, play.session as session:
         await session.run(begun(delta, new, END))
-    assert play.told() == [
+    assert play.event_names() == [
         "session_started",
         "notification turn/started",
         "notification item/agentMessage/delta",
@@ -110,7 +110,7 @@ async def test_every_event_is_told_in_order_with_the_session_it_belongs_to(stage
     assert play.events[3].payload == {"threadId": THREAD, "turnId": TURN, "thing": 1}
 
 
-async def test_a_callback_that_fails_or_waits_hurts_nobody(in_memory: Staged) -> None:
+async def test_a_callback_that_fails_or_blocks_does_no_harm(in_memory: Staged) -> None:
     heard: list[str] = []
 
     async def listen(event: JsonValue) -> None:
@@ -153,13 +153,13 @@ async def test_a_callback_that_fails_or_waits_hurts_nobody(in_memory: Staged) ->
         ),
     ],
 )
-async def test_a_turn_that_ends_badly_is_an_error_in_every_spelling(
+async def test_a_turn_that_fails_is_an_error_in_every_format(
     stage: Staged, ending: list[JsonValue], error: type[SessionError], words: str
 ) -> None:
-    """Seed 000, 4 and 6; and the newer spelling, in which a failure is a completed turn."""
+    """Seed 000, 4 and 6; and the newer format, in which a failure is a completed turn."""
     async with stage() as play, play.session as session:
         with pytest.raises(error) as caught:
-            await session.run(begun(["tell", *ending]))
+            await session.run(begun(["notify", *ending]))
         assert str(caught.value) == words
         assert not session.is_closed
         await session.run(begun(END))
@@ -174,7 +174,7 @@ async def test_a_bare_turn_completed_is_a_success(stage: Staged) -> None:
     assert report.result.turn.status == "completed"
 
 
-async def test_silence_ends_the_turn_and_the_session(stage: Staged) -> None:
+async def test_an_idle_turn_ends_with_the_session(stage: Staged) -> None:
     async with stage(stall_seconds=0.2) as play, play.session as session:
         with pytest.raises(Stalled):
             await session.run(begun())
@@ -182,7 +182,7 @@ async def test_silence_ends_the_turn_and_the_session(stage: Staged) -> None:
         assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
 
-async def test_a_tool_of_ours_that_takes_its_time_is_no_silence(
+async def test_a_slow_client_tool_does_not_count_as_idle(
     in_memory: Staged, virtual_clock: VirtualClock
 ) -> None:
     async def think() -> str:
@@ -199,7 +199,7 @@ async def test_a_tool_of_ours_that_takes_its_time_is_no_silence(
     assert virtual_clock.elapsed >= 20
 
 
-async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stalled(
+async def test_a_missed_end_is_looked_up_before_a_turn_counts_as_stalled(
     stage: Staged,
 ) -> None:
     async with stage("ends unheard", stall_seconds=0.2) as play, play.session as session:
@@ -207,14 +207,14 @@ async def test_an_end_that_was_missed_is_looked_up_before_a_turn_counts_as_stall
     assert report.result.turn.status == "completed"
 
 
-async def test_a_turn_may_have_a_total_limit(stage: Staged) -> None:
+async def test_a_turn_may_have_a_total_timeout(stage: Staged) -> None:
     """Seed 000, 6: turn_timeout."""
     async with stage(turn_seconds=0.2) as play, play.session as session:
         with pytest.raises(SessionTurnTimeout):
             await session.run(begun())
 
 
-async def test_the_death_of_the_server_ends_the_turn_with_its_exit_code(process: Staged) -> None:
+async def test_a_server_that_dies_ends_the_turn_with_its_exit_code(process: Staged) -> None:
     """Seed 000, 6: port_exit."""
     async with process() as play, play.session as session:
         with pytest.raises(PortExit) as caught:
@@ -222,7 +222,7 @@ async def test_the_death_of_the_server_ends_the_turn_with_its_exit_code(process:
     assert (caught.value.status, caught.value.stderr) == (7, "last words")
 
 
-# -- how sessions do not begin
+# -- sessions that do not start
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_the_death_of_the_server_ends_the_turn_with_its_exit_code(process:
         ("thread without an id", InvalidThreadPayload, "thread/start"),
     ],
 )
-async def test_a_session_that_cannot_begin_says_why(
+async def test_a_session_that_cannot_start_reports_the_reason(
     stage: Staged, scenario: str, error: type[ResponseError], method: str
 ) -> None:
     """Seed 000, 6: response_timeout, response_error, and an answer of the wrong shape."""
@@ -243,10 +243,10 @@ async def test_a_session_that_cannot_begin_says_why(
             await play.session.start()
         assert caught.value.method == method
         assert play.session.is_closed
-    assert play.told() == ["startup_failed", "session_ended"]
+    assert play.event_names() == ["startup_failed", "session_ended"]
 
 
-async def test_a_thread_that_is_never_started_is_given_up(
+async def test_a_thread_that_never_starts_times_out(
     in_memory: Staged, virtual_clock: VirtualClock
 ) -> None:
     async with in_memory("no thread", read_seconds=10.0) as play:
@@ -256,7 +256,7 @@ async def test_a_thread_that_is_never_started_is_given_up(
 
 
 @pytest.mark.parametrize("scenario", ["exits at once", "exits at thread/start"])
-async def test_a_server_that_ends_during_the_handshake_is_noticed_at_once(
+async def test_a_server_that_exits_during_the_handshake_is_noticed_at_once(
     process: Staged, scenario: str
 ) -> None:
     async with process(scenario) as play:
@@ -265,7 +265,7 @@ async def test_a_server_that_ends_during_the_handshake_is_noticed_at_once(
     assert caught.value.status == 3
 
 
-async def test_a_program_that_is_not_there_is_said_to_be_missing(in_memory: Staged) -> None:
+async def test_a_missing_program_is_reported(in_memory: Staged) -> None:
     async with in_memory(server=["/no/such/program"]) as play:
         with pytest.raises(ServerNotFound) as caught:
             await play.session.start()
@@ -288,26 +288,26 @@ async def test_a_refused_turn_is_an_error_with_its_code(stage: Staged) -> None:
 # -- noise
 
 
-async def test_lines_that_are_no_messages_are_told_and_passed_over(stage: Staged) -> None:
+async def test_invalid_lines_are_reported_and_skipped(stage: Staged) -> None:
     """Seed 000, 4 and 6."""
     noise = [["raw", '{"half": '], ["raw", "WARN starting up"], ["raw", "[1, 2]"]]
-    stray = [["send", {"id": "nobody-asked", "result": {}}], ["send", {"jsonrpc": "2.0"}]]
+    stray = [["send", {"id": "unsolicited", "result": {}}], ["send", {"jsonrpc": "2.0"}]]
     async with stage() as play, play.session as session:
         await session.run(begun(*noise, *stray, END))
-    kept = [e for e in play.told() if e in ("malformed", "other_message")]
+    kept = [e for e in play.event_names() if e in ("malformed", "other_message")]
     assert kept == ["malformed", "malformed", "other_message", "other_message", "other_message"]
 
 
-async def test_a_long_line_in_pieces_arrives_whole(process: Staged) -> None:
+async def test_a_long_line_in_pieces_is_complete(process: Staged) -> None:
     """Seed 000, 1: lines are buffered until they end, whatever their length."""
     words = "x" * 3_000_000
-    said = ["tell", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
+    said = ["notify", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
     async with process(read_seconds=20.0) as play, play.session as session:
         report = await session.run(begun(said, END))
     assert report.agent_message == words
 
 
-async def test_half_a_character_does_not_cost_the_message(stage: Staged) -> None:
+async def test_a_lone_surrogate_does_not_lose_the_message(stage: Staged) -> None:
     raw = (
         '{"method":"item/completed","params":{"threadId":"thr-1","turnId":"turn-1",'
         '"item":{"type":"agentMessage","id":"i","text":"half \\ud83d"},"completedAtMs":1}}'
@@ -317,8 +317,8 @@ async def test_half_a_character_does_not_cost_the_message(stage: Staged) -> None
     assert report.agent_message == "half \ufffd"
 
 
-async def test_stderr_can_be_read_as_lines_of_the_stream(process: Staged) -> None:
-    """Seed 000, 6: drivers of this kind merge both; ours does if asked."""
+async def test_stderr_can_be_merged_into_the_stream(process: Staged) -> None:
+    """Seed 000, 6: drivers of this kind merge both; ours does on request."""
     async with process(merge_stderr=True) as play, play.session as session:
         with pytest.raises(PortExit):
             await session.run(begun(["exit", 1]))
@@ -328,7 +328,7 @@ async def test_stderr_can_be_read_as_lines_of_the_stream(process: Staged) -> Non
 # -- budgets
 
 
-async def test_a_session_that_uses_more_tokens_than_it_was_given_is_stopped(stage: Staged) -> None:
+async def test_a_session_that_exceeds_its_token_budget_is_stopped(stage: Staged) -> None:
     async with stage(max_tokens=100) as play, play.session as session:
         with pytest.raises(SessionBudgetExceeded) as caught:
             await session.run(begun(usage(60, 60), usage(120, 60)))
@@ -344,7 +344,7 @@ async def test_a_session_runs_one_turn_at_a_time(in_memory: Staged) -> None:
         first.cancel()
 
 
-async def test_cancelling_whoever_waits_interrupts_the_turn(stage: Staged) -> None:
+async def test_cancelling_the_waiting_task_interrupts_the_turn(stage: Staged) -> None:
     async with stage() as play, play.session as session, asyncio.TaskGroup() as tasks:
         running = tasks.create_task(session.run(begun()))
         await play.begun()
@@ -353,7 +353,7 @@ async def test_cancelling_whoever_waits_interrupts_the_turn(stage: Staged) -> No
 
 
 @pytest.mark.parametrize("scenario", ["broken", "broken, counting"])
-async def test_a_line_that_breaks_in_a_turn_is_mended_and_the_turn_goes_on(
+async def test_a_connection_that_breaks_in_a_turn_is_restored_and_the_turn_continues(
     short_folder: Path, scenario: str
 ) -> None:
     fake = Fake(SCENARIOS[scenario], short_folder / "heard")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["here", "reference"])
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
-    """A place with our server, behind a socket, and then the reference, on pipes."""
+    """Provide our server, behind a socket, and then the reference, on pipes."""
     from tests.wink.ground import ground
 
     async with ground(request.param, tmp_path) as made:
@@ -23,7 +23,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 async def own_ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    """A place with our server, for what no server changes."""
+    """Provide our server, for tests that do not depend on the server."""
     from tests.wink.ground import ground
 
     async with ground("here", tmp_path) as made:
@@ -32,7 +32,7 @@ async def own_ground(tmp_path: Path) -> AsyncIterator[Ground]:
 
 @pytest.fixture
 async def reference_ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    """A place with the reference, for what our server does not have yet."""
+    """Provide the reference, for what our server does not have yet."""
     from tests.wink.ground import ground
 
     async with ground("reference", tmp_path) as made:

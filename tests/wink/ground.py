@@ -1,4 +1,4 @@
-"""Prompts, tools and a place to evaluate them: a server of either kind and a model on loopback."""
+"""Prompts, tools and an environment to evaluate them: a server of either kind and a model."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ MODEL = CodexAppServerModelConfig(model="mock-model")
 
 @dataclass(frozen=True)
 class Text:
-    """What the tools take and give."""
+    """Parameter and result of the tools."""
 
     text: str
 
     def render(self) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return self.text
 
 
@@ -58,7 +58,7 @@ Handler = Callable[[Text], ToolResult[Text]]
 def tool(
     name: str = "upper", handler: Callable[[Text], ToolResult[Text]] | None = None
 ) -> JsonValue:
-    """A tool whose handler is a plain function of its parameter."""
+    """Return a tool whose handler is a plain function of its parameter."""
     act = handler or (lambda given: ToolResult.ok(Text(given.text.upper()), message="done"))
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[Text]:
@@ -75,7 +75,7 @@ def prompt(
     about: JsonValue = None,
     **more: JsonValue,
 ) -> JsonValue:
-    """A prompt of one section, with an output type if one is given."""
+    """Return a prompt of one section, with an output type if one is given."""
     template = PromptTemplate if kind is None else PromptTemplate[kind]
     section = MarkdownSection(title="Task", key="task", template=text, tools=tools, **more)
     return Prompt(
@@ -84,7 +84,7 @@ def prompt(
 
 
 class Log:
-    """A session and the events that it was told."""
+    """A session and its events."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -93,17 +93,17 @@ class Log:
             self.session.dispatcher.subscribe(kind, self.events.append)
 
     def of(self, kind: type[T]) -> list[T]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
-    def deeds(self) -> list[tuple[str, bool, str]]:
-        """What was invoked: its name, whether it went well, what it said."""
-        told = self.of(ToolInvoked)
-        return [(each.name, each.result.success, each.rendered_output) for each in told]
+    def invocations(self) -> list[tuple[str, bool, str]]:
+        """Return what was invoked: its name, whether it succeeded, its output."""
+        invoked = self.of(ToolInvoked)
+        return [(each.name, each.result.success, each.rendered_output) for each in invoked]
 
 
 class Chosen(deque[Reply]):
-    """Replies that depend on the request, for models that several agents ask at once."""
+    """Replies that depend on the request, for models that several agents use at once."""
 
     def __init__(self, model: ModelServer, choose: Callable[[Asked], Reply]) -> None:
         super().__init__()
@@ -114,12 +114,12 @@ class Chosen(deque[Reply]):
         return True
 
     def popleft(self) -> Reply:
-        """The reply to the request that has just come."""
+        """Return the reply to the latest request."""
         return self._choose(self._model.requests[-1])
 
 
 class Ground:
-    """A home, a folder to work in, a model; adapters come and go."""
+    """A home, a working folder, a model, and adapters."""
 
     def __init__(self, kind: str, model: ModelServer, home: Path, cwd: Path) -> None:
         self.kind = kind
@@ -132,7 +132,7 @@ class Ground:
 
     @property
     def command(self) -> list[str]:
-        """Starts the server."""
+        """Return the command that starts the server."""
         return [SERVERS[self.kind], "app-server"]
 
     def adapter(
@@ -143,7 +143,7 @@ class Ground:
         model: CodexAppServerModelConfig = MODEL,
         **config: JsonValue,
     ) -> CodexAppServerAdapter:
-        """An adapter for the server; it is closed in the end."""
+        """Return an adapter for the server; it is closed at the end."""
         given = {"codex_bin": self.where, "cwd": str(self.cwd), "env": self.env, **config}
         adapter = CodexAppServerAdapter(
             model_config=model,
@@ -155,7 +155,7 @@ class Ground:
         return adapter
 
     def recorded(self) -> tuple[list[str], Callable[[], list[int]]]:
-        """A command that tells the ids of the processes that it became."""
+        """Return a command that records its process ids, and a function that reads them."""
         script, starts = self.home / "recorded", self.home / "starts"
         script.write_text(f'#!/bin/sh\necho $$ >>"{starts}"\nexec "$@"\n', "utf-8")
         script.chmod(0o755)
@@ -168,7 +168,7 @@ class Ground:
 
 @asynccontextmanager
 async def ground(kind: str, folder: Path) -> AsyncIterator[Ground]:
-    """Set up, and clear away: adapters first, then the model, then the home.
+    """Set up an environment, and close it: adapters first, then the model, then the home.
 
     The kind `here` is our server in this process, behind a socket; it starts at once.
     """

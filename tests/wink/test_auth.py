@@ -1,4 +1,4 @@
-"""Signing in with keys and tokens, and skills, without touching what belongs to the user."""
+"""Signing in with keys and tokens, and skills, without changes to the user's own files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIGNED_IN = "requires_openai_auth = true\n"
 
 
 def tokens(name: str, **more: JsonValue) -> ExternalTokenAuth:
-    """Made-up tokens of an account."""
+    """Return made-up tokens of an account."""
     claims = {
         "email": "a@example.com",
         "https://api.openai.com/auth": {
@@ -41,7 +41,7 @@ def tokens(name: str, **more: JsonValue) -> ExternalTokenAuth:
 
 
 def sign_in_needed(ground: Ground, *replies: Reply) -> None:
-    """Let the model take the account's credentials; the reference asks for other things as well."""
+    """Make the model accept the account's credentials; the reference also sends other requests."""
     left = list(replies)
 
     def choose(asked: Asked) -> Reply:
@@ -54,7 +54,7 @@ def sign_in_needed(ground: Ground, *replies: Reply) -> None:
 
 
 def answered(ground: Ground) -> list[Asked]:
-    """What the model was asked."""
+    """Return the requests to the model."""
     return [each for each in ground.model.requests if each.path.endswith("/responses")]
 
 
@@ -69,8 +69,8 @@ async def test_an_api_key_is_used(ground: Ground) -> None:
     assert asked.headers["authorization"] == "Bearer sk-secret"
 
 
-async def test_an_api_key_is_not_written_down(reference_ground: Ground) -> None:
-    """Known gap: our server writes it to `auth.json` whatever it is told."""
+async def test_an_api_key_is_not_stored(reference_ground: Ground) -> None:
+    """Known gap: our server writes it to `auth.json` in any case."""
     adapter = reference_ground.adapter(auth_mode=ApiKeyAuth("sk-secret"))
 
     await adapter.evaluate_async(prompt(), session=Session())
@@ -79,10 +79,10 @@ async def test_an_api_key_is_not_written_down(reference_ground: Ground) -> None:
 
 
 async def test_tokens_are_used_and_renewed_when_they_are_refused(reference_ground: Ground) -> None:
-    """Known gap: our server takes keys only.
+    """Known gap: our server accepts keys only.
 
-    The reference then looks for the account at its maker's, which is not to be had here: its turn
-    fails, but after it has taken the new tokens.
+    The reference then looks up the account at its vendor, which is not reachable here: its turn
+    fails, but only after it has accepted the new tokens.
     """
     ground = reference_ground
     sign_in_needed(ground, refuses(401, {"error": {"message": "expired"}}))
@@ -102,7 +102,7 @@ async def test_tokens_are_used_and_renewed_when_they_are_refused(reference_groun
     assert reasons == ["unauthorized"]
 
 
-async def test_tokens_that_nobody_renews_fail_the_turn(reference_ground: Ground) -> None:
+async def test_tokens_without_a_renewal_fail_the_turn(reference_ground: Ground) -> None:
     sign_in_needed(reference_ground, *[refuses(401, {"error": {"message": "expired"}})] * 3)
 
     with pytest.raises(PromptEvaluationError, match="auth refresh request failed") as failed:
@@ -113,8 +113,8 @@ async def test_tokens_that_nobody_renews_fail_the_turn(reference_ground: Ground)
     assert failed.value.provider_payload is not None
 
 
-async def test_skills_come_on_top_of_the_users_own_home(ground: Ground, tmp_path: Path) -> None:
-    """Our server does not tell the model of skills: there they are given in full."""
+async def test_skills_are_added_to_the_users_own_home(ground: Ground, tmp_path: Path) -> None:
+    """Our server does not report skills to the model: there they are sent in full."""
     skill = tmp_path / "secret-word"
     skill.mkdir()
     about = "---\nname: secret-word\ndescription: Knows the secret word.\n---\nIt is phoenix.\n"
@@ -130,7 +130,7 @@ async def test_skills_come_on_top_of_the_users_own_home(ground: Ground, tmp_path
     assert "Knows the secret word." not in without
 
 
-async def test_a_skill_that_is_not_there_fails_in_the_request_phase(own_ground: Ground) -> None:
+async def test_a_missing_skill_fails_in_the_request_phase(own_ground: Ground) -> None:
     mounted = prompt("Say it.", skills=(SkillMount(source=Path("/nowhere/skill")),))
 
     with pytest.raises(PromptEvaluationError, match="Skill not found") as failed:
@@ -139,12 +139,12 @@ async def test_a_skill_that_is_not_there_fails_in_the_request_phase(own_ground: 
     assert failed.value.phase == "request"
 
 
-def test_secrets_do_not_show_in_a_configurations_text() -> None:
+def test_secrets_are_not_shown_in_the_repr_of_a_configuration() -> None:
     assert "sk-secret" not in repr(CodexAppServerClientConfig(auth_mode=ApiKeyAuth("sk-secret")))
     assert tokens("x").access_token not in repr(tokens("x"))
 
 
-def test_options_that_the_protocol_has_no_place_for_are_refused() -> None:
+def test_options_without_a_protocol_field_are_refused() -> None:
     unsupported: JsonValue = {"seed": 1, "stop": ["x"]}
 
     with pytest.raises(ValueError, match="does not support seed, stop"):

@@ -1,4 +1,4 @@
-"""Prompts evaluated with our server and the reference: answers, events, usage, limits of size."""
+"""Prompts evaluated with our server and the reference: answers, events, usage, size limits."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ async def test_a_prompt_gets_its_answer_and_the_session_its_events(ground: Groun
     assert asked.talk()[-1] == ("user", rendered.rendered_prompt)
 
 
-async def test_a_tool_of_the_prompt_is_called_and_told_of_with_its_call_id(ground: Ground) -> None:
+async def test_a_tool_of_the_prompt_is_called_and_reported_with_its_call_id(ground: Ground) -> None:
     ground.model.plays(calls("upper", {"text": "abc"}, "call-7"), says("It is ABC."))
     log = Log()
 
     response = await ground.adapter().evaluate_async(prompt("Go.", tool()), session=log.session)
 
     assert response.text == "It is ABC."
-    (told,) = log.of(ToolInvoked)
-    assert (told.name, told.params, told.call_id) == ("upper", {"text": "abc"}, "call-7")
-    assert (told.result.success, told.rendered_output) == (True, "ABC")
+    (invoked,) = log.of(ToolInvoked)
+    assert (invoked.name, invoked.params, invoked.call_id) == ("upper", {"text": "abc"}, "call-7")
+    assert (invoked.result.success, invoked.rendered_output) == (True, "ABC")
 
 
 async def test_usage_is_the_sum_of_all_requests_of_the_evaluation(ground: Ground) -> None:
@@ -66,7 +66,7 @@ async def test_usage_is_the_sum_of_all_requests_of_the_evaluation(ground: Ground
     assert log.of(PromptExecuted)[0].usage == TokenUsage(20, 10, 0)
 
 
-async def test_an_answer_is_read_as_the_prompts_type_with_maps_and_optional_fields(
+async def test_an_answer_is_parsed_as_the_prompts_type_with_maps_and_optional_fields(
     ground: Ground,
 ) -> None:
     ground.model.plays(
@@ -86,7 +86,7 @@ async def test_an_answer_is_read_as_the_prompts_type_with_maps_and_optional_fiel
     }
 
 
-async def test_a_list_of_answers_travels_in_an_object(ground: Ground) -> None:
+async def test_a_list_of_answers_is_wrapped_in_an_object(ground: Ground) -> None:
     ground.model.plays(
         says('{"items": [{"title": "T", "files": [], "subtitle": null, "sizes": null}]}')
     )
@@ -99,7 +99,7 @@ async def test_a_list_of_answers_travels_in_an_object(ground: Ground) -> None:
 
 
 async def test_an_answer_of_the_wrong_type_fails_in_the_response_phase(own_ground: Ground) -> None:
-    # Our server asks the model again before it lets such an answer pass.
+    # Our server asks the model again before it accepts such an answer.
     own_ground.model.plays(*[says('{"title": "T"}', f"m-{number}") for number in range(9)])
     log = Log()
 
@@ -146,7 +146,7 @@ async def test_the_answer_of_a_sub_agent_is_not_the_prompts_answer(ground: Groun
 
 
 def _deals(asked: Asked, name: str, arguments: JsonValue, call_id: str) -> Reply:
-    """A call of one of the tools for agents, which the reference keeps in a namespace."""
+    """Return a call of one of the agent tools, which the reference keeps in a namespace."""
     space = next((each for each in asked.body["tools"] if each["type"] == "namespace"), None)
     reply = calls(name, arguments, call_id)
     call: JsonValue = reply.steps[1]

@@ -26,7 +26,7 @@ from treadle.wink import CodexAppServerAdapter, CodexAppServerClientConfig
 
 
 def soon() -> Deadline:
-    """The nearest deadline that WINK allows, with a little to spare for its own clock."""
+    """Return the earliest deadline that WINK allows, with a margin for its own clock."""
     return Deadline(expires_at=datetime.now(UTC) + timedelta(seconds=1.2))
 
 
@@ -41,7 +41,7 @@ FAILURES: dict[int, tuple[str, JsonValue, int | None]] = {
 
 
 @pytest.mark.parametrize("status", FAILURES)
-async def test_a_failed_turn_says_why_with_phase_and_http_status(
+async def test_a_failed_turn_is_reported_with_phase_and_http_status(
     ground: Ground, status: int
 ) -> None:
     ground.model.plays(*[refuses(status, {"error": {"message": "nothing today"}})] * 3)
@@ -50,20 +50,20 @@ async def test_a_failed_turn_says_why_with_phase_and_http_status(
         await ground.adapter().evaluate_async(prompt(), session=Log().session)
 
     payload: JsonValue = failed.value.provider_payload
-    told = (failed.value.phase, payload["codexErrorInfo"], payload["httpStatusCode"])
-    assert told == FAILURES[status]
+    failure = (failed.value.phase, payload["codexErrorInfo"], payload["httpStatusCode"])
+    assert failure == FAILURES[status]
     assert (payload["status"], type(payload["stderr"])) == ("failed", str)
     assert failed.value.message
 
 
-async def test_the_message_is_the_providers_where_it_gives_one(ground: Ground) -> None:
+async def test_the_message_is_the_providers_if_there_is_one(ground: Ground) -> None:
     ground.model.plays(refuses(400, {"error": {"message": "nothing today"}}))
 
     with pytest.raises(PromptEvaluationError, match="nothing today"):
         await ground.adapter().evaluate_async(prompt(), session=Log().session)
 
 
-async def test_a_program_that_is_not_there_is_named_with_the_remedy() -> None:
+async def test_a_missing_program_is_named_with_the_remedy() -> None:
     config = CodexAppServerClientConfig(codex_bin="codex-nope")
     with (
         CodexAppServerAdapter(client_config=config) as adapter,
@@ -76,7 +76,9 @@ async def test_a_program_that_is_not_there_is_named_with_the_remedy() -> None:
     assert "codex_bin" in failed.value.message
 
 
-async def test_a_server_that_dies_leaves_its_last_words(own_ground: Ground, tmp_path: Path) -> None:
+async def test_a_server_that_dies_leaves_its_last_output(
+    own_ground: Ground, tmp_path: Path
+) -> None:
     script = tmp_path / "dies"
     script.write_text("#!/bin/sh\nread line\necho 'no license' >&2\nexit 3\n", "utf-8")
     script.chmod(0o755)
@@ -89,7 +91,7 @@ async def test_a_server_that_dies_leaves_its_last_words(own_ground: Ground, tmp_
     assert failed.value.provider_payload == {"exit_code": 3, "stderr": "no license"}
 
 
-async def test_a_server_that_never_shakes_hands_is_given_up(own_ground: Ground) -> None:
+async def test_a_server_that_never_initializes_times_out(own_ground: Ground) -> None:
     adapter = own_ground.adapter(codex_bin=["sleep", "600"], startup_timeout_s=0.2)
 
     with pytest.raises(PromptEvaluationError, match="initialize: no answer within") as failed:
@@ -118,7 +120,7 @@ async def test_a_deadline_that_has_passed_is_refused_before_a_server_is_started(
     assert (failed.value.phase, log.events) == ("request", [])
 
 
-async def test_a_deadline_interrupts_the_turn_and_the_server_lives_on(ground: Ground) -> None:
+async def test_a_deadline_interrupts_the_turn_and_the_server_keeps_running(ground: Ground) -> None:
     ground.model.plays(says("First."), Reply([created(), asyncio.Event()]), says("Next."))
     command, starts = ground.recorded()
     adapter = ground.adapter(codex_bin=command)
@@ -147,7 +149,7 @@ async def test_a_deadline_kills_a_server_that_is_frozen(ground: Ground) -> None:
         os.kill(pids()[0], 0)
 
 
-async def test_a_deadline_does_not_wait_for_a_tool_that_runs_on(ground: Ground) -> None:
+async def test_a_deadline_does_not_wait_for_a_running_tool(ground: Ground) -> None:
     is_begun, release, is_done = threading.Event(), threading.Event(), threading.Event()
 
     def sleepy(given: Text) -> ToolResult[Text]:
@@ -167,7 +169,7 @@ async def test_a_deadline_does_not_wait_for_a_tool_that_runs_on(ground: Ground) 
     assert (is_begun.is_set(), is_done.is_set()) == (True, False)
     release.set()
     await asyncio.to_thread(is_done.wait, 20)
-    # The session is told nothing by a tool that nobody waits for any more.
+    # A tool that is no longer awaited sends no events to the session.
     assert log.of(ToolInvoked) == []
 
 
@@ -200,7 +202,7 @@ async def test_evaluations_that_share_a_tracker_add_up(own_ground: Ground) -> No
     assert tracker.consumed == TokenUsage(20, 10, 0)
 
 
-async def test_the_deadline_of_a_budget_holds_too(own_ground: Ground) -> None:
+async def test_the_deadline_of_a_budget_applies_too(own_ground: Ground) -> None:
     own_ground.model.plays(Reply([created(), asyncio.Event()]))
 
     with pytest.raises(DeadlineExceededError):

@@ -1,4 +1,4 @@
-"""Output schemas as providers enforce them, and answers back in the form that prompts read."""
+"""Output schemas as providers enforce them, and answers converted back for the prompt."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA: Final[JsonValue] = {
 NULL: Final[JsonValue] = {"type": "null"}
 
 
-def test_everything_is_required_and_what_may_be_missing_may_be_null() -> None:
+def test_everything_is_required_and_optional_fields_are_nullable() -> None:
     part = {
         "type": "object",
         "properties": {
@@ -82,7 +82,7 @@ ANSWERS: Final[list[tuple[JsonValue, JsonValue]]] = [
 
 
 @pytest.mark.parametrize(("answer", "document"), ANSWERS)
-def test_an_answer_that_fits_is_restored_to_the_prompts_own_form(
+def test_a_valid_answer_is_converted_back_to_the_prompts_own_form(
     answer: JsonValue, document: JsonValue
 ) -> None:
     Draft202012Validator(strict_schema(SCHEMA)).validate(answer)
@@ -90,7 +90,7 @@ def test_an_answer_that_fits_is_restored_to_the_prompts_own_form(
     assert json.loads(restored(json.dumps(answer), SCHEMA)) == document
 
 
-def test_a_list_of_answers_is_an_object_around_them() -> None:
+def test_a_list_of_answers_is_wrapped_in_an_object() -> None:
     answer = {"items": [answer for answer, _ in ANSWERS]}
     Draft202012Validator(strict_schema(SCHEMA, is_array=True)).validate(answer)
 
@@ -99,7 +99,7 @@ def test_a_list_of_answers_is_an_object_around_them() -> None:
     assert json.loads(text) == {"items": [document for _, document in ANSWERS]}
 
 
-def test_what_is_no_json_or_already_a_map_is_left_as_it_is() -> None:
+def test_invalid_json_and_plain_maps_are_left_unchanged() -> None:
     plain = {"name": "n", "counts": {"a": 1}}
 
     assert restored("hello", SCHEMA) == "hello"

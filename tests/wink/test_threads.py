@@ -1,4 +1,4 @@
-"""Servers that stay warm, threads that are used again, and callers of every kind."""
+"""Servers that stay warm, threads that are reused, and callers of every kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from treadle.wink import (
 # -- warm servers
 
 
-async def test_one_server_serves_all_evaluations_even_at_once(ground: Ground) -> None:
+async def test_one_server_serves_all_evaluations_even_concurrently(ground: Ground) -> None:
     ground.model.plays(*[says(f"{number}") for number in range(3)])
     command, starts = ground.recorded()
     adapter = ground.adapter(codex_bin=command)
@@ -74,7 +74,7 @@ async def test_a_server_that_is_not_kept_warm_ends_with_its_evaluation(own_groun
 # -- threads
 
 
-async def test_a_thread_goes_on_in_the_same_server_and_in_the_next(ground: Ground) -> None:
+async def test_a_thread_continues_in_the_same_server_and_in_the_next(ground: Ground) -> None:
     ground.model.plays(says("One.", "m-1"), says("Two.", "m-2"), says("Three.", "m-3"))
     adapter, log = ground.adapter(reuse_thread=True), Log()
 
@@ -89,7 +89,7 @@ async def test_a_thread_goes_on_in_the_same_server_and_in_the_next(ground: Groun
     assert [event.usage.input_tokens for event in log.events if hasattr(event, "usage")] == [10] * 3
 
 
-async def test_other_tools_want_another_thread(own_ground: Ground) -> None:
+async def test_other_tools_need_another_thread(own_ground: Ground) -> None:
     adapter, session = own_ground.adapter(reuse_thread=True), Session()
 
     await adapter.evaluate_async(prompt("One."), session=session)
@@ -105,7 +105,7 @@ async def test_other_tools_want_another_thread(own_ground: Ground) -> None:
     )
 
 
-async def test_a_thread_that_the_server_does_not_know_is_replaced(ground: Ground) -> None:
+async def test_an_unknown_thread_is_replaced(ground: Ground) -> None:
     ground.model.plays(says("One.", "m-1"), says("Two.", "m-2"))
     adapter, session = ground.adapter(reuse_thread=True), Session()
     await adapter.evaluate_async(prompt(), session=session)
@@ -132,7 +132,7 @@ async def test_an_ephemeral_thread_leaves_no_file(ground: Ground) -> None:
 # -- callers
 
 
-def test_evaluate_works_where_a_loop_runs_and_in_entered_resources(tmp_path: Path) -> None:
+def test_evaluate_works_inside_a_running_loop_and_in_entered_resources(tmp_path: Path) -> None:
     """The usual example, in a notebook."""
     with TreadleProcess(["Hello.", "Again."], home=tmp_path / "h") as process:
         config = CodexAppServerClientConfig(codex_bin=process.command, cwd=str(tmp_path))
@@ -171,7 +171,7 @@ async def test_a_callback_that_raises_changes_nothing(
     assert "handler failed" in caplog.messages
 
 
-async def test_a_running_turn_is_steered_and_stopped(ground: Ground) -> None:
+async def test_a_running_turn_is_steered_and_interrupted(ground: Ground) -> None:
     gate, turns = asyncio.Event(), list[RunningTurn]()
     ground.model.plays(says("One.", "m-1", ("One",), gate), Reply([created(), asyncio.Event()]))
     loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ async def test_a_running_turn_is_steered_and_stopped(ground: Ground) -> None:
     assert ground.model.requests[1].talk()[-1] == ("user", "And say two.")
 
 
-async def test_cancelling_an_evaluation_stops_its_turn(own_ground: Ground) -> None:
+async def test_cancelling_an_evaluation_interrupts_its_turn(own_ground: Ground) -> None:
     heard: list[JsonValue] = []
     own_ground.model.plays(Reply([created(), asyncio.Event()]), says("Next."))
     adapter = own_ground.adapter(on_event=heard.append, reuse_thread=True)
@@ -260,7 +260,7 @@ async def test_a_policy_that_newer_servers_lack_is_replaced_by_the_nearest(groun
     assert response.text == "Hello."
 
 
-async def test_each_turn_can_have_a_sandbox_of_its_own(ground: Ground) -> None:
+async def test_each_turn_can_have_its_own_sandbox(ground: Ground) -> None:
     ground.model.plays(calls("exec_command", {"cmd": "mkdir made"}), says("Done."))
     policy = {"type": "workspaceWrite", "networkAccess": True, "writableRoots": [str(ground.cwd)]}
 
@@ -274,7 +274,7 @@ async def test_each_turn_can_have_a_sandbox_of_its_own(ground: Ground) -> None:
 # -- the transcript
 
 
-async def test_the_transcript_has_what_was_said_and_done_in_order(
+async def test_the_transcript_has_messages_and_actions_in_order(
     own_ground: Ground, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "weakincentives.runtime.transcript")

@@ -1,4 +1,4 @@
-"""What tools do, the prompt's and the agent's own, as the session is told of it."""
+"""Tool calls, the prompt's and the agent's own, as reported to the session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PIXEL = base64.b64decode(
 )
 
 
-async def test_a_tool_that_raises_and_arguments_that_do_not_fit_are_told_of_as_errors(
+async def test_failing_tools_and_invalid_arguments_are_reported_as_errors(
     ground: Ground,
 ) -> None:
     def broken(_given: Text) -> ToolResult[Text]:
@@ -61,7 +61,7 @@ async def test_a_tool_that_raises_and_arguments_that_do_not_fit_are_told_of_as_e
     assert "out of paper" in str(outputs["call-1"])
 
 
-async def test_a_tool_that_fails_leaves_no_trace_in_the_session(own_ground: Ground) -> None:
+async def test_a_failing_tool_leaves_no_trace_in_the_session(own_ground: Ground) -> None:
     log = Log()
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[Text]:
@@ -82,7 +82,7 @@ async def test_a_tool_that_fails_leaves_no_trace_in_the_session(own_ground: Grou
     assert [each.result.success for each in log.of(ToolInvoked)] == [True, False]
 
 
-async def test_commands_and_edits_of_the_agent_are_told_of_whole(ground: Ground) -> None:
+async def test_commands_and_edits_of_the_agent_are_reported_completely(ground: Ground) -> None:
     patch = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
     ground.model.plays(
         calls("exec_command", {"cmd": "seq 1 1000"}, "call-1"),
@@ -109,12 +109,12 @@ async def test_commands_and_edits_of_the_agent_are_told_of_whole(ground: Ground)
 def _patch(ground: Ground, patch: str) -> JsonValue:
     if ground.kind == "treadle":
         return patches(patch, "call-3")
-    # The reference offers its tool for patches to models that it knows; to others, a command.
+    # The reference offers its patch tool to models that it knows; to others, a command.
     script = f"apply_patch <<'EOF'\n{patch}EOF"
     return calls("exec_command", {"cmd": script}, "call-3")
 
 
-async def test_a_picture_in_a_result_goes_to_the_model(own_ground: Ground) -> None:
+async def test_an_image_in_a_result_is_sent_to_the_model(own_ground: Ground) -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[Image]:
         del params, context
         return ToolResult.ok(Image(PIXEL), message="a picture")
@@ -128,7 +128,7 @@ async def test_a_picture_in_a_result_goes_to_the_model(own_ground: Ground) -> No
     assert [part["type"] for part in output] == ["input_text", "input_image"]
 
 
-async def test_a_tool_that_wants_sections_in_full_has_the_prompt_rendered_anew(
+async def test_a_tool_that_requests_full_sections_has_the_prompt_rendered_again(
     ground: Ground,
 ) -> None:
     def open_up(_given: Text) -> ToolResult[Text]:
@@ -146,7 +146,7 @@ async def test_a_tool_that_wants_sections_in_full_has_the_prompt_rendered_anew(
     assert wish.value.section_keys == ("task",)
 
 
-async def test_a_heart_beats_with_every_event_and_around_tools(own_ground: Ground) -> None:
+async def test_a_heartbeat_accompanies_every_event_and_every_tool(own_ground: Ground) -> None:
     own_ground.model.plays(calls("upper", {"text": "a"}), says("Done."))
     beats: list[int] = []
     heart = Heartbeat()
@@ -173,7 +173,7 @@ async def test_feedback_reaches_the_model_with_the_result(own_ground: Ground) ->
     assert "Be thorough." in str(own_ground.model.requests[-1].outputs()["call-1"])
 
 
-async def test_turns_go_on_until_the_task_is_done(own_ground: Ground) -> None:
+async def test_turns_continue_until_the_task_is_done(own_ground: Ground) -> None:
     checker = FileOutputChecker(files=("out.txt",))
     own_ground.model.plays(
         says("Done."), calls("exec_command", {"cmd": "touch out.txt"}), says("Now it is.")
@@ -188,7 +188,7 @@ async def test_turns_go_on_until_the_task_is_done(own_ground: Ground) -> None:
     assert "out.txt" in own_ground.model.requests[1].talk()[-1][1]
 
 
-async def test_a_workspace_is_where_the_agent_works(own_ground: Ground, tmp_path: Path) -> None:
+async def test_the_agent_works_in_the_workspace(own_ground: Ground, tmp_path: Path) -> None:
     host = tmp_path / "host"
     host.mkdir()
     (host / "a.txt").write_text("from the host", "utf-8")
@@ -205,5 +205,5 @@ async def test_a_workspace_is_where_the_agent_works(own_ground: Ground, tmp_path
             Prompt(template), session=log.session
         )
 
-    assert log.deeds() == [("codex:command", True, "from the host")]
+    assert log.invocations() == [("codex:command", True, "from the host")]
     assert not section.temp_dir.exists()

@@ -1,4 +1,4 @@
-"""Which program is started when only a name, or nothing, is given."""
+"""Which server program is started when only a name, or nothing, is given."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def program(folder: Path, name: str) -> Path:
     return path
 
 
-def test_without_a_name_it_is_the_one_beside_this_python() -> None:
+def test_the_default_is_the_program_beside_this_python() -> None:
     beside = Path(sys.executable).with_name("treadle")
     assert find_command(environ={"PATH": ""}) == [str(beside), "app-server"]
 
 
-def test_a_variable_names_another(tmp_path: Path) -> None:
+def test_an_environment_variable_names_another(tmp_path: Path) -> None:
     codex = program(tmp_path, "codex")
     environ = {"PATH": str(tmp_path), "TREADLE_APP_SERVER": "codex"}
     assert find_command(environ=environ) == [str(codex), "app-server"]
@@ -32,12 +32,12 @@ def test_a_variable_names_another(tmp_path: Path) -> None:
     assert find_command(environ=environ) == ["/opt/other", "app-server"]
 
 
-def test_codex_is_found_on_the_path_or_where_the_official_sdk_has_it(tmp_path: Path) -> None:
+def test_codex_is_found_on_the_path_or_in_the_official_sdk(tmp_path: Path) -> None:
     assert find_command("codex", {"PATH": ""}) == [str(bundled_codex_path()), "app-server"]
     codex = program(tmp_path, "codex")
     assert find_command("codex", {"PATH": str(tmp_path)}) == [str(codex), "app-server"]
 
 
-def test_a_name_that_nothing_has_is_an_error() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(ServerUnavailable, match="there is no program 'nonesuch' on PATH"):
         find_command("nonesuch", {"PATH": ""})

@@ -1,4 +1,4 @@
-"""What a table says after edits."""
+"""The content of a table after edits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_table_replaces_the_table() -> None:
     assert after(TableEdit(("tui",), {"deep": {"b": 2}}))["tui"] == {"deep": {"b": 2}}
 
 
-def test_a_table_is_joined_with_the_table_if_so_asked() -> None:
+def test_a_table_is_merged_with_the_table_on_request() -> None:
     joined = after(TableEdit(("tui",), {"deep": {"b": 2}}, is_upsert=True))
 
     assert joined["tui"] == {"theme": "x", "deep": {"a": 1, "b": 2}}
@@ -38,7 +38,7 @@ def test_null_removes_a_key(is_upsert: bool) -> None:
 
 
 @pytest.mark.parametrize("path", [("nope",), ("nope", "x", "y"), ("model", "x"), ("tui", "nope")])
-def test_null_for_what_is_not_there_changes_nothing(path: tuple[str, ...]) -> None:
+def test_null_for_a_missing_key_changes_nothing(path: tuple[str, ...]) -> None:
     assert after(TableEdit(path, None)) == BEFORE
 
 
@@ -48,14 +48,14 @@ def test_later_edits_see_earlier_ones() -> None:
     assert after(*edits) == {**BEFORE, "a": {"c": 2}}
 
 
-def test_the_table_that_was_given_stays_as_it_is() -> None:
+def test_the_original_table_stays_unchanged() -> None:
     before = {"tui": {"deep": {"a": 1}}}
     apply(before, [TableEdit(("tui", "deep", "a"), 2)])
 
     assert before == {"tui": {"deep": {"a": 1}}}
 
 
-def test_a_value_that_is_no_table_is_not_taken_for_one() -> None:
+def test_a_value_that_is_not_a_table_is_not_treated_as_one() -> None:
     with pytest.raises(BadEdit, match="cannot set value on non-table parent") as caught:
         after(TableEdit(("model", "x"), 1))
 
@@ -66,6 +66,6 @@ def test_a_value_that_is_no_table_is_not_taken_for_one() -> None:
     ("value", "reason"),
     [({"a": None}, "null"), ([None], "null"), (2**63, "64 bits"), ({"a": -(2**63) - 1}, "64")],
 )
-def test_what_toml_cannot_say_is_refused(value: JsonValue, reason: str) -> None:
+def test_values_that_toml_cannot_express_are_refused(value: JsonValue, reason: str) -> None:
     with pytest.raises(BadEdit, match=reason):
         after(TableEdit(("desktop",), value))

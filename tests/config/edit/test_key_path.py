@@ -1,4 +1,4 @@
-"""Key paths, taken apart as the reference takes them."""
+"""Key paths, parsed as by the reference."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def test_names_are_separated_by_dots_outside_of_quotes(text: str, path: KeyPath)
         ('a"b"', "invalid quoted keyPath segment"),
     ],
 )
-def test_what_names_nothing_is_refused_in_the_words_of_the_reference(
-    text: str, message: str
-) -> None:
+def test_invalid_paths_are_refused_with_the_texts_of_the_reference(text: str, message: str) -> None:
     with pytest.raises(BadKeyPath) as caught:
         parse_key_path(text)
 

@@ -1,4 +1,4 @@
-"""A text that says something else, and is otherwise what its author wrote."""
+"""Edits to a configuration text that keep its comments and its style."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ theme = "x"
 [tui.keys]
 quit = "q"
 
-# Whom we ask.
+# Our provider.
 [model_providers.mine]
 name = "Mine"
 """
@@ -62,32 +62,32 @@ def test_a_new_table_comes_last() -> None:
     assert written == f'{TEXT}\n[projects."/a.b"]\ntrust_level = "trusted"\n'
 
 
-def test_what_is_removed_takes_no_comment_of_others_with_it() -> None:
+def test_a_removed_key_takes_no_comment_of_others_with_it() -> None:
     written = edited(TEXT, TableEdit(("tui",), None), TableEdit(("sandbox_workspace_write",), None))
 
     assert tomllib.loads(written).keys() == {"model", "model_providers"}
-    for comment in ("# My settings.", "# How it looks.", "# Whom we ask.\n[model_providers"):
+    for comment in ("# My settings.", "# How it looks.", "# Our provider.\n[model_providers"):
         assert comment in written
 
 
-def test_a_text_of_nothing_but_comments_keeps_them() -> None:
+def test_a_text_of_only_comments_keeps_them() -> None:
     assert edited("# soon\n", TableEdit(("model",), "b")) == '# soon\nmodel = "b"\n'
 
 
-def test_lines_end_as_they_did() -> None:
+def test_line_endings_are_kept() -> None:
     dos = TEXT.replace("\n", "\r\n")
 
     assert edited(dos, TableEdit(("model",), "b")) == dos.replace('"a"', '"b"')
 
 
-def test_tables_in_a_line_stay_in_a_line() -> None:
+def test_inline_tables_stay_inline() -> None:
     written = edited('tui = { theme = "a" } # nice\n', TableEdit(("tui", "deep"), {"a": 1}))
 
     assert tomllib.loads(written) == {"tui": {"theme": "a", "deep": {"a": 1}}}
     assert (written.count("\n"), written.endswith("# nice\n")) == (1, True)
 
 
-def test_a_list_of_tables_is_added_to() -> None:
+def test_a_list_of_tables_can_be_extended() -> None:
     text = '[[skills.config]]\nname = "a" # off\nenabled = false\n\n# next\n[tui]\ntheme = "x"\n'
     entries = [{"name": "a", "enabled": True}, {"name": "b", "enabled": False}]
 
@@ -98,7 +98,7 @@ def test_a_list_of_tables_is_added_to() -> None:
     )
 
 
-def test_dotted_keys_among_others_can_be_added_to() -> None:
+def test_dotted_keys_can_be_added_among_others() -> None:
     text = 'projects."/a".trust_level = "trusted"\nmodel = "m" # mine\n'
     written = edited(text, TableEdit(("projects", "/b", "trust_level"), "untrusted"))
 
@@ -133,7 +133,7 @@ EDITS = st.builds(
 
 
 def readable(lines: list[str]) -> str:
-    """As many of the lines as make sense together."""
+    """Return as many of the lines as are valid together."""
     text = ""
     for line in lines:
         try:
@@ -149,7 +149,7 @@ def readable(lines: list[str]) -> str:
     st.lists(LINES | HEADINGS | NOTES, max_size=10).map(readable),
     st.lists(EDITS, min_size=1, max_size=3),
 )
-def test_any_text_comes_to_say_what_the_edits_make_of_it(text: str, edits: list[TableEdit]) -> None:
+def test_any_text_has_the_edited_content_afterwards(text: str, edits: list[TableEdit]) -> None:
     before = tomllib.loads(text)
     try:
         after = apply(before, edits)

@@ -1,4 +1,4 @@
-"""Base64 as the reference takes it; each refusal was seen from its own server."""
+"""Base64 as the reference accepts it; each refusal was observed on its own server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_what_was_encoded_is_decoded(data: bytes) -> None:
 
 
 @given(st.text("ABab01+/=!\n\u00e9", max_size=12))
-def test_a_text_is_the_one_encoding_of_its_bytes_or_refused(text: str) -> None:
+def test_a_text_is_the_canonical_encoding_of_its_bytes_or_refused(text: str) -> None:
     try:
         data = decode_base64(text)
     except BadBase64:
@@ -53,7 +53,7 @@ def test_a_text_is_the_one_encoding_of_its_bytes_or_refused(text: str) -> None:
         ("a\u00e9==", "Invalid symbol 195, offset 1."),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_where(text: str, reason: str) -> None:
+def test_a_refusal_names_the_problem_and_its_position(text: str, reason: str) -> None:
     with pytest.raises(BadBase64) as refused:
         decode_base64(text)
     assert str(refused.value) == reason

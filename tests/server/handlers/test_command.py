@@ -1,4 +1,4 @@
-"""`command/exec` and what goes with it (upstream's own steps)."""
+"""`command/exec` and its related methods (upstream's own steps)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def run(*command: str, **options: JsonValue) -> JsonValue:
 
 
 async def send(client: Client, id_: int, params: JsonValue) -> None:
-    """Begin a command whose answer comes later."""
+    """Start a command whose answer comes later."""
     await client.peer.send({"id": id_, "method": "command/exec", "params": params})
 
 
 async def result_of(client: Client, id_: int) -> JsonValue:
-    """Wait for the answer to an earlier request; what came before it is kept."""
+    """Wait for the answer to an earlier request; messages before it are kept."""
     for place, message in enumerate(client.unread):
         if message.get("id") == id_:
             return client.unread.pop(place)["result"]
@@ -79,7 +79,7 @@ async def test_the_answer_has_the_exit_code_and_both_streams(client: Client) -> 
     }
 
 
-async def test_folder_and_variables_are_as_asked_for(client: Client, tmp_path: Path) -> None:
+async def test_folder_and_variables_are_as_requested(client: Client, tmp_path: Path) -> None:
     script = "pwd; echo $FOO; echo [${HOME-unset}]"
     params = run("sh", "-c", script, cwd=str(tmp_path), env={"FOO": "bar", "HOME": None})
     answer = await client.ask("command/exec", params)
@@ -193,7 +193,7 @@ async def test_impossible_requests_are_refused(
         ),
     ],
 )
-async def test_what_does_not_run_cannot_be_dealt_with(
+async def test_methods_about_a_command_that_does_not_run_are_refused(
     client: Client, method: str, params: JsonValue, code: int, message: str
 ) -> None:
     refused = await client.refusal(method, params)
@@ -207,7 +207,7 @@ async def test_a_command_that_takes_too_long_is_killed(client: Client) -> None:
     wait_until_gone(int(answer["stdout"]))
 
 
-async def test_a_command_may_take_as_long_as_it_likes(client: Client) -> None:
+async def test_a_command_may_run_without_a_time_limit(client: Client) -> None:
     script = "echo ready; read x"
     params = run("sh", "-c", script, disableTimeout=True, processId="p", streamStdin=True)
     await send(client, 900, params)
@@ -222,7 +222,7 @@ async def test_each_stream_has_a_cap(client: Client) -> None:
     assert answer == {"exitCode": 0, "stdout": "12345", "stderr": "abcde"}
 
 
-async def test_without_a_cap_everything_comes(client: Client) -> None:
+async def test_without_a_cap_all_output_is_returned(client: Client) -> None:
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
     capped = await client.ask("command/exec", run("sh", "-c", script))
     whole = await client.ask("command/exec", run("sh", "-c", script, disableOutputCap=True))
@@ -230,7 +230,7 @@ async def test_without_a_cap_everything_comes(client: Client) -> None:
     assert whole["stdout"] == "x" * 3_000_000
 
 
-async def test_letters_of_old_programs_are_read(client: Client) -> None:
+async def test_output_in_legacy_encodings_is_decoded(client: Client) -> None:
     answer = await client.ask("command/exec", run("printf", r"\377abc"))
     assert answer["stdout"] == "ÿabc"
 
@@ -244,7 +244,7 @@ async def test_output_is_streamed_and_not_repeated(client: Client) -> None:
     assert streamed(client, "s1", "stderr") == b"b\n"
 
 
-async def test_the_last_piece_before_the_cap_says_so(client: Client) -> None:
+async def test_the_last_chunk_before_the_cap_is_marked(client: Client) -> None:
     script = "echo 1234567890; echo more"
     params = run("sh", "-c", script, processId="s", streamStdoutStderr=True, outputBytesCap=4)
     await client.ask("command/exec", params)
@@ -261,7 +261,7 @@ async def test_a_flood_is_streamed_without_a_lost_byte(client: Client) -> None:
     assert streamed(client, "s") == bytes(40_000_000)
 
 
-async def test_input_is_passed_on_until_it_is_closed(client: Client) -> None:
+async def test_input_is_forwarded_until_it_is_closed(client: Client) -> None:
     """Upstream: duplicate id, write, empty write, bad base64, resize, write and close."""
     params = run("cat", processId="c1", streamStdin=True, streamStdoutStderr=True)
     await send(client, 900, params)
@@ -287,7 +287,7 @@ async def test_input_is_passed_on_until_it_is_closed(client: Client) -> None:
     assert streamed(client, "c1") == b"hello\nbye\n"
 
 
-async def test_closed_input_takes_no_more(client: Client) -> None:
+async def test_closed_input_accepts_no_more(client: Client) -> None:
     params = run("sh", "-c", "cat; exec sleep 60", processId="p", streamStdin=True)
     await send(client, 900, params)
     await client.ask("command/exec/write", {"processId": "p", "closeStdin": True})
@@ -312,7 +312,7 @@ async def test_a_terminal_has_a_size_that_can_change(client: Client) -> None:
     assert await result_of(client, 900) == {"exitCode": 137, "stdout": "", "stderr": ""}
 
 
-async def test_a_command_that_ignores_signals_can_be_ended(client: Client) -> None:
+async def test_a_command_that_ignores_signals_can_be_terminated(client: Client) -> None:
     script = "trap '' TERM INT HUP; sleep 60"
     await send(client, 900, run("sh", "-c", script, processId="k"))
     unwanted = {"processId": "k", "deltaBase64": "AA=="}
@@ -332,7 +332,7 @@ async def test_ids_belong_to_a_connection_and_commands_end_with_it(home: Path) -
             pid = int(streamed(second, "p"))
             refused = await first.refusal("command/exec/terminate", {"processId": "p"})
             assert refused.message == 'no active command/exec for process id "p"'
-            # Free here, though it is taken there.
+            # Free here, though in use there.
             assert (await first.ask("command/exec", run("true", processId="p")))["exitCode"] == 0
         await asyncio.to_thread(wait_until_gone, pid)
 
@@ -359,7 +359,7 @@ async def test_ids_belong_to_a_connection_and_commands_end_with_it(home: Path) -
         ({}, False, False),
     ],
 )
-async def test_the_sandbox_is_the_one_asked_for(
+async def test_the_requested_sandbox_is_used(
     client: Client, tmp_path: Path, options: JsonValue, writes_here: bool, writes_elsewhere: bool
 ) -> None:
     """Upstream: sandboxPolicy of each kind; without one, the configuration's own."""
@@ -372,7 +372,7 @@ async def test_the_sandbox_is_the_one_asked_for(
     assert ((here / "f").exists(), (elsewhere / "f").exists()) == (writes_here, writes_elsewhere)
 
 
-async def test_a_command_knows_that_it_has_no_network(client: Client) -> None:
+async def test_a_command_is_informed_that_it_has_no_network(client: Client) -> None:
     script = "echo ${CODEX_SANDBOX_NETWORK_DISABLED-open}"
     closed = {"command": ["sh", "-c", script], "sandboxPolicy": {"type": "readOnly"}}
     assert (await client.ask("command/exec", closed))["stdout"] == "1\n"

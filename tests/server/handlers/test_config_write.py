@@ -1,4 +1,4 @@
-"""Writes to the user's file: what clients are answered, and what is in the file then."""
+"""Writes to the user's configuration: the answers, and the content of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from tests.harness.mcp import PLAIN, settled
 from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE
 from tests.harness.threads import spawned, staged
-from tests.server.serving import client_of, configuration, refusal, result, running, serving, told
+from tests.server.serving import (
+    client_of,
+    configuration,
+    notifications,
+    refusal,
+    result,
+    running,
+    serving,
+)
 from treadle.config.edit import user_file
 from treadle.protocol.base import JsonValue
 from treadle.support.files import folder_lock
@@ -69,7 +77,7 @@ class TestOneValue:
 
         assert text_of(home) == "odd = true\n"
 
-    async def test_nothing_new_leaves_the_file_alone(self, home: Path) -> None:
+    async def test_an_unchanged_value_leaves_the_file_unchanged(self, home: Path) -> None:
         async with serving(configuration(home, 'model="a"')) as peer:
             before = (home / "config.toml").stat()
             await write(peer, "model", "a")
@@ -78,7 +86,7 @@ class TestOneValue:
         after = (home / "config.toml").stat()
         assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
-    async def test_a_version_that_was_read_is_taken_once(self, home: Path) -> None:
+    async def test_a_version_is_accepted_once(self, home: Path) -> None:
         async with serving(configuration(home, TEXT)) as peer:
             version = await user_version(peer)
             written = await write(peer, "model", "b", expectedVersion=version)
@@ -89,7 +97,7 @@ class TestOneValue:
         assert error == refused("configVersionConflict", CONFLICT, None)
         assert text_of(home) == TEXT.replace('"a"', '"d"')
 
-    async def test_a_file_that_is_not_there_has_a_version_too(self, home: Path) -> None:
+    async def test_a_missing_file_has_a_version_too(self, home: Path) -> None:
         settings = configuration(home)
         (home / "config.toml").unlink()
         async with serving(settings) as peer:
@@ -107,7 +115,7 @@ class TestOneValue:
         assert error == refused("configLayerReadonly", message, "filePath")
         assert text_of(home) == TEXT
 
-    async def test_the_file_may_be_named_in_another_way(self, home: Path) -> None:
+    async def test_the_file_may_be_named_by_another_path(self, home: Path) -> None:
         (home / "link.toml").symlink_to("config.toml")
         async with serving(configuration(home, TEXT)) as peer:
             paths = [f"{home}/./config.toml", f"{home}/link.toml"]
@@ -133,7 +141,7 @@ class TestBadWrites:
             ("profile", "nope", "profile", "not found"),
         ],
     )
-    async def test_a_value_that_does_not_fit_is_refused_by_its_name(
+    async def test_an_invalid_value_is_refused_by_its_name(
         self, home: Path, key_path: str, value: JsonValue, path: str | None, reason: str
     ) -> None:
         async with serving(configuration(home, TEXT)) as peer:
@@ -152,7 +160,7 @@ class TestBadWrites:
             ("a", [2**63], "a", "invalid value: the integer does not fit 64 bits"),
         ],
     )
-    async def test_an_edit_that_cannot_be_made_is_refused(
+    async def test_an_impossible_edit_is_refused(
         self, home: Path, key_path: str, value: JsonValue, path: str, message: str
     ) -> None:
         async with serving(configuration(home, TEXT)) as peer:
@@ -161,7 +169,7 @@ class TestBadWrites:
         assert error == refused("configValidationError", message, path)
         assert text_of(home) == TEXT
 
-    async def test_a_feature_that_the_administrator_has_settled_stays(self, home: Path) -> None:
+    async def test_a_feature_that_a_requirement_sets_cannot_be_changed(self, home: Path) -> None:
         settings = configuration(home, TEXT, requirements="[features]\napps = false\n")
         async with serving(settings) as peer:
             error = await refusal(peer, "config/value/write", edit("features.apps", True))
@@ -170,10 +178,10 @@ class TestBadWrites:
         message = "Invalid configuration: `features.apps` must stay off on this machine"
         assert error == refused("configValidationError", message, "features.apps")
 
-    async def test_a_file_that_is_not_toml_is_left_to_its_author(self, home: Path) -> None:
+    async def test_a_file_that_is_not_toml_is_not_changed(self, home: Path) -> None:
         broken = f"{TEXT}\n["
         async with serving(configuration(home, broken)) as peer:
-            await told(peer, 1)
+            await notifications(peer, 1)
             error = await refusal(peer, "config/value/write", edit("model", "b"))
 
         assert error["code"] == -32603
@@ -182,9 +190,9 @@ class TestBadWrites:
         )
         assert text_of(home) == broken
 
-    async def test_a_bad_value_in_the_file_can_be_mended(self, home: Path) -> None:
+    async def test_a_bad_value_in_the_file_can_be_corrected(self, home: Path) -> None:
         async with serving(configuration(home, 'approval_policy = "zz"\n')) as peer:
-            await told(peer, 1)
+            await notifications(peer, 1)
             error = await refusal(peer, "config/value/write", edit("model", "b"))
             await write(peer, "approval_policy", "never")
 
@@ -193,7 +201,7 @@ class TestBadWrites:
 
 
 class TestOverridden:
-    async def test_what_the_command_line_decides_is_told(self, home: Path) -> None:
+    async def test_an_override_by_the_command_line_is_reported(self, home: Path) -> None:
         async with serving(configuration(home, TEXT, "model=f")) as peer:
             answer = await write(peer, "model", "b")
             same = await write(peer, "model", "f")
@@ -215,7 +223,7 @@ class TestOverridden:
         }
         assert [each["status"] for each in (same, other)] == ["ok", "ok"]
 
-    async def test_so_is_the_part_of_a_table_that_it_decides(self, home: Path) -> None:
+    async def test_an_override_of_a_part_of_a_table_is_reported(self, home: Path) -> None:
         async with serving(configuration(home, TEXT, "tui.theme=z")) as peer:
             params = edit("tui", {"theme": "q", "x": 1}, "upsert")
             answer = await result(peer, "config/value/write", params)
@@ -224,7 +232,7 @@ class TestOverridden:
         values = [each["overriddenMetadata"]["effectiveValue"] for each in (answer, gone)]
         assert values == [{"theme": "z", "x": 1}, {"theme": "z"}]
 
-    async def test_a_profile_outweighs_the_rest_of_the_file(self, home: Path) -> None:
+    async def test_a_profile_overrides_the_rest_of_the_file(self, home: Path) -> None:
         text = 'profile = "fast"\n[profiles.fast]\nmodel = "quick"\n'
         async with serving(configuration(home, text)) as peer:
             answer = await write(peer, "model", "b")
@@ -242,7 +250,7 @@ class TestSeveralValues:
 
         assert text_of(home) == '# mine\nmodel = "b" # good\n\n[tui]\nx = 1\n'
 
-    async def test_or_none(self, home: Path) -> None:
+    async def test_or_none_are_written(self, home: Path) -> None:
         edits = [edit("model", "b"), edit("approval_policy", "bogus")]
         async with serving(configuration(home, TEXT)) as peer:
             error = await refusal(peer, "config/batchWrite", {"edits": edits})
@@ -250,15 +258,15 @@ class TestSeveralValues:
         assert error["data"]["path"] == "approval_policy"
         assert text_of(home) == TEXT
 
-    async def test_none_is_fine(self, home: Path) -> None:
+    async def test_an_empty_batch_is_accepted(self, home: Path) -> None:
         async with serving(configuration(home, TEXT)) as peer:
             answer = await result(peer, "config/batchWrite", {"edits": []})
 
         assert (answer["status"], text_of(home)) == ("ok", TEXT)
 
     @pytest.mark.parametrize("is_asked", [True, False])
-    async def test_loaded_threads_follow_if_asked_to(self, home: Path, is_asked: bool) -> None:
-        """What upstream's threads take up: MCP servers, and neither the model nor policies."""
+    async def test_loaded_threads_are_updated_on_request(self, home: Path, is_asked: bool) -> None:
+        """As upstream's threads: MCP servers are updated, the model and the policies are not."""
         server = {"command": sys.executable, "args": PLAIN}
         edits = [edit("mcp_servers.mini", server), edit("model", "other")]
         async with staged(home) as stage:
@@ -276,7 +284,7 @@ class TestSeveralValues:
 
 
 class TestTheFile:
-    async def test_a_new_one_is_for_its_owner_alone(self, home: Path) -> None:
+    async def test_a_new_one_is_private_to_its_owner(self, home: Path) -> None:
         settings = configuration(home)
         (home / "config.toml").unlink()
         async with serving(settings) as peer:
@@ -285,7 +293,7 @@ class TestTheFile:
         assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
         assert os.listdir(home) == ["config.toml"]  # noqa: PTH208 - nothing else is left behind
 
-    async def test_another_keeps_its_mode(self, home: Path) -> None:
+    async def test_an_existing_one_keeps_its_mode(self, home: Path) -> None:
         settings = configuration(home, TEXT)
         (home / "config.toml").chmod(0o640)
         async with serving(settings) as peer:
@@ -308,7 +316,7 @@ class TestTheFile:
         assert (home / "config.toml").is_symlink()
         assert tomllib.loads(real.read_text("utf-8"))["model"] == "b"
 
-    async def test_clients_at_the_same_time_lose_nothing(self, home: Path) -> None:
+    async def test_concurrent_clients_lose_nothing(self, home: Path) -> None:
         names = [f"k{number}" for number in range(20)]
         async with running(configuration(home, TEXT)) as server, asyncio.TaskGroup() as tasks:
 
@@ -321,7 +329,7 @@ class TestTheFile:
 
         assert tomllib.loads(text_of(home))["desktop"] == {name: name for name in names}
 
-    async def test_servers_at_the_same_time_lose_nothing(self, home: Path) -> None:
+    async def test_concurrent_servers_lose_nothing(self, home: Path) -> None:
         (home / "config.toml").write_text(TEXT, "utf-8")
 
         async def one(server: int) -> None:
@@ -336,7 +344,7 @@ class TestTheFile:
         names = {f"k{server}-{number}" for server in range(3) for number in range(15)}
         assert tomllib.loads(text_of(home))["desktop"].keys() == names
 
-    def test_somebody_who_takes_no_lock_is_not_overwritten(self, home: Path) -> None:
+    def test_a_change_by_a_program_without_the_lock_is_not_overwritten(self, home: Path) -> None:
         path = home / "config.toml"
         path.write_text("0", "utf-8")
         seen: list[bytes] = []
@@ -344,14 +352,14 @@ class TestTheFile:
         def change(content: bytes) -> bytes:
             seen.append(content)
             if len(seen) == 1:
-                path.write_text("1", "utf-8")  # an editor, meanwhile
+                path.write_text("1", "utf-8")  # as an editor does meanwhile
             return content + b"+"
 
         user_file.edit_file(path, change)
 
         assert (seen, path.read_text("utf-8")) == ([b"0", b"1"], "1+")
 
-    def test_a_program_that_holds_the_lock_for_ever_is_not_waited_for(
+    def test_a_program_that_never_releases_the_lock_is_not_waited_for(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import fcntl
@@ -369,7 +377,7 @@ class TestTheFile:
 
 
 async def test_the_library_is_imported_with_the_first_write(home: Path) -> None:
-    """It takes longer to import than most requests to answer."""
+    """Its import takes longer than most requests."""
     script = (
         "import sys, treadle.server.handlers.config_write;"
         "print('tomlkit' in sys.modules, file=sys.stdout)"

@@ -13,11 +13,11 @@ from tests.server.reference import ask_reference
 from tests.server.serving import configuration, result, serving
 from treadle.protocol.base import JsonValue
 
-# It says to programs which field is meant.
+# It names the field that is meant, for programs.
 OURS = frozenset({".error.data.path", ".error.data.kind"})
-# The places that differ from one server to the other, and what follows from them.
+# Paths that differ between the servers, and what depends on them.
 LEFT_OUT = frozenset({"version", "filePath"})
-# Texts of parsers; the codes beside them are compared.
+# Error texts of the parsers; the codes beside them are compared.
 PARSED = "Invalid configuration: "
 
 
@@ -37,7 +37,7 @@ PLAIN = [
     edit("sandbox_workspace_write", {"network_access": True, "writable_roots": ["/x"]}),
     edit("sandbox_workspace_write", {"exclude_slash_tmp": True}, "upsert"),
     edit("sandbox_workspace_write", {"exclude_tmpdir_env_var": True}),
-    # No numbers: the reference reads those in lists as something of its own.
+    # No numbers: the reference decodes those in lists differently.
     edit("desktop", {"a": "1", "b": ["x", {"y": "1"}], "e": True, "g": {}, "h": [["1"], ["2"]]}),
     edit("desktop.a", None),
     edit("nope", None),
@@ -83,7 +83,7 @@ BATCHES = [
 
 
 def writes(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[None]]:
-    """Steps: make these writes, put the answers into the conversation, and the file at the end."""
+    """Return steps that make these writes, and record the answers and the final file."""
 
     async def steps(scene: Scene) -> None:
         heard = scene.client.heard

@@ -23,19 +23,19 @@ from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client
 from treadle.server.handlers.fs import MAX_READ_BYTES
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture
 def modest(short_folder: Path) -> Iterator[Path]:
-    """A furnished folder, for a server that may not do everything: root is somebody else here."""
+    """Return a furnished folder, for a server without root's rights: root becomes another user."""
     root = furnish(short_folder / "root")
     if os.geteuid() != 0:
         yield root
         return
     for path in (short_folder, root, *root.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    os.seteuid(NOBODY)
+        os.chown(path, OTHER_USER, OTHER_USER, follow_symlinks=False)
+    os.seteuid(OTHER_USER)
     try:
         yield root
     finally:
@@ -73,21 +73,21 @@ async def test_a_path_that_is_not_absolute_is_refused(client: Client, path: str)
     assert error.data == {"kind": "invalidParams", "path": "path"}
 
 
-async def test_the_refusal_names_which_of_two_paths_is_meant(client: Client) -> None:
+async def test_the_refusal_names_which_of_two_paths_is_wrong(client: Client) -> None:
     params = {"sourcePath": "/a", "destinationPath": "b"}
     error = await client.refusal("fs/copy", params)
     assert error.message == "Invalid request: destinationPath must be an absolute path, not 'b'"
     assert error.data == {"kind": "invalidParams", "path": "destinationPath"}
 
 
-async def test_a_path_with_a_null_in_it_is_refused(client: Client) -> None:
+async def test_a_path_with_a_null_byte_is_refused(client: Client) -> None:
     message = "file name contained an unexpected NUL byte"
     assert await refused(client, "readFile", path="/a\0b") == (-32600, message, "invalidParams")
 
 
 @pytest.mark.parametrize("path", ["d/../f", "missing/../f", "./f", "f/", "//f", "link"])
-async def test_a_path_is_read_as_it_is_spelled(client: Client, root: Path, path: str) -> None:
-    """Upstream: `..` takes a name away, even one that is not there."""
+async def test_a_path_is_normalized_as_text(client: Client, root: Path, path: str) -> None:
+    """Upstream: `..` removes a name, even one that does not exist."""
     result = await client.ask("fs/readFile", {"path": f"/{root}/{path}"})
     assert result == {"dataBase64": b64(b"hello")}
 
@@ -95,7 +95,7 @@ async def test_a_path_is_read_as_it_is_spelled(client: Client, root: Path, path:
 # -- reading
 
 
-async def test_a_file_is_read_as_the_bytes_that_it_is(client: Client, root: Path) -> None:
+async def test_a_file_is_read_as_bytes(client: Client, root: Path) -> None:
     data = bytes(range(256)) * 100
     (root / "binary").write_bytes(data)
     result = await client.ask("fs/readFile", {"path": str(root / "binary")})
@@ -103,13 +103,13 @@ async def test_a_file_is_read_as_the_bytes_that_it_is(client: Client, root: Path
 
 
 @pytest.mark.parametrize("name", ["missing", "nowhere"])
-async def test_reading_what_is_not_there_is_refused(client: Client, root: Path, name: str) -> None:
+async def test_reading_a_missing_file_is_refused(client: Client, root: Path, name: str) -> None:
     assert await refused(client, "readFile", path=str(root / name)) == NO_SUCH_FILE
 
 
 @pytest.mark.parametrize("name", ["d", "folder-link", "pipe"])
-async def test_only_files_are_read(client: Client, root: Path, name: str) -> None:
-    """A pipe that nobody writes to would otherwise be waited for."""
+async def test_only_regular_files_are_read(client: Client, root: Path, name: str) -> None:
+    """A pipe without a writer would otherwise block."""
     message = f"path `{root / name}` is not a file"
     expected = (-32600, message, "invalidRequest")
     assert await refused(client, "readFile", path=str(root / name)) == expected
@@ -122,7 +122,9 @@ async def test_the_largest_file_that_fits_a_message_is_read(client: Client, root
     assert len(base64.b64decode(result["dataBase64"])) == MAX_READ_BYTES
 
 
-async def test_a_file_that_fits_no_message_is_refused(client: Client, root: Path) -> None:
+async def test_a_file_that_does_not_fit_into_a_message_is_refused(
+    client: Client, root: Path
+) -> None:
     with (root / "big").open("wb") as file:
         file.truncate(MAX_READ_BYTES + 1)
     error = await client.refusal("fs/readFile", {"path": str(root / "big")})
@@ -151,10 +153,8 @@ async def test_a_replaced_file_keeps_its_mode_and_not_its_time(client: Client, r
     assert found.st_mtime > 1
 
 
-async def test_whoever_has_the_old_file_open_reads_it_to_its_end(
-    client: Client, root: Path
-) -> None:
-    """Ours: upstream empties the file first, so a reader may find half of it."""
+async def test_a_reader_of_the_old_file_can_read_it_to_its_end(client: Client, root: Path) -> None:
+    """Ours: upstream truncates the file first, so a reader may see half of it."""
     with (root / "f").open() as reader:
         await write(client, root / "f", b"new")
         assert reader.read() == "hello"
@@ -174,7 +174,7 @@ async def test_a_link_is_written_through(client: Client, root: Path) -> None:
     assert tree(root)["link"] == "-> f"
 
 
-async def test_all_names_of_a_file_see_what_is_written(client: Client, root: Path) -> None:
+async def test_all_hard_links_of_a_file_see_what_is_written(client: Client, root: Path) -> None:
     (root / "other-name").hardlink_to(root / "f")
     await write(client, root / "f", b"n")
     assert (root / "other-name").read_bytes() == b"n"
@@ -190,7 +190,7 @@ async def test_a_device_is_written_to(client: Client) -> None:
     ("name", "expected"),
     [("missing/x", NO_SUCH_FILE), ("d", IS_A_DIRECTORY), ("f/x", NOT_A_DIRECTORY)],
 )
-async def test_what_cannot_be_written_says_why(
+async def test_a_path_that_cannot_be_written_is_refused_with_a_reason(
     client: Client, root: Path, name: str, expected: Refusal
 ) -> None:
     before = tree(root)
@@ -198,8 +198,8 @@ async def test_what_cannot_be_written_says_why(
     assert tree(root) == before
 
 
-async def test_a_pipe_that_somebody_reads_is_not_written_to(client: Client, root: Path) -> None:
-    """Ours: a reader that takes nothing would hold a thread of the server."""
+async def test_a_pipe_with_a_reader_is_not_written_to(client: Client, root: Path) -> None:
+    """Ours: a reader that reads nothing would block a thread of the server."""
     reader = os.open(root / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         answer = await refused(client, "writeFile", path=str(root / "pipe"), dataBase64="YQ==")
@@ -208,16 +208,14 @@ async def test_a_pipe_that_somebody_reads_is_not_written_to(client: Client, root
     assert answer == (-32600, f"path `{root / 'pipe'}` is not a file", "invalidRequest")
 
 
-async def test_a_file_that_may_not_be_written_is_not_replaced(client: Client, modest: Path) -> None:
+async def test_a_read_only_file_is_not_replaced(client: Client, modest: Path) -> None:
     (modest / "f").chmod(0o444)
     expected = (-32603, "Permission denied (os error 13)", "io", "EACCES")
     assert await refused(client, "writeFile", path=str(modest / "f"), dataBase64="") == expected
     assert (modest / "f").read_text() == "hello"
 
 
-async def test_a_file_in_a_folder_that_takes_no_others_is_written(
-    client: Client, modest: Path
-) -> None:
+async def test_a_file_in_a_read_only_folder_is_written(client: Client, modest: Path) -> None:
     (modest / "d").chmod(0o555)
     await write(client, modest / "d" / "g", b"new")
     (modest / "d").chmod(0o755)

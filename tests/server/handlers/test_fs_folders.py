@@ -1,4 +1,4 @@
-"""`fs/*` about folders, metadata, removing and copying, and what is on disk afterwards."""
+"""`fs/*` for folders, metadata, removing and copying, and the state of the disk afterwards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def copy(client: Client, source: Path, destination: Path, **options: JsonV
 # -- folders
 
 
-async def test_a_folder_is_made_with_its_parents(client: Client, root: Path) -> None:
+async def test_a_folder_is_created_with_its_parents(client: Client, root: Path) -> None:
     path = root / "x" / "y" / "z"
     for _ in range(2):
         assert await client.ask("fs/createDirectory", {"path": str(path)}) == {}
@@ -62,7 +62,7 @@ async def test_a_folder_is_made_with_its_parents(client: Client, root: Path) -> 
         ("f/x", True, NOT_A_DIRECTORY),
     ],
 )
-async def test_a_folder_that_cannot_be_made_says_why(
+async def test_a_folder_that_cannot_be_created_is_refused_with_a_reason(
     client: Client, root: Path, name: str, recursive: bool, expected: Refusal
 ) -> None:
     path = str(root / name)
@@ -71,7 +71,7 @@ async def test_a_folder_that_cannot_be_made_says_why(
 
 
 async def test_a_folder_is_listed_by_name(client: Client, root: Path) -> None:
-    """Upstream follows links, and leaves out those that lead nowhere."""
+    """Upstream follows links, and omits dangling ones."""
     (root / os.fsdecode(b"\xff")).write_text("")
     answer = await client.ask("fs/readDirectory", {"path": str(root)})
     assert answer == {
@@ -106,7 +106,7 @@ async def test_only_folders_are_listed(
         ("pipe", (False, False, False)),
     ],
 )
-async def test_metadata_tells_what_a_path_leads_to(
+async def test_metadata_describes_the_target_of_a_path(
     client: Client, root: Path, name: str, kinds: tuple[bool, bool, bool]
 ) -> None:
     os.utime(root / name, ns=(1, 1_700_000_000_123_456_789))
@@ -119,7 +119,7 @@ async def test_metadata_tells_what_a_path_leads_to(
     }
 
 
-async def test_a_link_to_nothing_has_no_metadata(client: Client, root: Path) -> None:
+async def test_a_dangling_link_has_no_metadata(client: Client, root: Path) -> None:
     assert await refused(client, "getMetadata", path=str(root / "nowhere")) == NO_SUCH_FILE
 
 
@@ -127,7 +127,7 @@ async def test_a_link_to_nothing_has_no_metadata(client: Client, root: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["f", "link", "folder-link", "nowhere", "loop", "pipe", "d"])
-async def test_a_path_is_removed_and_nothing_that_it_links_to(
+async def test_a_path_is_removed_without_the_targets_of_its_links(
     client: Client, root: Path, name: str
 ) -> None:
     before = tree(root)
@@ -136,14 +136,14 @@ async def test_a_path_is_removed_and_nothing_that_it_links_to(
     assert tree(root) == kept
 
 
-async def test_a_full_folder_is_removed_only_with_all_it_holds(client: Client, root: Path) -> None:
+async def test_a_full_folder_is_removed_only_recursively(client: Client, root: Path) -> None:
     answer = await refused(client, "remove", path=str(root / "d"), recursive=False)
     message = f"Directory not empty (os error {errno.ENOTEMPTY})"
     assert answer == (-32603, message, "io", "ENOTEMPTY")
     assert (root / "d" / "e" / "h").exists()
 
 
-async def test_an_empty_folder_is_removed_alone(client: Client, root: Path) -> None:
+async def test_an_empty_folder_is_removed_without_recursion(client: Client, root: Path) -> None:
     (root / "empty").mkdir()
     params = {"path": str(root / "empty"), "recursive": False}
     assert await client.ask("fs/remove", params) == {}
@@ -160,7 +160,7 @@ async def test_a_missing_path_is_an_error_only_without_force(client: Client, roo
 async def test_the_root_is_not_removed(
     client: Client, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ours: upstream would begin."""
+    """Ours: upstream would start to remove it."""
     monkeypatch.setattr("treadle.server.files.service.shutil.rmtree", lambda _path: None)
     message = "fs/remove cannot remove the root directory"
     assert await refused(client, "remove", path=path) == (-32600, message, "invalidRequest")
@@ -182,7 +182,7 @@ async def test_a_file_is_copied_with_its_mode(client: Client, root: Path) -> Non
 async def test_a_file_that_is_copied_onto_itself_stays(
     client: Client, root: Path, name: str
 ) -> None:
-    """Ours: upstream empties it."""
+    """Ours: upstream truncates it."""
     (root / "other-name").hardlink_to(root / "f")
     await copy(client, root / "f", root / name)
     assert tree(root)["f"] == "hello"
@@ -195,8 +195,8 @@ async def test_a_link_is_copied_as_a_link(client: Client, root: Path) -> None:
     assert await refused(client, "copy", **params) == EXISTS
 
 
-async def test_a_folder_is_copied_into_what_is_there(client: Client, root: Path) -> None:
-    """Upstream: what the destination has beside stays, and what is no file is passed over."""
+async def test_a_folder_is_copied_into_an_existing_one(client: Client, root: Path) -> None:
+    """Upstream: other content of the destination stays, and special files are skipped."""
     os.mkfifo(root / "d" / "pipe")
     (root / "d" / "e").chmod(0o700)
     (root / "there").mkdir()
@@ -223,14 +223,14 @@ async def test_a_folder_is_not_copied_into_itself(
     assert tree(root) == before
 
 
-async def test_a_folder_is_copied_only_when_that_was_meant(client: Client, root: Path) -> None:
+async def test_a_folder_is_copied_only_recursively(client: Client, root: Path) -> None:
     params = {"sourcePath": str(root / "d"), "destinationPath": str(root / "new")}
     message = "fs/copy requires recursive: true when sourcePath is a directory"
     assert await refused(client, "copy", **params) == (-32600, message, "invalidRequest")
     assert not (root / "new").exists()
 
 
-async def test_what_is_no_file_is_not_copied(client: Client, root: Path) -> None:
+async def test_a_special_file_is_not_copied(client: Client, root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(root / "socket"))
         for name in ("pipe", "socket"):
@@ -251,7 +251,7 @@ async def test_what_is_no_file_is_not_copied(client: Client, root: Path) -> None
         ("d", "nowhere", EXISTS),
     ],
 )
-async def test_what_cannot_be_copied_says_why(
+async def test_a_path_that_cannot_be_copied_is_refused_with_a_reason(
     client: Client, root: Path, source: str, destination: str, expected: Refusal
 ) -> None:
     params = {"sourcePath": str(root / source), "destinationPath": str(root / destination)}

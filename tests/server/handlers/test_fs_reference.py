@@ -1,4 +1,4 @@
-"""`fs/*`, side by side with the reference: every answer and every refusal, and what is told."""
+"""`fs/*`, side by side with the reference: every answer, refusal and notification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def furnish(cwd: str) -> None:
 
 
 def answers_to(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[None]]:
-    """Steps: make these requests, and put what was answered into the conversation."""
+    """Return steps that make these requests, and record the answers."""
 
     async def steps(scene: Scene) -> None:
         furnish(scene.cwd)
@@ -41,7 +41,7 @@ def answers_to(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[
                 answer = await scene.client.ask(f"fs/{method}", spelled)
             except Refused:
                 continue
-            # The answer itself is compared, as a line of its own.
+            # The answer itself is compared, as a separate line.
             shown = _TIME.sub("<ms>", repr(_ordered(answer)))
             scene.client.heard[-1]["answers"] = f"fs/{method} {shown}"
 
@@ -49,7 +49,7 @@ def answers_to(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[
 
 
 def _ordered(answer: JsonValue) -> JsonValue:
-    """An answer without the order that folders happen to have, and without an id of ours."""
+    """Return an answer without the order of folder entries, and without ids that we generate."""
     if "entries" in answer:
         return sorted(answer["entries"], key=lambda entry: str(entry["fileName"]))
     return sorted((key, value) for key, value in answer.items() if key != "watchId")
@@ -111,7 +111,7 @@ async def watched(scene: Scene) -> None:
     for change in (_write(root / "d" / "new"), _write(root / "f"), _rename(root / "d" / "new")):
         change()
         told = (await client.until("fs/changed"))[-1]
-        # What is told is compared, as part of the line.
+        # The notification is compared, as part of the line.
         told["method"] += f" {sorted(told['params'].items())}"
     await client.ask("fs/unwatch", {"watchId": "folder"})
     await client.ask("fs/unwatch", {"watchId": "folder"})

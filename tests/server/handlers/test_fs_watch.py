@@ -1,4 +1,4 @@
-"""`fs/watch`, `fs/unwatch` and `fs/changed`, where the kernel tells of changes and where not."""
+"""`fs/watch`, `fs/unwatch` and `fs/changed`, with and without notifications of the kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def server(home: Path) -> AsyncIterator[Server]:
     params=[pytest.param("notified", marks=on_linux), "polled"],
 )
 async def client(server: Server, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    """A client of a server that is told of changes, or has to look for them."""
+    """Return a client of a server that uses inotify, or one that polls."""
     server.watcher = Watcher(polls=request.param == "polled")
     async with client_of(server) as client:
         yield client
@@ -57,20 +57,20 @@ async def watch(client: Client, path: Path, watch_id: str = "w") -> None:
 
 
 async def changed(client: Client, *wanted: Path, watch_id: str = "w") -> set[str]:
-    """Wait until these paths were told, and give all that were told until then."""
+    """Wait until these paths were reported, and return all that were reported until then."""
     missing = {str(path) for path in wanted}
     seen: set[str] = set()
     async with asyncio.timeout(20):
         while not seen >= missing:
-            told = (await client.until("fs/changed"))[-1]["params"]
-            if told["watchId"] == watch_id:
-                assert told["changedPaths"] == sorted(set(told["changedPaths"]))
-                seen.update(told["changedPaths"])
+            notification = (await client.until("fs/changed"))[-1]["params"]
+            if notification["watchId"] == watch_id:
+                assert notification["changedPaths"] == sorted(set(notification["changedPaths"]))
+                seen.update(notification["changedPaths"])
     return seen
 
 
 def queues() -> int:
-    """How many of the kernel's queues for such news this process has."""
+    """Return how many inotify queues this process has."""
     links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return links.count("anon_inode:inotify")
 
@@ -83,7 +83,7 @@ def write(path: Path, text: str = "1") -> None:
     path.write_text(text)
 
 
-async def test_what_happens_in_a_folder_is_told(client: Client, folder: Path) -> None:
+async def test_changes_in_a_folder_are_reported(client: Client, folder: Path) -> None:
     await watch(client, folder)
     write(folder / "a")
     (folder / "b").mkdir()
@@ -96,34 +96,34 @@ async def test_what_happens_in_a_folder_is_told(client: Client, folder: Path) ->
 
 
 @on_linux
-async def test_what_happens_at_once_is_told_at_once(notified: Client, folder: Path) -> None:
+async def test_simultaneous_changes_are_reported_together(notified: Client, folder: Path) -> None:
     await watch(notified, folder)
     for number in range(50):
         write(folder / f"{number:02}")
         write(folder / f"{number:02}", "2")
-    told = (await notified.until("fs/changed"))[-1]
-    assert told["params"] == {
+    notification = (await notified.until("fs/changed"))[-1]
+    assert notification["params"] == {
         "watchId": "w",
         "changedPaths": [str(folder / f"{number:02}") for number in range(50)],
     }
 
 
-async def test_what_happens_below_is_not_told(client: Client, folder: Path) -> None:
-    """Upstream: a folder's children, not theirs."""
+async def test_changes_in_subfolders_are_not_reported(client: Client, folder: Path) -> None:
+    """Upstream: a folder's children, not their children."""
     await watch(client, folder)
     write(folder / "sub" / "deep")
     write(folder / "near")
     assert await changed(client, folder / "near") == {str(folder / "near")}
 
 
-async def test_changed_rights_are_told(client: Client, folder: Path) -> None:
+async def test_changed_permissions_are_reported(client: Client, folder: Path) -> None:
     await watch(client, folder)
     (folder / "f").chmod(0o600)
     assert await changed(client, folder / "f") == {str(folder / "f")}
 
 
-async def test_a_file_is_told_whichever_way_it_changes(client: Client, folder: Path) -> None:
-    """Upstream hears nothing more of a file that was once replaced."""
+async def test_every_kind_of_change_to_a_file_is_reported(client: Client, folder: Path) -> None:
+    """Upstream reports nothing more about a file that was once replaced."""
     path = folder / "f"
     await watch(client, path)
     write(path, "longer")
@@ -137,14 +137,16 @@ async def test_a_file_is_told_whichever_way_it_changes(client: Client, folder: P
     assert await changed(client, path) == {str(path)}
 
 
-async def test_other_files_of_the_folder_are_not_told(client: Client, folder: Path) -> None:
+async def test_other_files_of_the_folder_are_not_reported(client: Client, folder: Path) -> None:
     await watch(client, folder / "f")
     write(folder / "other")
     write(folder / "f", "longer")
     assert await changed(client, folder / "f") == {str(folder / "f")}
 
 
-async def test_a_folder_that_is_made_again_is_told_again(client: Client, folder: Path) -> None:
+async def test_a_folder_that_is_created_again_is_reported_again(
+    client: Client, folder: Path
+) -> None:
     await watch(client, folder)
     shutil.rmtree(folder)
     await changed(client, folder)
@@ -162,7 +164,7 @@ async def test_a_folder_that_is_moved_away_is_not_followed(client: Client, folde
     assert await changed(client, folder / "f") == {str(folder / "f")}
 
 
-async def test_a_path_can_be_watched_before_it_is_there(client: Client, folder: Path) -> None:
+async def test_a_path_can_be_watched_before_it_exists(client: Client, folder: Path) -> None:
     path = folder / "x" / "y" / "z"
     await watch(client, path)
     path.mkdir(parents=True)
@@ -171,7 +173,9 @@ async def test_a_path_can_be_watched_before_it_is_there(client: Client, folder: 
     assert await changed(client, path / "new") == {str(path / "new")}
 
 
-async def test_a_path_that_grows_step_by_step_is_told(client: Client, folder: Path) -> None:
+async def test_a_path_that_is_created_step_by_step_is_reported(
+    client: Client, folder: Path
+) -> None:
     path = folder / "x" / "y"
     await watch(client, path)
     await watch(client, folder, "steps")
@@ -181,7 +185,7 @@ async def test_a_path_that_grows_step_by_step_is_told(client: Client, folder: Pa
     assert await changed(client, path) == {str(path)}
 
 
-async def test_changes_behind_a_link_are_told_by_the_path_that_was_asked_for(
+async def test_changes_behind_a_link_are_reported_by_the_requested_path(
     client: Client, folder: Path
 ) -> None:
     to_folder, to_file = folder.with_name("to-folder"), folder.with_name("to-file")
@@ -198,7 +202,7 @@ async def test_changes_behind_a_link_are_told_by_the_path_that_was_asked_for(
     assert await changed(client, to_folder / "f", watch_id="through") == {str(to_folder / "f")}
 
 
-async def test_a_link_is_told_when_it_leads_elsewhere(client: Client, folder: Path) -> None:
+async def test_a_redirected_link_is_reported(client: Client, folder: Path) -> None:
     link = folder.with_name("link")
     link.symlink_to(folder / "missing")
     await watch(client, link)
@@ -211,8 +215,10 @@ async def test_a_link_is_told_when_it_leads_elsewhere(client: Client, folder: Pa
     assert await changed(client, link / "new") == {str(link / "new")}
 
 
-async def test_a_file_that_the_server_writes_is_told_alone(client: Client, folder: Path) -> None:
-    """What is beside it while it is being written is nobody's business."""
+async def test_a_file_that_the_server_writes_is_reported_alone(
+    client: Client, folder: Path
+) -> None:
+    """The temporary file beside it is not reported."""
     await watch(client, folder)
     for data in ("Mg==", "MzM="):
         params = {"path": str(folder / "f"), "dataBase64": data}
@@ -220,7 +226,7 @@ async def test_a_file_that_the_server_writes_is_told_alone(client: Client, folde
         assert await changed(client, folder / "f") == {str(folder / "f")}
 
 
-async def test_names_that_are_no_text_are_told_as_well_as_can_be(
+async def test_names_that_are_not_utf_8_are_reported_approximately(
     client: Client, folder: Path
 ) -> None:
     await watch(client, folder)
@@ -228,7 +234,7 @@ async def test_names_that_are_no_text_are_told_as_well_as_can_be(
     assert await changed(client, folder / "\ufffd") == {str(folder / "\ufffd")}
 
 
-async def test_the_server_makes_up_an_id_if_none_is_given(client: Client, folder: Path) -> None:
+async def test_the_server_generates_an_id_if_none_is_given(client: Client, folder: Path) -> None:
     """As in 0.118: the answer names it."""
     answer = await client.ask("fs/watch", {"path": f"{folder}/sub/.."})
     watch_id = answer.pop("watchId")
@@ -237,7 +243,7 @@ async def test_the_server_makes_up_an_id_if_none_is_given(client: Client, folder
     assert await changed(client, folder / "new", watch_id=watch_id) == {str(folder / "new")}
 
 
-async def test_an_id_is_taken_until_its_watch_ends(client: Client, folder: Path) -> None:
+async def test_an_id_is_in_use_until_its_watch_ends(client: Client, folder: Path) -> None:
     await watch(client, folder)
     error = await client.refusal("fs/watch", {"path": str(folder / "sub"), "watchId": "w"})
     assert (error.code, error.message) == (-32600, "watchId already exists: w")
@@ -246,18 +252,18 @@ async def test_an_id_is_taken_until_its_watch_ends(client: Client, folder: Path)
     await watch(client, folder / "sub")
 
 
-async def test_a_watch_that_ended_tells_no_more(client: Client, folder: Path) -> None:
+async def test_a_watch_that_ended_reports_no_more(client: Client, folder: Path) -> None:
     await watch(client, folder, "ended")
     await watch(client, folder)
     assert await client.ask("fs/unwatch", {"watchId": "ended"}) == {}
     for name in ("a", "b"):
         write(folder / name)
         await changed(client, folder / name)
-    told = [each["params"] for each in client.heard if each.get("method") == "fs/changed"]
-    assert {each["watchId"] for each in told} == {"w"}
+    notification = [each["params"] for each in client.heard if each.get("method") == "fs/changed"]
+    assert {each["watchId"] for each in notification} == {"w"}
 
 
-async def test_ending_a_watch_that_is_not_there_does_nothing(client: Client) -> None:
+async def test_ending_an_unknown_watch_does_nothing(client: Client) -> None:
     assert await client.ask("fs/unwatch", {"watchId": "never"}) == {}
 
 
@@ -273,7 +279,7 @@ async def test_each_client_has_its_own_watches(
     assert await changed(client, folder / "b") == {str(folder / "b")}
 
 
-async def test_nothing_is_left_of_the_watches_of_a_client_that_is_gone(
+async def test_nothing_remains_of_the_watches_of_a_disconnected_client(
     server: Server, folder: Path
 ) -> None:
     before = asyncio.all_tasks()
@@ -289,8 +295,8 @@ async def test_nothing_is_left_of_the_watches_of_a_client_that_is_gone(
 
 
 @on_linux
-async def test_any_number_of_watches_takes_one_queue(notified: Client, folder: Path) -> None:
-    """A user has few of them, and every program takes some."""
+async def test_any_number_of_watches_uses_one_queue(notified: Client, folder: Path) -> None:
+    """A user has a limited number of queues, shared by all programs."""
     for number in range(200):
         await watch(notified, folder / "sub" / str(number), str(number))
     assert queues() == 1
@@ -303,7 +309,7 @@ async def test_any_number_of_watches_takes_one_queue(notified: Client, folder: P
 
 
 @on_linux
-async def test_where_the_kernel_watches_no_more_the_path_is_looked_at(
+async def test_a_path_that_the_kernel_cannot_watch_is_polled(
     notified: Client, folder: Path
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -318,10 +324,8 @@ async def test_where_the_kernel_watches_no_more_the_path_is_looked_at(
 
 
 @on_linux
-async def test_changes_that_are_too_many_to_tell_are_told_as_one(
-    notified: Client, folder: Path
-) -> None:
-    """What the kernel drops is lost for the names, not for the client."""
+async def test_too_many_changes_are_reported_as_one(notified: Client, folder: Path) -> None:
+    """Events that the kernel drops lose the names, not the notification."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())  # noqa: ASYNC240
     if limit > 100_000:
         pytest.skip("the queue is too long to be filled")

@@ -1,4 +1,4 @@
-"""What clients do with MCP servers themselves."""
+"""Requests of clients about MCP servers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.protocol.base import JsonValue
 
 @pytest.fixture
 async def stage(home: Path) -> AsyncIterator[Stage]:
-    """A server in this process and a model on the loopback."""
+    """Provide a server in this process and a model on the loopback interface."""
     async with staged(home) as stage:
         yield stage
 
 
 def plainly(status: JsonValue) -> JsonValue:
-    """A status with the names alone of what a server offers."""
+    """Return a status with only the names of what a server offers."""
     names = {"tools": sorted(status["tools"])}
     for key in ("resources", "resourceTemplates"):
         names[key] = [each["name"] for each in status[key]]
@@ -73,7 +73,7 @@ async def test_configured_servers_are_listed_with_what_they_offer(stage: Stage) 
     assert listed["nextCursor"] is None
 
 
-async def test_the_servers_of_a_thread_are_listed_as_they_stand(stage: Stage) -> None:
+async def test_the_servers_of_a_thread_are_listed_with_their_state(stage: Stage) -> None:
     stage.configure(stdio() + table("off", command="sh", enabled=False))
     client = await stage.client()
     thread_id = await client.start()
@@ -111,7 +111,7 @@ async def test_the_list_is_paged(stage: Stage) -> None:
     assert (refusal.code, refusal.message) == (-32600, "invalid cursor: zz")
 
 
-async def test_the_origin_of_a_server_is_told_without_its_password(stage: Stage) -> None:
+async def test_the_origin_of_a_server_is_shown_without_its_password(stage: Stage) -> None:
     async with http_server() as url:
         address = url.replace("http://", "http://user:secret@")
         stage.configure(table("web", url=address))
@@ -152,7 +152,7 @@ async def test_a_client_calls_a_tool_itself(stage: Stage) -> None:
 async def test_a_client_cannot_call_a_tool_that_is_disabled(
     stage: Stage, settings: dict[str, JsonValue]
 ) -> None:
-    """Upstream's words and code."""
+    """Upstream's text and code."""
     stage.configure(stdio(**settings))
     client = await stage.client()
     asked = {"threadId": await client.start(), "server": "mini", "tool": "danger"}
@@ -165,7 +165,7 @@ async def test_a_client_cannot_call_a_tool_that_is_disabled(
 
 
 @pytest.mark.parametrize("arguments", [[1], "text", 7], ids=str)
-async def test_arguments_of_a_client_that_are_no_object_never_reach_the_server(
+async def test_arguments_that_are_not_an_object_never_reach_the_server(
     stage: Stage, arguments: JsonValue
 ) -> None:
     stage.configure(stdio())
@@ -179,7 +179,7 @@ async def test_arguments_of_a_client_that_are_no_object_never_reach_the_server(
     )
 
 
-async def test_a_call_that_cannot_be_made_is_refused(stage: Stage) -> None:
+async def test_an_impossible_call_is_refused(stage: Stage) -> None:
     stage.configure(table("bad", command="/no/such/program"))
     client = await stage.client()
     thread_id = await client.start()
@@ -197,7 +197,7 @@ async def test_a_call_that_cannot_be_made_is_refused(stage: Stage) -> None:
     assert (nowhere.code, nowhere.message) == (-32600, f"thread not found: {NOBODY}")
 
 
-async def test_a_client_reads_a_document_with_and_without_a_thread(stage: Stage) -> None:
+async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage) -> None:
     stage.configure(stdio())
     client = await stage.client()
     thread_id = await client.start()

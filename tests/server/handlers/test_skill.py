@@ -1,4 +1,4 @@
-"""`skills/list`: what lies in the repository and at home, and what is wrong with it."""
+"""`skills/list`: the skills of the repository and of the user, and their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listed(name: str, path: Path, scope: str = "user", **more: JsonValue) -> Jso
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A repository."""
+    """Return a repository."""
     folder = tmp_path / "project"
     (folder / ".git").mkdir(parents=True)
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
@@ -51,7 +51,7 @@ async def ask(home: Path, params: JsonValue, text: str = "") -> list[JsonValue]:
         return data
 
 
-async def test_those_of_the_repository_come_first_then_the_users_own(
+async def test_skills_of_the_repository_precede_those_of_the_user(
     home: Path, project: Path
 ) -> None:
     inner = project / "a" / "b"
@@ -86,13 +86,13 @@ async def test_those_of_the_repository_come_first_then_the_users_own(
     ]
 
 
-async def test_without_a_folder_the_servers_own_is_meant(home: Path) -> None:
+async def test_the_default_folder_is_that_of_the_server(home: Path) -> None:
     (entry,) = await ask(home, {})
 
     assert entry["cwd"] == str(Path.cwd())
 
 
-async def test_a_skill_is_seen_as_soon_as_it_is_there(home: Path, project: Path) -> None:
+async def test_a_new_skill_is_listed_at_once(home: Path, project: Path) -> None:
     async with serving(configuration(home)) as peer:
         params = {"cwds": [str(project)]}
         before = await result(peer, "skills/list", params)
@@ -103,7 +103,7 @@ async def test_a_skill_is_seen_as_soon_as_it_is_there(home: Path, project: Path)
     assert after["data"][0]["skills"] == [listed("new", new, "repo")]
 
 
-async def test_the_configuration_switches_skills_off(home: Path, project: Path) -> None:
+async def test_the_configuration_turns_skills_off(home: Path, project: Path) -> None:
     path, again = skill(home / "skills" / "by_path"), skill(home / "skills" / "again")
     name = skill(home / "skills" / "by_name")
     rules = [
@@ -122,7 +122,7 @@ async def test_the_configuration_switches_skills_off(home: Path, project: Path) 
     ]
 
 
-async def test_more_folders_can_be_named_for_one_of_the_directories(
+async def test_more_folders_can_be_given_for_one_directory(
     home: Path, project: Path, tmp_path: Path
 ) -> None:
     """As in 0.118."""
@@ -160,7 +160,9 @@ async def test_more_folders_can_be_named_for_one_of_the_directories(
         ),
     ],
 )
-async def test_a_broken_file_is_told_beside_the_others(home: Path, text: str, problem: str) -> None:
+async def test_a_broken_file_is_reported_beside_the_others(
+    home: Path, text: str, problem: str
+) -> None:
     broken = write(home / "skills" / "broken", text)
     fine = skill(home / "skills" / "fine")
     (entry,) = await ask(home, {"cwds": [str(home)]})
@@ -169,7 +171,7 @@ async def test_a_broken_file_is_told_beside_the_others(home: Path, text: str, pr
     assert entry["skills"] == [listed("fine", fine)]
 
 
-async def test_links_are_followed_and_a_circle_of_them_ends(home: Path, tmp_path: Path) -> None:
+async def test_links_are_followed_and_circular_ones_end(home: Path, tmp_path: Path) -> None:
     real = skill(tmp_path / "elsewhere" / "real")
     (home / "skills").mkdir()
     (home / "skills" / "link").symlink_to(tmp_path / "elsewhere")
@@ -179,7 +181,7 @@ async def test_links_are_followed_and_a_circle_of_them_ends(home: Path, tmp_path
     assert entry["skills"] == [listed("real", real)]
 
 
-async def test_a_path_that_is_none_is_refused(home: Path) -> None:
+async def test_an_invalid_path_is_refused(home: Path) -> None:
     async with serving(configuration(home)) as peer:
         error = await refusal(peer, "skills/list", {"cwds": ["/a\0b"]})
 
@@ -199,7 +201,7 @@ HEADS = {
 }
 
 
-async def test_heads_are_read_as_the_reference_reads_them(home: Path, project: Path) -> None:
+async def test_heads_are_parsed_as_by_the_reference(home: Path, project: Path) -> None:
     for name, head in HEADS.items():
         write(home / "skills" / name, f"---\n{head}\n---\nbody\n")
     for depth in (MAX_DEPTH, MAX_DEPTH + 1):

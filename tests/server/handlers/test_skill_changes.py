@@ -1,4 +1,4 @@
-"""`skills/changed`, for clients of a server where skills were asked for."""
+"""`skills/changed`, for clients of a server that has listed skills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def names(client: Client, cwd: Path) -> dict[str, JsonValue]:
 
 
 async def until(client: Client, cwd: Path, wanted: dict[str, JsonValue]) -> None:
-    """Look whenever it is told that there is something to see, until it is this."""
+    """List the skills after each notification, until the list is as wanted."""
     while True:
         await client.until(CHANGED)
         if await names(client, cwd) == wanted:
@@ -44,7 +44,7 @@ async def until(client: Client, cwd: Path, wanted: dict[str, JsonValue]) -> None
         pytest.param(shutil.rmtree, {}, id="all"),
     ],
 )
-async def test_clients_are_told_when_skills_come_change_and_go(
+async def test_clients_are_notified_when_skills_are_added_changed_and_removed(
     home: Path, change: Callable[[Path], object], wanted: dict[str, JsonValue]
 ) -> None:
     root = home / "skills"
@@ -54,12 +54,12 @@ async def test_clients_are_told_when_skills_come_change_and_go(
         assert await names(client, stage.workspace) == {"one": "Does it"}
         change(root)
         await until(client, stage.workspace, wanted)
-        (told, *_) = (await other.until(CHANGED))[-1:]
+        (notification, *_) = (await other.until(CHANGED))[-1:]
 
-    assert (told["method"], told["params"]) == (CHANGED, {})
+    assert (notification["method"], notification["params"]) == (CHANGED, {})
 
 
-async def test_a_folder_that_is_made_later_and_filled_later_still_is_noticed(home: Path) -> None:
+async def test_a_folder_that_is_created_later_and_filled_even_later_is_noticed(home: Path) -> None:
     async with staged(home) as stage:
         client = await stage.client()
         cwd = stage.workspace

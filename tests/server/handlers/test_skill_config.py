@@ -1,4 +1,4 @@
-"""Switching skills on and off for good, and what the model is told of those that are on."""
+"""Turning skills on and off permanently, and what the model learns about enabled ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.threads import Stage, staged
-from tests.server.serving import configuration, refusal, result, serving, told
+from tests.server.serving import configuration, notifications, refusal, result, serving
 from treadle.protocol.base import JsonValue
 
 TEXT = '# mine\nmodel = "m"\n'
@@ -25,7 +25,7 @@ def text_of(home: Path) -> str:
     return (home / "config.toml").read_text("utf-8")
 
 
-async def test_a_skill_is_off_until_it_is_switched_on_again(home: Path) -> None:
+async def test_a_skill_is_off_until_it_is_turned_on_again(home: Path) -> None:
     path = skill(home / "skills" / "one")
     params = {"path": str(path)}
     async with serving(configuration(home, TEXT)) as peer:
@@ -37,11 +37,11 @@ async def test_a_skill_is_off_until_it_is_switched_on_again(home: Path) -> None:
     assert answers == [{"effectiveEnabled": False}, {"effectiveEnabled": True}]
     assert [each["enabled"] for each in entry["skills"]] == [False]
     assert written == f'{TEXT}\n[[skills.config]]\npath = "{path}"\nenabled = false\n'
-    # Upstream, too, leaves no entry for what is on.
+    # Upstream, too, leaves no entry for an enabled skill.
     assert text_of(home) == TEXT
 
 
-async def test_a_skill_may_be_named_and_need_not_be_there(home: Path) -> None:
+async def test_a_skill_may_be_named_and_need_not_exist(home: Path) -> None:
     async with serving(configuration(home, TEXT)) as peer:
         for name in ("one", "two", "one"):
             await result(peer, WRITE, {"name": name, "enabled": False})
@@ -61,7 +61,7 @@ async def test_other_settings_of_skills_stay(home: Path) -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"name": ""}, {"name": "a", "path": "/b"}, {"path": None, "name": None}]
 )
-async def test_exactly_one_of_path_and_name_is_wanted(home: Path, params: JsonValue) -> None:
+async def test_exactly_one_of_path_and_name_is_required(home: Path, params: JsonValue) -> None:
     async with serving(configuration(home, TEXT)) as peer:
         error = await refusal(peer, WRITE, {**params, "enabled": False})
 
@@ -80,26 +80,26 @@ async def test_a_relative_path_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["model = [", 'skills = "x"\n'])
-async def test_a_file_that_has_no_place_for_it_stays_as_it_is(home: Path, text: str) -> None:
+async def test_an_incompatible_file_stays_unchanged(home: Path, text: str) -> None:
     async with serving(configuration(home, text)) as peer:
-        await told(peer, 1)
+        await notifications(peer, 1)
         error = await refusal(peer, WRITE, {"name": "one", "enabled": False})
 
     assert (error["code"], error["data"]["kind"]) == (-32603, "invalidConfig")
     assert text_of(home) == text
 
 
-# -- what the model is told
+# -- what the model learns
 
 
 def about_skills(stage: Stage, request: int) -> list[str]:
-    """What the model was ever told of skills, up to a request."""
+    """Return everything about skills in the history, up to a request."""
     items = stage.model.requests[request].body["input"]
     texts = [part["text"] for item in items for part in item["content"]]
     return [text for text in texts if text.startswith("<skills_instructions>")]
 
 
-async def test_the_model_is_told_which_skills_there_are_and_when_that_changes(home: Path) -> None:
+async def test_the_model_learns_which_skills_exist_and_when_that_changes(home: Path) -> None:
     one, two = (skill(home / "skills" / name, f"For <{name}>") for name in ("one", "two"))
     async with staged(home) as stage:
         client = await stage.client()
@@ -123,7 +123,7 @@ async def test_the_model_is_told_which_skills_there_are_and_when_that_changes(ho
     assert [len(about_skills(stage, at)) for at in range(4)] == [1, 1, 2, 3]
 
 
-async def test_the_model_is_told_nothing_where_there_are_none(home: Path) -> None:
+async def test_the_model_learns_nothing_where_there_are_none(home: Path) -> None:
     async with staged(home) as stage:
         client = await stage.client()
         await client.run(await client.start(cwd=str(stage.workspace)))
@@ -131,7 +131,7 @@ async def test_the_model_is_told_nothing_where_there_are_none(home: Path) -> Non
         assert about_skills(stage, 0) == []
 
 
-async def test_a_thread_that_is_loaded_again_is_not_told_again(home: Path) -> None:
+async def test_a_thread_that_is_loaded_again_does_not_repeat_the_list(home: Path) -> None:
     skill(home / "skills" / "one")
     async with staged(home) as stage:
         client = await stage.client()

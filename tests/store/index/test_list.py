@@ -33,7 +33,7 @@ def ids(store: Store, **query: JsonValue) -> list[str]:
     return [thread.id for thread in store.list(ThreadQuery(**query)).data]
 
 
-def test_a_list_shows_a_thread_once_somebody_said_something(store: Store, clock: Clock) -> None:
+def test_a_thread_is_listed_after_its_first_message(store: Store, clock: Clock) -> None:
     """As upstream: a thread that was only started is not listed."""
     journal = store.create(meta(clock))
     assert ids(store) == []
@@ -50,7 +50,7 @@ def test_a_list_shows_a_thread_once_somebody_said_something(store: Store, clock:
     assert turn.id
 
 
-def test_pages_go_by_the_key_and_direction_asked_for(store: Store, clock: Clock) -> None:
+def test_pages_follow_the_requested_key_and_direction(store: Store, clock: Clock) -> None:
     first = add(store, clock)
     clock.tick()
     second = add(store, clock)
@@ -65,7 +65,7 @@ def test_pages_go_by_the_key_and_direction_asked_for(store: Store, clock: Clock)
     assert ids(store, sort_key="recency_at", sort_direction="asc") == [second, first]
 
 
-def test_cursors_lead_on_and_back(store: Store, clock: Clock) -> None:
+def test_cursors_lead_forward_and_back(store: Store, clock: Clock) -> None:
     threads = []
     for _ in range(5):
         threads.append(add(store, clock))
@@ -83,9 +83,7 @@ def test_cursors_lead_on_and_back(store: Store, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("limit", "given_back"), [(0, 1), (None, 25), (1000, 28)])
-def test_limits_are_brought_into_range(
-    store: Store, clock: Clock, limit: int | None, given_back: int
-) -> None:
+def test_limits_are_clamped(store: Store, clock: Clock, limit: int | None, given_back: int) -> None:
     for _ in range(28):
         add(store, clock)
 
@@ -93,7 +91,7 @@ def test_limits_are_brought_into_range(
 
 
 @pytest.mark.parametrize("cursor", ["garbage", "", "|", "1|", "x|y", "1" * 40 + "|a", "²|a"])
-def test_a_cursor_that_no_list_gave_is_refused(store: Store, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(BadCursor, match="invalid cursor"):
         store.list(ThreadQuery(cursor=cursor))
 
@@ -124,7 +122,7 @@ def test_filters(store: Store, clock: Clock) -> None:
     assert found(excluded_thread_ids=[here]) == {there}
     assert found(model_providers=[]) == {here, there}
     assert found(model_providers=["mock_provider"]) == {here, there}
-    assert found(model_providers=["nobody"]) == set()
+    assert found(model_providers=["missing"]) == set()
     assert found(archived=True) == set()
 
 
@@ -142,7 +140,7 @@ def test_several_folders_are_one_list(tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("term", ["Needle", "nEEDL", "le in", "ne", "N", '"quoted"', "50%_"])
-def test_search_finds_parts_of_preview_and_name_in_any_case(
+def test_search_finds_parts_of_preview_and_name_ignoring_case(
     store: Store, clock: Clock, term: str
 ) -> None:
     wanted = add(store, clock, 'a needle in "quoted" hay 50%_x')
@@ -161,7 +159,7 @@ def test_search_finds_names(store: Store, clock: Clock) -> None:
     assert ids(store, search_term="grüße") == [named]
 
 
-def test_what_was_said_is_found_with_the_words_around_it(store: Store, clock: Clock) -> None:
+def test_a_message_is_found_with_a_snippet(store: Store, clock: Clock) -> None:
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)
     writer.turn("first question", "the answer is forty-two, of course")
@@ -184,7 +182,7 @@ def row(number: int, *, at: int = START_MS, **changes: JsonValue) -> Row:
 
 
 def pages(index: Index, query: ThreadQuery) -> Iterator[ThreadMeta]:
-    """Walk all pages, one at a time."""
+    """Yield all pages, one at a time."""
     cursor = query.cursor
     while True:
         page = index.page(_at(query, cursor))
@@ -215,7 +213,7 @@ times = st.lists(st.integers(min_value=0, max_value=3), min_size=1, max_size=40)
     key=st.sampled_from(["created_at", "updated_at", "recency_at"]),
     direction=st.sampled_from(["asc", "desc"]),
 )
-def test_threads_that_were_there_are_listed_once_whatever_comes_meanwhile(
+def test_existing_threads_are_listed_once_whatever_is_added_meanwhile(
     before: list[int], during: list[int], limit: int, key: SortKey, direction: str
 ) -> None:
     """The reference loses threads with equal times."""
@@ -243,10 +241,10 @@ def test_threads_that_were_there_are_listed_once_whatever_comes_meanwhile(
 @pytest.mark.parametrize("key", ["created_at", "updated_at", "recency_at"])
 @pytest.mark.parametrize("direction", ["asc", "desc"])
 @pytest.mark.parametrize("cursor", [None, "5|x"])
-def test_a_page_is_a_walk_along_an_index(
+def test_a_page_is_read_along_an_index(
     tmp_path: Path, key: SortKey, direction: str, cursor: str | None
 ) -> None:
-    """Sorting all threads for each page is what makes lists slow."""
+    """Sorting all threads for each page would make lists slow."""
     index = Index(Database(tmp_path))
     for number in range(50):
         index.put(row(number))

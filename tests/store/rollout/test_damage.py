@@ -38,7 +38,7 @@ def written(store: Store, clock: Clock, turns: int = 2) -> Path:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(cut=st.integers(min_value=1, max_value=6000))
-def test_a_file_cut_anywhere_loses_nothing_but_its_last_line(
+def test_a_file_truncated_anywhere_loses_only_its_last_line(
     store: Store, clock: Clock, cut: int
 ) -> None:
     path = written(store, clock)
@@ -52,14 +52,14 @@ def test_a_file_cut_anywhere_loses_nothing_but_its_last_line(
     journal.append([])
     journal.close()
 
-    # A last line that lacks nothing but its line feed is whole.
+    # A last line that lacks only its line feed is complete.
     assert path.read_bytes() in {expected, left + b"\n"}
     items = [item for turn in stored.turns for item in turn.items]
     assert len(items) == path.read_bytes().count(b'"method":"item/completed"')
     path.unlink()
 
 
-def test_a_last_line_without_line_feed_is_kept_if_it_is_whole(store: Store, clock: Clock) -> None:
+def test_a_complete_last_line_without_line_feed_is_kept(store: Store, clock: Clock) -> None:
     path = written(store, clock)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -103,7 +103,7 @@ def test_damaged_lines_are_skipped_with_a_warning_and_stay_in_the_file(
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-def test_lines_of_types_from_the_future_change_nothing(store: Store, clock: Clock) -> None:
+def test_lines_of_unknown_types_change_nothing(store: Store, clock: Clock) -> None:
     path = written(store, clock)
     before = store.read_path(str(path))
     with path.open("ab") as file:
@@ -140,7 +140,9 @@ def test_a_line_of_ten_mebibytes_is_a_line(store: Store, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b'{"type":"event_msg"}\n', b"\x00" * 50])
-def test_a_file_without_a_beginning_is_corrupt(store: Store, clock: Clock, content: bytes) -> None:
+def test_a_file_without_its_first_line_is_corrupt(
+    store: Store, clock: Clock, content: bytes
+) -> None:
     path = written(store, clock)
     path.write_bytes(content)
 
@@ -167,30 +169,30 @@ from treadle.store.store import Store
 journal, _ = Store(Path(sys.argv[1])).open(sys.argv[2])
 writer = Writer(journal, Clock())
 while True:
-    # Told to the outside only after it was appended, as a server does.
+    # Printed only after it was appended, as a server does.
     print(writer.turn("question", "answer " * 50).id, flush=True)
 """
 
 
-def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, clock: Clock) -> None:
-    """Kill -9 at random points: what was acknowledged is there, and the thread goes on."""
+def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path, clock: Clock) -> None:
+    """Kill -9 at random points: what was acknowledged is stored, and the thread continues."""
     store = Store(tmp_path / "threads", clock=clock)
     journal = store.create(meta(clock))
     journal.close()
     random = Random(3)  # noqa: S311  a test wants the same numbers each time
-    told: list[bytes] = []
+    acknowledged: list[bytes] = []
     for _ in range(6):
         command = [sys.executable, "-c", WRITER, str(store.home), journal.thread_id]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            told += [process.stdout.readline() for _ in range(random.randint(1, 25))]
+            acknowledged += [process.stdout.readline() for _ in range(random.randint(1, 25))]
             process.send_signal(signal.SIGKILL)
-            told += [line for line in process.stdout if line.endswith(b"\n")]
+            acknowledged += [line for line in process.stdout if line.endswith(b"\n")]
 
         again, stored = store.open(journal.thread_id)
         again.close()
         completed = [turn for turn in stored.turns if turn.status == "completed"]
-        assert {line.decode().strip() for line in told} <= {turn.id for turn in completed}
+        assert {line.decode().strip() for line in acknowledged} <= {turn.id for turn in completed}
         assert all(len(turn.items) == 2 for turn in completed)
         assert path_of(again).read_bytes().endswith(b"\n")
     store.close()

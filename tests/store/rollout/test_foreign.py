@@ -1,4 +1,4 @@
-"""Threads that other programs wrote, from small samples; `test_reference` uses the real ones."""
+"""Threads that other programs wrote, from small samples; `test_reference` uses real ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def usage(number: int) -> TokenUsageBreakdown:
     return TokenUsageBreakdown(2, number, 0, 0, number)
 
 
-def test_a_thread_of_the_old_reference_is_read_whole(store: Store) -> None:
+def test_a_thread_of_the_old_reference_is_read_completely(store: Store) -> None:
     path = samples.write(store.home, THREAD, OLD)
     stored = store.read(THREAD)
 
@@ -174,7 +174,7 @@ def test_its_settings_are_understood(store: Store) -> None:
     )
 
 
-def test_it_is_listed_from_a_glance_as_it_is_read_whole(store: Store) -> None:
+def test_its_summary_matches_the_whole_thread(store: Store) -> None:
     samples.write(store.home, THREAD, OLD)
     whole, (listed,) = store.read(THREAD).meta, store.list(ThreadQuery()).data
 
@@ -191,7 +191,7 @@ def test_it_is_listed_from_a_glance_as_it_is_read_whole(store: Store) -> None:
     )
 
 
-def test_it_is_continued_in_its_own_dialect(store: Store) -> None:
+def test_it_is_continued_in_its_own_format(store: Store) -> None:
     path = samples.write(store.home, THREAD, OLD)
     journal, stored = store.open(THREAD)
     turn = Writer(journal, Clock()).turn("go on", "gladly")
@@ -212,8 +212,8 @@ def test_a_rollback_and_a_compaction_of_the_old_reference(store: Store) -> None:
     assert stored.history == [short, message("user", "more")]
 
 
-def test_turns_without_a_beginning_begin_with_the_users_words(store: Store) -> None:
-    """So files of the first versions look."""
+def test_turns_without_a_start_begin_with_the_users_message(store: Store) -> None:
+    """As in files of the first versions."""
     lines = [session(), said(1, "user", "one"), event(1, "user_message", message="one")]
     lines += [event(2, "agent_message", message="1"), said(2, "assistant", "1")]
     samples.write(store.home, THREAD, lines)
@@ -320,7 +320,7 @@ NEW_TURNS = [
 ]
 
 
-def test_a_thread_of_the_new_reference_is_read_whole(store: Store) -> None:
+def test_a_thread_of_the_new_reference_is_read_completely(store: Store) -> None:
     samples.write(store.home, THREAD, NEW)
     stored = store.read(THREAD)
 
@@ -369,7 +369,7 @@ def test_a_fork_begins_in_the_file_of_its_source(store: Store) -> None:
     assert previews == {THREAD: "one", FORK: "one"}
 
 
-def test_a_fork_whose_source_is_gone_is_read_as_far_as_it_goes(
+def test_a_fork_without_its_source_is_read_as_far_as_possible(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = numbered([fork_of(100, 12), said(9, "user", "forked")], 12)
@@ -379,7 +379,7 @@ def test_a_fork_whose_source_is_gone_is_read_as_far_as_it_goes(
     assert [record.message for record in caplog.records] == ["beginning of a thread is missing"]
 
 
-def test_a_revert_goes_on_in_a_second_file(store: Store) -> None:
+def test_a_revert_continues_in_a_second_file(store: Store) -> None:
     first = samples.write(store.home, THREAD, NEW)
     cut = len(b"\n".join(first.read_bytes().split(b"\n")[:12])) + 1
     second = samples.write(

@@ -1,4 +1,4 @@
-"""Items in the words of other programs."""
+"""Items in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.store.rollout.item_lines import legacy_item
 
 
 def words(command: str) -> list[str]:
-    """The words of a command, as others read them."""
+    """Return the words of a command, as other programs read them."""
     item = CommandExecutionThreadItem(
         id="c", command=command, command_actions=[], cwd="/", status="completed"
     )
@@ -35,7 +35,7 @@ def test_a_command_that_is_quoted_otherwise_is_one_word(command: str) -> None:
 
 
 def test_a_command_may_be_very_long() -> None:
-    """The library's own way to split it takes minutes."""
+    """The standard library takes minutes to split it."""
     script = "echo " + "x" * 3_000_000
     assert words(display(["/bin/bash", "-c", script])) == ["/bin/bash", "-c", script]
 
@@ -50,6 +50,6 @@ def test_a_command_may_be_very_long() -> None:
     ],
     ids=["quotes", "backslash", "mixed", "single"],
 )
-def test_a_quote_that_is_not_closed_is_looked_for_once(command: str) -> None:
-    """To look again from each quote inside would take an hour."""
+def test_an_unclosed_quote_is_searched_for_once(command: str) -> None:
+    """Searching again from each inner quote would take an hour."""
     assert words(command) == [command]

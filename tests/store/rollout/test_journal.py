@@ -1,4 +1,4 @@
-"""What is appended to a journal comes back, in order, and is on disk when it must be."""
+"""What is appended to a journal is read back, in order, and is synced when required."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def journal(request: pytest.FixtureRequest, store: Store, clock: Clock) -> Journ
     return store.create(meta(clock), ephemeral=request.param == "memory")
 
 
-def test_events_come_back_as_they_were_told(journal: Journal, clock: Clock) -> None:
+def test_events_are_read_as_they_were_appended(journal: Journal, clock: Clock) -> None:
     writer = Writer(journal, clock)
     writer.turn("hello", "hi there")
-    journal.append([warning(writer.told[-1].seq + 1)])
+    journal.append([warning(writer.events[-1].seq + 1)])
 
-    assert [*writer.told, warning(writer.told[-1].seq + 1)] == list(journal.read(0))
+    assert [*writer.events, warning(writer.events[-1].seq + 1)] == list(journal.read(0))
     journal.close()
 
 
-def test_reading_gives_only_what_lies_in_between(journal: Journal) -> None:
+def test_reading_returns_only_the_requested_range(journal: Journal) -> None:
     journal.append([warning(seq) for seq in (1, 2, 5, 9)])
 
     assert [
@@ -48,7 +48,7 @@ def test_reading_gives_only_what_lies_in_between(journal: Journal) -> None:
     journal.close()
 
 
-def test_a_long_journal_is_read_from_near_the_place_asked_for(store: Store, clock: Clock) -> None:
+def test_a_long_journal_is_read_from_near_the_requested_place(store: Store, clock: Clock) -> None:
     journal = store.create(meta(clock))
     for seq in range(1, 401):
         journal.append([warning(seq, "x" * 1000)])
@@ -69,7 +69,7 @@ def test_a_new_thread_is_a_private_file_before_anything_is_appended(
     journal.close()
 
 
-def test_an_append_is_one_call_to_the_system(
+def test_an_append_is_one_system_call(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program that reads at the same time never sees half of it."""
@@ -88,7 +88,7 @@ def test_an_append_is_one_call_to_the_system(
     journal.close()
 
 
-def test_a_full_disk_leaves_no_half_line(
+def test_a_full_disk_leaves_no_partial_line(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = store.create(meta(clock))
@@ -113,7 +113,7 @@ def test_a_full_disk_leaves_no_half_line(
 
 
 def test_a_new_writer_numbers_above_what_deltas_may_have_used(store: Store, clock: Clock) -> None:
-    """Deltas are numbered but not stored: after a crash their numbers must not come again."""
+    """Deltas are numbered but not stored: after a crash their numbers must not be reused."""
     journal = store.create(meta(clock))
     journal.append([warning(7)])
     journal.close()
@@ -125,10 +125,10 @@ def test_a_new_writer_numbers_above_what_deltas_may_have_used(store: Store, cloc
     again.close()
 
 
-def test_a_new_writer_numbers_above_events_that_a_power_cut_took(
+def test_a_new_writer_numbers_above_events_that_a_power_cut_lost(
     store: Store, clock: Clock
 ) -> None:
-    """Input is synced when it is accepted, the events that clients get afterwards are not."""
+    """Input is synced when it is accepted; the events that clients get afterwards are not."""
     journal = store.create(meta(clock))
     journal.append([InputGiven("i", [], "turn", next_seq=1)])
     journal.close()
@@ -153,10 +153,8 @@ def test_a_closed_journal_refuses_entries_and_may_be_closed_again(
         journal.append([warning(1)])
 
 
-def test_what_is_said_of_a_thread_after_it_was_closed_is_dropped(
-    store: Store, clock: Clock
-) -> None:
-    """Another client archives a thread while an answer about it is on its way."""
+def test_records_about_a_closed_thread_are_dropped(store: Store, clock: Clock) -> None:
+    """Another client archives a thread while a message about it is on its way."""
     journal = store.create(meta(clock))
     log = EventLog(journal, clock, open_items=list)
     journal.close()
@@ -164,7 +162,7 @@ def test_what_is_said_of_a_thread_after_it_was_closed_is_dropped(
     assert event.seq == 1
 
 
-def test_an_id_is_given_once(store: Store, clock: Clock) -> None:
+def test_an_id_is_used_once(store: Store, clock: Clock) -> None:
     first = meta(clock)
     store.create(first).close()
     clock.tick()
@@ -184,7 +182,7 @@ def test_an_ephemeral_thread_leaves_nothing_on_disk(tmp_path: Path, clock: Clock
     store.close()
 
 
-def test_half_a_surrogate_pair_is_replaced_not_refused(store: Store, clock: Clock) -> None:
+def test_a_lone_surrogate_is_replaced_not_refused(store: Store, clock: Clock) -> None:
     """File names and broken output may hold such text; JSON cannot."""
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)

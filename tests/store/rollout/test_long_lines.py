@@ -1,4 +1,4 @@
-"""A line of many megabytes, as an image in a message makes one, is put together once."""
+"""A line of many megabytes, such as a message with an image, is assembled once."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_a_long_event_is_copied_once_after_it_is_encoded() -> None:
         tracemalloc.stop()
 
     assert msgspec.json.decode(line)["treadle"]["params"]["item"]["text"] == "x" * SIZE
-    # The buffer of the encoder, what it gives, and the line.
+    # The buffer of the encoder, its result, and the line.
     assert peak < 2.8 * SIZE

@@ -1,4 +1,4 @@
-"""A thread that was written here is read back whole: ids, items, settings, the model's view."""
+"""A thread that was written is read back whole: ids, items, settings, the model context."""
 
 from __future__ import annotations
 
@@ -105,12 +105,10 @@ def test_every_kind_of_item_keeps_its_id_and_content(store: Store, clock: Clock)
 
     stored = store.read(journal.thread_id)
     assert (stored.turns, stored.running_turn) == (turns, None)
-    assert stored.last_seq == writer.told[-1].seq
+    assert stored.last_seq == writer.events[-1].seq
 
 
-def test_what_a_thread_was_started_with_is_there_when_it_is_resumed(
-    store: Store, clock: Clock
-) -> None:
+def test_the_start_options_of_a_thread_are_restored(store: Store, clock: Clock) -> None:
     tools = [FunctionDynamicToolSpec(description="d", input_schema={}, name="look_up")]
     begun = meta(
         clock,
@@ -137,7 +135,7 @@ def test_what_a_thread_was_started_with_is_there_when_it_is_resumed(
     )
 
 
-def test_the_model_sees_its_own_items_whole(store: Store, clock: Clock) -> None:
+def test_the_model_sees_its_own_items_unchanged(store: Store, clock: Clock) -> None:
     item = {"type": "reasoning", "summary": [], "encrypted_content": "e==", "unheard_of": {"a": 1}}
     journal = store.create(meta(clock))
     journal.append([HistoryItem(message("user", "hello")), HistoryItem(item)])
@@ -168,7 +166,9 @@ def test_settings_usage_and_message_ids_survive(store: Store, clock: Clock) -> N
     assert (stored.response_ids, stored.context_window) == ({"r1", "r2"}, 1000)
 
 
-def test_an_open_ask_survives_and_an_answered_one_does_not(store: Store, clock: Clock) -> None:
+def test_an_open_server_request_survives_and_an_answered_one_does_not(
+    store: Store, clock: Clock
+) -> None:
     journal = store.create(meta(clock))
     asks = [RequestOpened(str(n), "approval", "item/x", {"n": n}, turn_id="t") for n in range(3)]
     journal.append([*asks, RequestAnswered("1", "client", clock.now, {"decision": "accept"})])
@@ -177,7 +177,7 @@ def test_an_open_ask_survives_and_an_answered_one_does_not(store: Store, clock: 
     assert store.read(journal.thread_id).open_asks == {"0": asks[0], "2": asks[2]}
 
 
-def test_goal_name_and_git_facts_are_the_last_ones_given(store: Store, clock: Clock) -> None:
+def test_goal_name_and_git_facts_are_the_latest(store: Store, clock: Clock) -> None:
     goal = ThreadGoal(1, "win", "active", "t", 0, 0, 1)
     journal = store.create(meta(clock))
     journal.append([Named("first"), GoalChanged(goal), MetadataChanged(GitInfo(branch="a"))])
@@ -189,7 +189,7 @@ def test_goal_name_and_git_facts_are_the_last_ones_given(store: Store, clock: Cl
     assert stored.meta.git_info == GitInfo(branch="b")
 
 
-def test_compaction_replaces_the_models_view_and_no_turn(store: Store, clock: Clock) -> None:
+def test_compaction_replaces_the_model_context_and_no_turn(store: Store, clock: Clock) -> None:
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)
     turns = [writer.turn("one", "1")]
@@ -207,7 +207,7 @@ def test_compaction_replaces_the_models_view_and_no_turn(store: Store, clock: Cl
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_rollback_takes_turns_and_their_part_of_the_view(
+def test_a_rollback_removes_turns_and_their_part_of_the_context(
     store: Store, clock: Clock, by_name: bool
 ) -> None:
     journal = store.create(meta(clock))
@@ -243,7 +243,7 @@ def test_a_failed_turn_keeps_its_cause(store: Store, clock: Clock) -> None:
     assert (turn.status, turn.error) == ("failed", error)
 
 
-def test_a_turn_without_an_end_is_running_and_shows_what_it_had_begun(
+def test_an_unfinished_turn_is_in_progress_and_shows_its_open_items(
     store: Store, clock: Clock
 ) -> None:
     journal = store.create(meta(clock))
@@ -257,10 +257,12 @@ def test_a_turn_without_an_end_is_running_and_shows_what_it_had_begun(
     stored = store.read(journal.thread_id)
     assert (stored.running_turn, stored.turns[-1].status) == ("t2", "inProgress")
     assert stored.turns[-1].items == [user_item("two", "said")]
-    assert [told.item for told in stored.open_items] == [AgentMessageThreadItem(id="open", text="")]
+    assert [started.item for started in stored.open_items] == [
+        AgentMessageThreadItem(id="open", text="")
+    ]
 
 
-def test_a_turn_that_another_one_followed_was_interrupted(store: Store, clock: Clock) -> None:
+def test_an_unfinished_turn_before_another_one_is_interrupted(store: Store, clock: Clock) -> None:
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)
     journal.append(list(writer.begin("t1")))

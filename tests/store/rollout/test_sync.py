@@ -1,4 +1,4 @@
-"""Syncs: off the event loop, shared by all who wait, and not trusted after a failure."""
+"""Syncs: off the event loop, shared by all waiters, and not trusted after a failure."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from treadle.store.store import Store
 
 
 def warning(seq: int, text: str = "w") -> Event:
-    """An event of any kind."""
+    """Return an event of any kind."""
     return Event(seq, 0, n.WARNING.method, WarningNotification(text))
 
 
 def content_of(journal: Journal) -> bytes:
-    """What is in a journal's file."""
+    """Return the content of a journal's file."""
     return Path(journal.path or "").read_bytes()
 
 
 class SlowDisk:
-    """Lets syncs go on when a test says so, and fail if it says so."""
+    """Lets syncs continue, or fail, on demand."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -39,7 +39,7 @@ class SlowDisk:
         self._sync = os.fdatasync
 
     def fdatasync(self, descriptor: int) -> None:
-        """Sync as slowly as the test wants it."""
+        """Sync when the test allows it."""
         self.syncs += 1
         self.began.release()
         assert self.gate.wait(20)
@@ -50,14 +50,14 @@ class SlowDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
-    """A disk whose syncs wait."""
+    """Provide a disk whose syncs wait."""
     disk = SlowDisk()
     monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
     yield disk
     disk.gate.set()
 
 
-async def test_a_slow_sync_holds_nothing_but_its_waiters(
+async def test_a_slow_sync_delays_only_its_waiters(
     store: Store, clock: Clock, disk: SlowDisk
 ) -> None:
     journal, other = store.create(meta(clock)), store.create(meta(clock))
@@ -74,7 +74,7 @@ async def test_a_slow_sync_holds_nothing_but_its_waiters(
     other.close()
 
 
-async def test_those_who_wait_meanwhile_share_the_next_sync(
+async def test_waiters_that_arrive_meanwhile_share_the_next_sync(
     store: Store, clock: Clock, disk: SlowDisk
 ) -> None:
     journal = store.create(meta(clock))
@@ -109,7 +109,7 @@ async def test_a_journal_may_be_closed_while_it_is_synced(
 async def test_bytes_of_a_failed_sync_are_written_again(
     store: Store, clock: Clock, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel takes pages for clean that it could not write: the next sync would do nothing."""
+    """The kernel marks pages as clean that it could not write: the next sync would do nothing."""
     disk.gate.set()
     journal = store.create(meta(clock))
     await journal.sync()
@@ -135,7 +135,7 @@ async def test_bytes_of_a_failed_sync_are_written_again(
     journal.close()
 
 
-async def test_lines_that_the_disk_refused_come_before_later_ones(
+async def test_lines_that_the_disk_refused_precede_later_ones(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = store.create(meta(clock))

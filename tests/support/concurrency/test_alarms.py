@@ -1,4 +1,4 @@
-"""Deadlines that share one timer of the loop."""
+"""Deadlines that share one timer of the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def for_ever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def test_alarms_ring_in_the_order_of_their_times_and_not_of_their_setting() -> None:
+async def test_alarms_fire_in_the_order_of_their_times() -> None:
     alarms = Alarms()
     rung: list[str] = []
     is_over = asyncio.Event()
@@ -26,7 +26,7 @@ async def test_alarms_ring_in_the_order_of_their_times_and_not_of_their_setting(
     assert rung == ["first", "second"]
 
 
-async def test_an_alarm_that_was_cancelled_does_not_ring() -> None:
+async def test_a_cancelled_alarm_does_not_fire() -> None:
     alarms = Alarms()
     rung: list[str] = []
     is_over = asyncio.Event()
@@ -46,14 +46,14 @@ async def test_one_alarm_may_cancel_another_that_is_due_as_well() -> None:
     alarms.set(0.0, second.cancel)
     is_blocked_until = asyncio.get_running_loop().time() + 0.002
     while asyncio.get_running_loop().time() < is_blocked_until:
-        pass  # so that both are due when the loop looks
+        pass  # so that both are due when the loop checks
     alarms.set(0.01, is_over.set)
     async with asyncio.timeout(5):
         await is_over.wait()
     assert rung == []
 
 
-async def test_many_alarms_that_are_never_due_take_one_timer(
+async def test_many_pending_alarms_use_one_timer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ async def test_many_alarms_that_are_never_due_take_one_timer(
     alarms.close()
 
 
-async def test_a_block_that_takes_too_long_ends_and_its_task_goes_on() -> None:
+async def test_a_block_that_takes_too_long_ends_and_its_task_continues() -> None:
     alarms = Alarms()
     async with asyncio.timeout(5):
         with pytest.raises(TimeoutError), alarms.limit(0.0):
@@ -86,7 +86,7 @@ async def test_a_block_that_takes_too_long_ends_and_its_task_goes_on() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_block_without_a_limit_and_one_that_ends_in_time_are_left_alone() -> None:
+async def test_a_block_without_a_limit_or_within_its_limit_is_unaffected() -> None:
     alarms = Alarms()
     with alarms.limit(None):
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_a_block_without_a_limit_and_one_that_ends_in_time_are_left_alone(
         await is_over.wait()
 
 
-async def test_whoever_cancels_a_task_whose_time_is_up_has_their_way() -> None:
+async def test_an_explicit_cancel_wins_over_an_expired_deadline() -> None:
     alarms = Alarms()
 
     async def limited() -> None:
@@ -108,7 +108,7 @@ async def test_whoever_cancels_a_task_whose_time_is_up_has_their_way() -> None:
     async with asyncio.timeout(5):
         task = asyncio.get_running_loop().create_task(limited())
         await asyncio.sleep(0)
-        # Rings in the round in which the task is cancelled, and before it can run.
+        # Fires in the iteration in which the task is cancelled, before it can run.
         alarms.set(0.0, task.cancel)
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -1,4 +1,4 @@
-"""Blocking work runs in threads, up to a limit, and a caller may leave it."""
+"""Blocking work runs in threads, up to a limit, and a caller may abandon it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.support.concurrency.workers import Workers
 SECONDS = 10
 
 
-async def test_work_runs_in_another_thread_and_gives_its_result() -> None:
+async def test_work_runs_in_another_thread_and_returns_its_result() -> None:
     workers = Workers("test", 1)
 
     assert await workers.run(threading.current_thread) is not threading.current_thread()
@@ -21,7 +21,7 @@ async def test_work_runs_in_another_thread_and_gives_its_result() -> None:
         await workers.run(divmod, 1, 0)
 
 
-async def test_a_caller_that_leaves_does_not_wait_and_the_work_keeps_its_place() -> None:
+async def test_a_caller_that_is_cancelled_does_not_wait_and_the_work_keeps_its_thread() -> None:
     workers = Workers("test", 1)
     release, done = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Files that others put there are read, and nothing else is waited for."""
+"""Files from other programs are read; special files neither block nor leak."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def test_a_file_is_read_whole_or_in_part(tmp_path: Path) -> None:
     assert (read_file(tmp_path / "a", 10), read_file(str(tmp_path / "link"), 2)) == (b"abc", b"ab")
 
 
-def test_devices_hold_nothing() -> None:
+def test_devices_read_as_empty() -> None:
     assert (read_file("/dev/null", 10), read_file("/dev/zero", 10)) == (b"", b"")
 
 
-def test_what_is_no_file_is_an_error_and_leaves_nothing_open(short_folder: Path) -> None:
+def test_anything_but_a_regular_file_is_an_error_and_leaves_nothing_open(
+    short_folder: Path,
+) -> None:
     os.mkfifo(short_folder / "pipe")
     (short_folder / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -40,7 +42,7 @@ def test_what_is_no_file_is_an_error_and_leaves_nothing_open(short_folder: Path)
         assert open_descriptors() == before
 
 
-def test_a_replaced_file_is_synced_before_its_name_and_then_its_folder(
+def test_a_replacement_is_synced_before_the_rename_and_then_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -64,7 +66,7 @@ def test_a_replaced_file_is_synced_before_its_name_and_then_its_folder(
     assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_a_file_that_cannot_be_replaced_stays_as_it_was(
+def test_a_file_that_cannot_be_replaced_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "folder" / "file"

@@ -1,4 +1,4 @@
-"""Base64 in pieces is the base64 of the whole."""
+"""Base64 in chunks is the base64 of the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.support.text.base64_chunks import decode_base64_strictly, encode_ba
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 100])
-def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_chunks_make_the_whole(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(encoding, "_BYTES", 6)
     monkeypatch.setattr(encoding, "_CHARACTERS", 8)
     data = bytes(range(size))
@@ -23,7 +23,7 @@ def test_pieces_make_the_whole(monkeypatch: pytest.MonkeyPatch, size: int) -> No
 @pytest.mark.parametrize(
     "text", ["A", "A===", "AA==AAAA", "AAAAAA==AAAA", "AAAA!AAA", "AAAA\nAAA", "ü"]
 )
-def test_what_is_not_base64_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_base64_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(encoding, "_CHARACTERS", 8)
 
     with pytest.raises(ValueError, match=r"."):

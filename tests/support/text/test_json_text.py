@@ -1,4 +1,4 @@
-"""JSON that other programs wrote: how deep it is nested."""
+"""JSON from other programs: how deep it is nested."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def depth(value: JsonValue) -> int:
 def test_the_nesting_is_that_of_the_decoded_value(
     value: JsonValue, limit: int, is_ascii: bool
 ) -> None:
-    # Filled up: a document of fewer bytes than twice the limit cannot be nested deeper.
+    # Padded: a document of fewer bytes than twice the limit cannot be nested deeper.
     document = json.dumps([value, "x" * 20], ensure_ascii=is_ascii).encode()
     assert is_nested_deeper(document, limit) == (1 + depth(value) > limit)
 
@@ -51,7 +51,7 @@ def test_brackets_inside_of_strings_do_not_count(inside: str) -> None:
 
 
 @pytest.mark.parametrize("document", [b"[" * 1000, b'{"a":' * 1000, b'["' + b"[" * 1000])
-def test_a_document_that_is_cut_off_counts_what_is_open(document: bytes) -> None:
+def test_a_truncated_document_counts_what_is_open(document: bytes) -> None:
     assert is_nested_deeper(document) == (b'["' not in document)
 
 
@@ -66,7 +66,7 @@ def test_a_document_that_is_cut_off_counts_what_is_open(document: bytes) -> None
     ],
     ids=["arrays", "as many as may be", "strings", "brackets in a text", "quotes in a text"],
 )
-def test_a_message_of_too_many_parts_is_found_before_it_is_decoded(
+def test_a_message_of_too_many_parts_is_detected_before_it_is_decoded(
     document: bytes, expected: bool
 ) -> None:
     assert is_crowded(document) == expected
@@ -87,5 +87,5 @@ def test_a_message_of_too_many_parts_is_found_before_it_is_decoded(
     ],
     ids=lambda value: str(value[:24]),
 )
-def test_half_a_surrogate_pair_is_replaced(document: bytes, expected: bytes) -> None:
+def test_a_lone_surrogate_is_replaced(document: bytes, expected: bytes) -> None:
     assert repair_json(document) == expected

@@ -35,7 +35,7 @@ KEY = 'sk-Aa/+"é\\Zz9 end'
 def test_each_spelling_is_removed(shown: str) -> None:
     redacted = Secrets([KEY]).redact(f"<{shown}>")
     assert "[redacted]" in redacted
-    # Of base64, the characters that a neighbouring byte has a part in may stay.
+    # Base64 characters that encode a part of a neighbouring byte may stay.
     assert len(redacted.replace("[redacted]", "")) <= 14
 
 
@@ -45,12 +45,12 @@ def test_short_value_does_not_mutilate_a_text(secret: str) -> None:
     assert Secrets([secret]).redact(text) == text
 
 
-def test_text_around_a_secret_stays_as_it_is() -> None:
+def test_text_around_a_secret_stays_unchanged() -> None:
     text = "İ \ud83d Ä secret-1SECRET-12 end"
     assert Secrets(["secret-1", "secret-12"]).redact(text).endswith("[redacted][redacted] end")
 
 
-def test_cut_leaves_no_part_of_a_secret() -> None:
+def test_truncation_leaves_no_part_of_a_secret() -> None:
     secret = "0123456789abcdef"
     redacted = Secrets([secret]).redact("x" * 90 + secret, limit=100)
     assert "0123" not in redacted

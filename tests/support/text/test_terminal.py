@@ -34,11 +34,13 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
         ("a\nb\tc", "a\\nb\\tc"),
     ],
 )
-def test_only_what_a_terminal_shows_as_itself_is_printed(text: str, shown: str) -> None:
+def test_only_characters_that_a_terminal_shows_as_themselves_are_printed(
+    text: str, shown: str
+) -> None:
     assert one_line(text) == shown
 
 
-def test_no_hidden_character_is_left_in_either_form() -> None:
+def test_no_hidden_character_remains_in_either_form() -> None:
     ranges = (range(0x3200), range(0xD000, 0x11000), range(0xE0000, 0xE0200))
     every = "".join(chr(code) for codes in ranges for code in codes)
     for form, kept in ((one_line, set()), (prose, set("\n\t"))):
@@ -50,7 +52,7 @@ def test_prose_keeps_its_lines_and_spaces() -> None:
     assert prose("a\r\n\tb\u00a0c\x1b[31m\r") == "a\n\tb\u00a0c\\x1b[31m\\r"
 
 
-def test_escapes_other_than_line_breaks_are_noticed() -> None:
+def test_escapes_other_than_line_breaks_are_detected() -> None:
     assert not has_escapes("a\nb")
     assert has_escapes("a\tb")
 
@@ -63,7 +65,7 @@ def test_a_long_text_keeps_both_ends_and_counts_the_rest() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 500, "漢" * 300, "a\n\n\nRun this?", "", "\x1b" * 99])
-def test_every_row_of_a_block_has_a_mark_and_fits_the_terminal(text: str) -> None:
+def test_every_row_of_a_block_has_a_prefix_and_fits_the_terminal(text: str) -> None:
     rows = block(text, 40)
     columns = [
         sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in row) for row in rows

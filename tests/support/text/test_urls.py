@@ -41,7 +41,7 @@ def test_origin_names_scheme_host_and_port(url: str, origin: str) -> None:
         ("https://a.example:x/v2", False),
     ],
 )
-def test_redirect_stays_within_its_origin_or_does_not(location: str, is_same: bool) -> None:
+def test_redirect_is_classified_by_its_origin(location: str, is_same: bool) -> None:
     target = redirect_target("https://a.example/v1", location)
     assert target is not None
     assert is_same_origin("https://a.example/v1", target) is is_same

@@ -52,7 +52,7 @@ async def test_after_close_nothing_is_received_and_nothing_can_be_sent() -> None
 async def test_close_wakes_a_waiting_receive() -> None:
     async with running() as port, connected(port) as client, asyncio.TaskGroup() as group:
         receiving = group.create_task(client.receive())
-        await client.send([b""])  # the task has begun to wait by the time this comes back
+        await client.send([b""])  # the task waits by the time this returns
         assert await receiving == [b""]
         receiving = group.create_task(client.receive())
         await client.close()
@@ -70,7 +70,7 @@ async def test_a_cancelled_receive_leaves_the_connection_usable() -> None:
         assert await client.receive() == [b"still here"]
 
 
-async def test_a_refused_upgrade_tells_status_and_body() -> None:
+async def test_a_refused_upgrade_is_raised_with_status_and_body() -> None:
     async with running() as port:
         with pytest.raises(UpgradeRefused) as forbidden:
             await connect_websocket(f"ws://127.0.0.1:{port}", headers={"Origin": "x"})
@@ -91,7 +91,7 @@ async def test_a_refused_upgrade_tells_status_and_body() -> None:
         (b"HTTP/1.1 101 x\r\n\r\n", "the server's answer is not a WebSocket handshake"),
     ],
 )
-async def test_an_answer_without_sense_is_a_transport_error(answer: bytes, message: str) -> None:
+async def test_an_invalid_answer_is_a_transport_error(answer: bytes, message: str) -> None:
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -105,7 +105,7 @@ async def test_an_answer_without_sense_is_a_transport_error(answer: bytes, messa
     assert str(caught.value) == message
 
 
-async def test_a_server_that_never_answers_is_given_up() -> None:
+async def test_a_server_that_never_answers_times_out() -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -124,7 +124,7 @@ async def test_other_urls_are_refused(url: str) -> None:
         await connect_websocket(url)
 
 
-async def test_a_token_cannot_smuggle_a_header_and_is_not_told() -> None:
+async def test_a_token_cannot_inject_a_header_and_is_not_shown() -> None:
     async with running() as port:
         with pytest.raises(ValueError, match="authorization") as caught:
             await connect_websocket(f"ws://127.0.0.1:{port}", token="s3cret\r\nX: y")

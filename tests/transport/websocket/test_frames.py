@@ -24,7 +24,7 @@ LIMIT = 5000
 
 
 def server_frame(first: int, payload: bytes) -> bytes:
-    """Write an unmasked frame by hand, in its shortest form."""
+    """Encode an unmasked frame by hand, in its shortest form."""
     size = len(payload)
     if size < 126:
         return bytes((first, size)) + payload
@@ -34,7 +34,7 @@ def server_frame(first: int, payload: bytes) -> bytes:
 
 
 def client_frame(first: int, payload: bytes, key: bytes = b"\x01\x22\x43\xf4") -> bytes:
-    """Write a masked frame by hand."""
+    """Encode a masked frame by hand."""
     head = server_frame(first, b"\0" * len(payload))[: -len(payload) or None]
     masked = bytes(byte ^ key[i % 4] for i, byte in enumerate(payload))
     return bytes((head[0], head[1] | 0x80)) + head[2:] + key + masked
@@ -89,7 +89,7 @@ def test_any_chunking_gives_the_same_events(
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.booleans(), st.integers(1, 200))
-def test_what_an_encoder_writes_a_decoder_reads(
+def test_a_decoder_reads_what_an_encoder_writes(
     texts: list[bytes], masked: bool, max_frame: int
 ) -> None:
     encoder = Encoder((lambda: b"\x9a\0\x11\xff") if masked else None, max_frame=max_frame)
@@ -100,7 +100,7 @@ def test_what_an_encoder_writes_a_decoder_reads(
 
 
 @given(st.binary(max_size=3000))
-def test_no_input_makes_the_decoder_raise_and_a_cut_changes_nothing(data: bytes) -> None:
+def test_no_input_makes_the_decoder_raise_and_chunking_changes_nothing(data: bytes) -> None:
     assert decode(data) == decode(data, list(range(len(data))))
 
 
@@ -133,7 +133,7 @@ def test_masking_twice_gives_the_same_bytes(size: int, key: bytes) -> None:
         (client_frame(0x88, (2999).to_bytes(2)), "invalid close code"),
     ],
 )
-def test_a_broken_rule_is_the_last_event_and_closes_with_1002(data: bytes, reason: str) -> None:
+def test_a_violation_is_the_last_event_and_closes_with_1002(data: bytes, reason: str) -> None:
     before = client_frame(0x81, b"before")
 
     events = decode(before + data + client_frame(0x81, b"after"))
@@ -162,7 +162,7 @@ def test_a_close_reason_that_is_not_utf8_closes_with_1007() -> None:
         (b"\x0b\xb8", Close(3000, "")),
     ],
 )
-def test_nothing_comes_after_close(payload: bytes, event: Close) -> None:
+def test_nothing_follows_a_close(payload: bytes, event: Close) -> None:
     assert decode(client_frame(0x88, payload) + client_frame(0x81, b"x")) == [event]
 
 
@@ -183,7 +183,7 @@ def test_a_message_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> N
 
 
 def test_a_long_message_is_sent_in_frames_of_at_most_16_mib() -> None:
-    """The reference hangs up on a longer frame."""
+    """The reference disconnects on a longer frame."""
     size = 16 * 1024 * 1024
 
     parts = Encoder().text(b"x" * (size + 1))

@@ -1,4 +1,4 @@
-"""A decoder for strangers: one message per call, and no large ones."""
+"""The decoder for uninitialized peers: one message per call, and no large ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text(message: bytes) -> bytes:
 
 
 def drained(decoder: Decoder, data: bytes) -> list[list[Event]]:
-    """Feed data once, and go on for as long as there is more."""
+    """Feed data once, and continue for as long as there is more."""
     calls = [decoder.feed(data)]
     while decoder.has_more:
         calls.append(decoder.feed(b""))
@@ -68,7 +68,7 @@ def test_large_binary_message_is_a_violation_as_soon_as_it_begins() -> None:
     assert strict().feed(head + b"z") == [Violation(1009, "binary message too large")]
 
 
-def test_limits_are_lifted_in_the_middle_of_the_data() -> None:
+def test_limits_can_be_lifted_in_the_middle_of_the_data() -> None:
     decoder = strict()
     large = b"z" * (2 * LIMIT)
     assert decoder.feed(text(b"initialize") + text(large)) == [b"initialize"]

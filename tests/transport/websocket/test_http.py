@@ -1,4 +1,4 @@
-"""What a TCP listener answers over plain HTTP, row by row as the reference does."""
+"""Plain HTTP answers of a TCP listener, compared with the reference row by row."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ def request(line: str, *headers: dict[str, str]) -> bytes:
 
 
 def read_answer(data: bytes) -> Answer:
-    """Split an answer; the date, and whether the line is kept, are left out."""
+    """Split an answer; omits the date, and whether the connection is kept."""
     head, _, body = data.decode().partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines)
@@ -226,7 +226,7 @@ async def test_the_reference_binary_gives_the_same_answers(tmp_path: Path) -> No
         ),
     ],
 )
-async def test_tokens_are_asked_for_at_the_upgrade_only(
+async def test_tokens_are_required_only_at_the_upgrade(
     tmp_path: Path, data: bytes, answer: Answer
 ) -> None:
     token_file = tmp_path / "token"
@@ -235,7 +235,7 @@ async def test_tokens_are_asked_for_at_the_upgrade_only(
         assert read_answer(await exchange(port, data)) == answer
 
 
-async def test_a_request_with_a_body_still_reads_its_answer() -> None:
+async def test_a_request_with_a_body_gets_its_answer() -> None:
     """Ours: unread input must not turn the answer into a connection reset."""
     data = request("POST / HTTP/1.1", {"Content-Length": "300000"}) + b"x" * 300_000
     async with running() as port:
@@ -245,7 +245,7 @@ async def test_a_request_with_a_body_still_reads_its_answer() -> None:
 
 
 async def test_the_connection_ends_after_an_answer() -> None:
-    """Ours: it says so; the reference keeps it."""
+    """Ours: the answer says so; the reference keeps the connection."""
     async with asyncio.timeout(10), running() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request("GET /readyz HTTP/1.1"))
@@ -260,7 +260,7 @@ async def test_a_head_that_never_ends_is_cut_off() -> None:
         assert await exchange(port, b"GET / HTTP/1.1\r\nHost") == b""
 
 
-async def test_a_peer_that_hangs_up_early_gets_nothing_and_harms_nobody() -> None:
+async def test_a_peer_that_disconnects_early_gets_nothing_and_does_no_harm() -> None:
     async with running() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /rea")
@@ -282,7 +282,7 @@ async def test_a_listener_that_others_can_reach_needs_authentication() -> None:
     )
 
 
-async def test_a_taken_port_is_told_at_the_start() -> None:
+async def test_a_port_in_use_is_reported_at_the_start() -> None:
     async with running() as port:
         with pytest.raises(OSError, match="in use"):
             await WebSocketListener("127.0.0.1", port).start()

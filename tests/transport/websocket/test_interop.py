@@ -1,4 +1,4 @@
-"""The `websockets` library at the other end of the line."""
+"""The `websockets` library as the other end."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ async def test_the_librarys_client_talks_to_our_server(compression: str | None) 
         assert (client.close_code, client.close_reason) == (1000, "")
 
 
-async def test_the_librarys_client_is_told_when_its_token_is_wrong(tmp_path: Path) -> None:
+async def test_the_librarys_client_is_refused_when_its_token_is_wrong(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text("s3cret")
     auth = CapabilityToken.from_file(token_file)
@@ -85,7 +85,7 @@ async def test_the_librarys_client_is_told_when_its_token_is_wrong(tmp_path: Pat
     )
 
 
-async def test_the_librarys_client_hears_that_we_go_away() -> None:
+async def test_the_librarys_client_sees_that_we_go_away() -> None:
     listener = WebSocketListener("127.0.0.1", 0)
     await listener.start()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
@@ -119,7 +119,7 @@ async def test_our_client_talks_to_the_librarys_server() -> None:
             await client.close()
 
 
-async def test_our_client_raises_when_the_librarys_server_closes_in_anger() -> None:
+async def test_our_client_raises_when_the_librarys_server_closes_with_an_error() -> None:
     async with library_server() as url:
         client = await connect_websocket(url)
         await client.send([b"close"])

@@ -1,4 +1,4 @@
-"""WebSocket connections over TCP: messages, limits, backpressure, pings and farewells."""
+"""WebSocket connections over TCP: messages, limits, backpressure, pings and closing."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ async def connected(port: int) -> AsyncIterator[Transport]:
 
 
 class RawClient:
-    """A client that writes its frames by hand and reads every event of the server."""
+    """A client that encodes its frames by hand and reads every event of the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -64,7 +64,7 @@ class RawClient:
             self.writer.writelines(self.encoder.text(text))
 
     async def event(self) -> Event | None:
-        """Give the next event, None at the end of the connection."""
+        """Return the next event, or None at the end of the connection."""
         while not self._events:
             data = await self.reader.read(65536)
             if not data:
@@ -73,7 +73,7 @@ class RawClient:
         return self._events.pop(0)
 
     async def events(self) -> list[Event]:
-        """Give every event up to the end."""
+        """Return every event up to the end."""
         found: list[Event] = []
         while (event := await self.event()) is not None:
             found.append(event)
@@ -102,7 +102,7 @@ async def take(transport: Transport, count: int) -> list[Frame]:
     return frames
 
 
-async def test_messages_come_back_whole_and_in_order() -> None:
+async def test_messages_are_echoed_whole_and_in_order() -> None:
     sizes = [0, 1, 125, 126, 65535, 65536, 300_000, 7]
     messages = [bytes(i % 256 for i in range(size)) for size in sizes]
     async with running() as (port, _), connected(port) as client:
@@ -166,7 +166,7 @@ async def test_40_mib_in_fragments_of_1_mib_are_joined() -> None:
         assert await client.event() == message
 
 
-async def test_a_slow_reader_holds_up_its_own_sender_and_nobody_else() -> None:
+async def test_a_slow_reader_delays_only_its_own_sender() -> None:
     started = asyncio.Event()
     sent = 0
 
@@ -191,7 +191,7 @@ async def test_a_slow_reader_holds_up_its_own_sender_and_nobody_else() -> None:
                     assert await other.receive() == [b"served"]
             await client.send([b"hello"])
             assert await client.receive() == [b"served"]
-    # What the two kernels buffer, not what a loop without backpressure would have sent.
+    # What the two kernels buffer, not what a loop without backpressure would send.
     assert sent < 64
 
 
@@ -212,13 +212,13 @@ async def test_a_server_that_does_not_read_makes_the_client_wait() -> None:
 
     async with running(late) as (port, _), connected(port) as client, asyncio.TaskGroup() as group:
         sending = group.create_task(client.send([b"y" * 1000] * total))
-        async with connected(port):  # one round trip of the loop and the listener
+        async with connected(port):  # one round trip through the listener
             assert not sending.done()
         release.set()
         (largest,) = await take(client, 1)
 
     assert isinstance(largest, bytes)
-    # A batch may pass the mark by what one read of 256 KiB holds.
+    # A batch may exceed the mark by what one read of 256 KiB holds.
     assert int(largest) <= MAX_INBOX_FRAMES + 256 * 1024 // 1000 + 1
 
 
@@ -244,7 +244,7 @@ async def test_a_binary_message_is_dropped_with_a_warning(
 
 
 @pytest.mark.parametrize("close", [b"\x88\x82\0\0\0\0\x03\xe8", b"\x88\x80\0\0\0\0"])
-async def test_a_close_is_echoed_after_what_came_before_it(close: bytes) -> None:
+async def test_a_close_is_echoed_after_the_messages_before_it(close: bytes) -> None:
     async with running() as (port, _), raw_client(port) as client:
         client.send(b"last words")
         assert await client.event() == b"last words"
@@ -294,7 +294,7 @@ async def test_an_idle_peer_is_pinged_and_stays_while_it_answers() -> None:
             client.writer.write(client.encoder.pong(b""))
 
 
-async def test_a_peer_that_answers_no_ping_is_gone() -> None:
+async def test_a_peer_that_answers_no_ping_is_disconnected() -> None:
     failures: list[str] = []
     done = asyncio.Event()
 
@@ -311,7 +311,7 @@ async def test_a_peer_that_answers_no_ping_is_gone() -> None:
     assert failures == ["no sign of life from PEER after a ping"]
 
 
-async def test_a_stopping_server_says_that_it_goes_away() -> None:
+async def test_a_stopping_server_sends_going_away() -> None:
     async with running() as (port, serving), raw_client(port) as client:
         client.send(b"x")
         assert await client.event() == b"x"
@@ -323,7 +323,7 @@ async def test_a_stopping_server_says_that_it_goes_away() -> None:
         await connect_websocket(f"ws://127.0.0.1:{port}")
 
 
-async def test_a_stopping_server_does_not_wait_for_the_deaf() -> None:
+async def test_a_stopping_server_does_not_wait_for_unresponsive_peers() -> None:
     async with running() as (port, serving), raw_client(port) as client:
         client.send(b"x")
         assert await client.event() == b"x"
@@ -335,7 +335,7 @@ async def test_a_stopping_server_does_not_wait_for_the_deaf() -> None:
 async def test_a_stopping_server_ends_unfinished_handshakes() -> None:
     async with running() as (port, serving):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with connected(port) as client:  # by now the listener knows the first one
+        async with connected(port) as client:  # the listener has accepted the first one by now
             await client.send([b"x"])
             await take(client, 1)
         serving.cancel()
@@ -344,7 +344,7 @@ async def test_a_stopping_server_ends_unfinished_handshakes() -> None:
         writer.close()
 
 
-async def test_a_failing_connection_leaves_the_others_alone(
+async def test_a_failing_connection_does_not_affect_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fragile(transport: Transport) -> None:
@@ -371,7 +371,7 @@ async def test_a_failing_connection_leaves_the_others_alone(
         ("reset", "the connection broke: [Errno 104] Connection reset by peer"),
     ],
 )
-async def test_a_torn_connection_is_a_transport_error(leave: str, failure: str) -> None:
+async def test_a_reset_connection_is_a_transport_error(leave: str, failure: str) -> None:
     failures: list[str] = []
     done = asyncio.Event()
 
@@ -394,8 +394,8 @@ async def test_a_torn_connection_is_a_transport_error(leave: str, failure: str) 
     assert failures == [failure]
 
 
-async def test_an_end_without_a_close_is_no_failure() -> None:
-    """Upstream leaves like that."""
+async def test_an_end_without_a_close_is_not_a_failure() -> None:
+    """Upstream disconnects like that."""
     ends: list[Sequence[Frame]] = []
     done = asyncio.Event()
 
