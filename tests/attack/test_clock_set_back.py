@@ -132,12 +132,12 @@ async def test_a_turn_started_by_another_server_has_no_negative_duration(
     async with serving(home, clock, *script) as client:
         thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted")
         turn_id = await client.begin(thread_id)
-        asked = (await client.until(APPROVAL))[-1]
+        approval = (await client.until(APPROVAL))[-1]
     clock.set_back()
     async with serving(home, clock, says("ok")) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
-        asked = (await client.until(APPROVAL))[-1]
-        await client.peer.send({"id": asked["id"], "result": {"decision": "decline"}})
+        approval = (await client.until(APPROVAL))[-1]
+        await client.peer.send({"id": approval["id"], "result": {"decision": "decline"}})
         messages = await client.end_of(turn_id)
 
     turn = params_of(messages, "turn/completed")[-1]["turn"]

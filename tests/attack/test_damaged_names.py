@@ -61,8 +61,8 @@ async def test_a_title_that_cannot_be_stored_is_refused(stage: Stage, kind: str)
     KINDS[kind](stage.home / names.FILE_NAME)
 
     async with asyncio.timeout(SECONDS):
-        given = {"threadId": thread_id, "name": "title"}
-        refusal = await client.refusal("thread/name/set", given)
+        params = {"threadId": thread_id, "name": "title"}
+        refusal = await client.refusal("thread/name/set", params)
     assert refusal.kind == "io"
 
 

@@ -109,9 +109,9 @@ async def test_turn_continues_when_a_command_cannot_be_started(home: Path) -> No
     async with server(home, responses) as (transport, client):
         thread = await client.start(sandbox="danger-full-access", approvalPolicy="untrusted")
         await client.begin(thread)
-        asked = await question(client, "item/commandExecution/requestApproval")
+        approval = await question(client, "item/commandExecution/requestApproval")
         with no_descriptors(transport.pid):
-            await answer(client, asked, {"decision": "accept"})
+            await answer(client, approval, {"decision": "accept"})
             starved = await client.until("turn/completed")
         fed = await client.run(thread)
 

@@ -36,8 +36,8 @@ def runs(command: str, call_id: str, *gates: asyncio.Event) -> Reply:
         "name": "exec_command",
         "arguments": arguments,
     }
-    said: list[Step] = message(LONG, f"msg-{call_id}")
-    return Reply([created(), *gates, *said, done(call), completed()])
+    steps: list[Step] = message(LONG, f"msg-{call_id}")
+    return Reply([created(), *gates, *steps, done(call), completed()])
 
 
 def assert_reported(messages: list[JsonValue], disk: SmallDisk) -> None:
@@ -154,9 +154,9 @@ async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: P
         # The index is written in the background; when that fails, its log frees space.
         await client.ask("thread/list", {})
         disk.fill()
-        given = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
+        start_params = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
         start = {"baseInstructions": LONG}
-        for method, params in (("thread/start", start), ("turn/start", given)):
+        for method, params in (("thread/start", start), ("turn/start", start_params)):
             refusal = await client.refusal(method, params)
             assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC"), method
             assert "No space left on device" in refusal.message

@@ -181,8 +181,8 @@ async def approved(scene: Scene, tool: str, wanted: dict[str, JsonValue]) -> str
     )
     more = {"sandbox_permissions": "require_escalated", "justification": "why"}
     turn_id = await scene.bench.begin(tool, {**wanted, **more})
-    asked = (await client.until(APPROVAL))[-1]
-    await client.peer.send({"id": asked["id"], "result": {"decision": "accept"}})
+    approval = (await client.until(APPROVAL))[-1]
+    await client.peer.send({"id": approval["id"], "result": {"decision": "accept"}})
     (ended,) = commands(await client.end_of(turn_id))
     assert ended["status"] == "completed"
     return scene.bench.output()

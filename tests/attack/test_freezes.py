@@ -323,11 +323,11 @@ async def test_other_clients_are_served_while_an_input_file_is_read(
     path.write_text("x")
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
-    given: JsonValue = {"type": part, "path": str(path)} | (
+    input_item: JsonValue = {"type": part, "path": str(path)} | (
         {"name": "x"} if part == "skill" else {}
     )
     with stalled(engine_input, "read_regular") as stall:
-        params = {"threadId": thread_id, "input": [given]}
+        params = {"threadId": thread_id, "input": [input_item]}
         await client.peer.send({"id": "slow", "method": "turn/start", "params": params})
         await stall.reached()
         assert await answers_others(stage)
@@ -348,10 +348,10 @@ async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
     stage.model.plays(calls("exec_command", {"cmd": "touch x"}), says("ok"))
     with stalled(rule_writing, "locked") as stall:
         turn_id = await client.begin(thread_id)
-        asked = (await client.until("item/commandExecution/requestApproval"))[-1]
+        approval = (await client.until("item/commandExecution/requestApproval"))[-1]
         amendment = {"execpolicy_amendment": ["touch"]}
         decision = {"acceptWithExecpolicyAmendment": amendment}
-        await client.peer.send({"id": asked["id"], "result": {"decision": decision}})
+        await client.peer.send({"id": approval["id"], "result": {"decision": decision}})
         await stall.reached()
         other = await stage.client()
         assert await other.ask("thread/loaded/list", {})

@@ -289,10 +289,10 @@ async def test_a_rule_about_an_address_forbids_every_name_for_it() -> None:
 async def test_an_allowed_name_opens_no_local_address(answer: list[str]) -> None:
     """As in 0.163.0, also if the name has its own entry, and if one of many addresses is local."""
     policy = NetworkPolicy(domains=(*EVERYTHING, ("rebound.test", "allow")))
-    asked: list[str] = []
+    lookups: list[str] = []
 
     async def lead_home(host: str, _port: int) -> list[str]:
-        asked.append(host)
+        lookups.append(host)
         return answer
 
     async with target() as (port, reached):
@@ -300,7 +300,7 @@ async def test_an_allowed_name_opens_no_local_address(answer: list[str]) -> None
         verdicts = await attempt(attempts, port, policy, resolve=lead_home)
 
     assert set(verdicts.values()) == {"refused"}
-    assert (reached, asked) == ([], ["rebound.test"] * len(attempts))
+    assert (reached, lookups) == ([], ["rebound.test"] * len(attempts))
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked() -> None:

@@ -59,7 +59,7 @@ async def test_reviewer_asks_where_every_command_needs_approval(stage: Stage, sa
     stage.model.plays(calls("exec_command", {"cmd": "touch made"}), says("{}"))
     target = {"type": "custom", "instructions": "look"}
     await client.ask("review/start", {"threadId": thread_id, "target": target})
-    asked = await question(client, COMMAND_APPROVAL)
-    await answer(client, asked, {"decision": "decline"})
+    approval = await question(client, COMMAND_APPROVAL)
+    await answer(client, approval, {"decision": "decline"})
     await client.until("turn/completed")
     assert not (stage.workspace / "made").exists()

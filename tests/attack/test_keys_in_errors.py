@@ -56,7 +56,7 @@ async def service(answer: Answers) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def said(request: str) -> bytes:
+def quoted_secrets(request: str) -> bytes:
     """Return the secrets in a request, as a service quotes them."""
     named = re.findall(r"(?im)^(?:authorization|x-api-key|x-custom): (.*)\r$", request)
     return " ".join([*named, parse_qs(request.split()[1].partition("?")[2])["code"][0]]).encode()
@@ -64,7 +64,7 @@ def said(request: str) -> bytes:
 
 def as_base64(request: str) -> bytes:
     """Return the secrets in a request, quoted in base64."""
-    return base64.b64encode(said(request))
+    return base64.b64encode(quoted_secrets(request))
 
 
 def stream_of(event: bytes) -> bytes:
@@ -74,24 +74,34 @@ def stream_of(event: bytes) -> bytes:
 
 ANSWERS: dict[str, Answers] = {
     "length below zero": lambda _: OK + b"content-length: -1\r\n\r\n",
-    "length is the key": lambda asked: OK + b"content-length: " + said(asked) + b"\r\n\r\n",
-    "bad status line": lambda asked: b"your key is " + said(asked) + b"\r\n\r\n",
-    "bad header": lambda asked: OK + b"bad header " + said(asked) + b"\r\n\r\n",
+    "length is the key": lambda message: (
+        OK + b"content-length: " + quoted_secrets(message) + b"\r\n\r\n"
+    ),
+    "bad status line": lambda message: b"your key is " + quoted_secrets(message) + b"\r\n\r\n",
+    "bad header": lambda message: OK + b"bad header " + quoted_secrets(message) + b"\r\n\r\n",
     "too many headers": lambda _: OK + b"a: b\r\n" * 100_000 + b"\r\n",
-    "bad chunk": lambda asked: CHUNKED + said(asked) + b"\r\n",
-    "encoding": lambda asked: OK + b"content-encoding: " + said(asked) + b"\r\n\r\n",
-    "reason": lambda asked: b"HTTP/1.1 400 " + said(asked) + b"\r\ncontent-length: 0\r\n\r\n",
-    "body": lambda asked: b"HTTP/1.1 500 X\r\n\r\n" + said(asked),
-    "body in lower case": lambda asked: b"HTTP/1.1 400 X\r\n\r\n" + said(asked).lower(),
-    "body in base64": lambda asked: b"HTTP/1.1 400 X\r\n\r\n" + as_base64(asked),
-    "body with percents": lambda asked: (
-        b"HTTP/1.1 400 X\r\n\r\n" + quote(said(asked), safe="").encode()
+    "bad chunk": lambda message: CHUNKED + quoted_secrets(message) + b"\r\n",
+    "encoding": lambda message: OK + b"content-encoding: " + quoted_secrets(message) + b"\r\n\r\n",
+    "reason": lambda message: (
+        b"HTTP/1.1 400 " + quoted_secrets(message) + b"\r\ncontent-length: 0\r\n\r\n"
+    ),
+    "body": lambda message: b"HTTP/1.1 500 X\r\n\r\n" + quoted_secrets(message),
+    "body in lower case": lambda message: (
+        b"HTTP/1.1 400 X\r\n\r\n" + quoted_secrets(message).lower()
+    ),
+    "body in base64": lambda message: b"HTTP/1.1 400 X\r\n\r\n" + as_base64(message),
+    "body with percents": lambda message: (
+        b"HTTP/1.1 400 X\r\n\r\n" + quote(quoted_secrets(message), safe="").encode()
     ),
     "key at the cut": lambda _: b"HTTP/1.1 400 X\r\n\r\n" + b"x" * 1989 + KEY.encode(),
-    "redirect": lambda asked: (
-        b"HTTP/1.1 307 X\r\nlocation: http://evil." + said(asked).split()[-1] + b".example/\r\n\r\n"
+    "redirect": lambda message: (
+        b"HTTP/1.1 307 X\r\nlocation: http://evil."
+        + quoted_secrets(message).split()[-1]
+        + b".example/\r\n\r\n"
     ),
-    "event": lambda asked: stream_of(b'{"type":"error","error":{"message":"%s"}}' % said(asked)),
+    "event": lambda message: stream_of(
+        b'{"type":"error","error":{"message":"%s"}}' % quoted_secrets(message)
+    ),
     "event with the key at a cut": lambda _: stream_of(
         b'{"type":"error","error":{"message":"%s%s"}}' % (b"x" * 1989, KEY.encode())
     ),
@@ -168,9 +178,9 @@ async def test_turn_shows_and_stores_no_secret(
     async with service(ANSWERS[name]) as url:
         stage.configure(retries=1)
         path = stage.home / "config.toml"
-        given = f'"{url}"\nenv_key = "KEY"\nhttp_headers = {{ "x-custom" = "{HEADER}" }}\n'
-        given += f'query_params = {{ "code" = "{PARAMETER}" }}'
-        text = path.read_text("utf-8").replace(f'"{stage.model.base_url}"', given)
+        settings = f'"{url}"\nenv_key = "KEY"\nhttp_headers = {{ "x-custom" = "{HEADER}" }}\n'
+        settings += f'query_params = {{ "code" = "{PARAMETER}" }}'
+        text = path.read_text("utf-8").replace(f'"{stage.model.base_url}"', settings)
         path.write_text(text, "utf-8")
         client = await stage.client()
         published = await client.run(await client.start())
@@ -241,8 +251,8 @@ async def test_keep_alives_hold_a_turn_for_a_limited_time(wire_api: str, keep_al
 
 def json_answer(request: str, result: JsonValue) -> bytes:
     """Answer a request of the MCP protocol."""
-    asked = json.loads(request.partition("\r\n\r\n")[2])
-    body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+    message = json.loads(request.partition("\r\n\r\n")[2])
+    body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": result}).encode()
     head = "content-type: application/json\r\nconnection: close\r\n"
     return OK + f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
@@ -279,8 +289,8 @@ async def test_mcp_server_that_dies_shows_no_secret(
     monkeypatch.setenv("KEY", KEY)
     caplog.set_level(logging.DEBUG, "treadle")
     async with service(mcp_server) as url:
-        given = {"bearer_token_env_var": "KEY", "http_headers": {"x-custom": HEADER}}
-        stage.configure(table("web", url=f"{url}/mcp?code={PARAMETER}", **given))
+        settings = {"bearer_token_env_var": "KEY", "http_headers": {"x-custom": HEADER}}
+        stage.configure(table("web", url=f"{url}/mcp?code={PARAMETER}", **settings))
         client = await stage.client()
         thread = await client.start()
         await settled(client, "web")
@@ -326,8 +336,8 @@ async def test_mcp_process_that_prints_its_key_shows_no_secret(stage: Stage) -> 
 
 async def test_failed_sign_in_shows_no_secret(stage: Stage) -> None:
     async with service(quoting) as url:
-        given = {"http_headers": {"x-custom": HEADER}}
-        stage.configure(table("web", url=f"{url}/mcp?code={PARAMETER}", **given))
+        settings = {"http_headers": {"x-custom": HEADER}}
+        stage.configure(table("web", url=f"{url}/mcp?code={PARAMETER}", **settings))
         client = await stage.client()
         refused = await client.refusal("mcpServer/oauth/login", {"name": "web"})
 
@@ -355,8 +365,8 @@ async def test_sign_in_whose_token_exchange_fails_shows_no_secret(stage: Stage) 
                 }
             )
         if path == "/register":
-            asked = json.loads(request.partition("\r\n\r\n")[2])
-            return document({**asked, "client_id": "c1"}, "201 Created")
+            message = json.loads(request.partition("\r\n\r\n")[2])
+            return document({**message, "client_id": "c1"}, "201 Created")
         if path == "/token":
             sent.append(request)
             return document({"access_token": {"wrong": KEY}, "token_type": "Bearer"})

@@ -43,8 +43,8 @@ MIB = 1024 * 1024
 
 async def ready(stage: Stage, name: str = "flood", **server: JsonValue) -> tuple[Client, str]:
     """Start a thread with one MCP server, which is ready."""
-    given = server or {"command": sys.executable, "args": [FLOOD]}
-    stage.configure(table(name, **given, **FOR_EVER))
+    settings = server or {"command": sys.executable, "args": [FLOOD]}
+    stage.configure(table(name, **settings, **FOR_EVER))
     client = await stage.client()
     thread_id = await client.start(approvalPolicy="on-request")
     assert (await settled(client, name))[name]["error"] is None
@@ -207,13 +207,13 @@ async def web_server(body: Body, encodings: list[str | None]) -> AsyncIterator[s
 
     async def serve(request: web.Request) -> web.Response:
         encodings.append(request.headers.get("accept-encoding"))
-        asked = json.loads(await request.read() or "{}")
-        if "id" not in asked:
-            return web.Response(status=202 if asked else 405)
-        if asked.get("params", {}).get("name") == "bad":
-            return body(asked["id"])
-        result = results.get(asked["method"], good)
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        message = json.loads(await request.read() or "{}")
+        if "id" not in message:
+            return web.Response(status=202 if message else 405)
+        if message.get("params", {}).get("name") == "bad":
+            return body(message["id"])
+        result = results.get(message["method"], good)
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     app = web.Application()
     app.router.add_route("*", "/mcp", serve)

@@ -112,11 +112,11 @@ async def test_other_clients_are_served_while_folders_are_scanned(
     client, other = await stage.client(), await stage.client()
     with stalled(*step) as stall:
         async with asyncio.TaskGroup() as group:
-            asked = group.create_task(client.ask(method, {"cwds": [str(stage.workspace)]}))
+            listing = group.create_task(client.ask(method, {"cwds": [str(stage.workspace)]}))
             await stall.reached()
             await other.ask("thread/loaded/list", {})
             stall.release()
-        answer = asked.result()
+        answer = listing.result()
     assert [entry["cwd"] for entry in answer["data"]] == [str(stage.workspace)]
 
 

@@ -116,8 +116,8 @@ def _owner(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
 
 def judge(call: ast.Call, use: str, known: dict[str, Any]) -> str | None:
     """Return which sign a call has, if any."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-    flags = [arg for arg in given if ast.unparse(arg).startswith("re.")]
+    arguments = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    flags = [arg for arg in arguments if ast.unparse(arg).startswith("re.")]
     try:
         pattern, *values = (eval(ast.unparse(arg), known) for arg in [call.args[0], *flags])  # noqa: S307 - our own source
     except NameError:

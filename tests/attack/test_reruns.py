@@ -30,9 +30,9 @@ async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> l
     turn_id = await b.begin("exec_command", {**wanted, "login": False})
     reasons: list[JsonValue] = []
     for decision in decisions:
-        asked = (await b.client.until(APPROVAL))[-1]
-        reasons.append(asked["params"].get("reason"))
-        await b.client.peer.send({"id": asked["id"], "result": {"decision": decision}})
+        approval = (await b.client.until(APPROVAL))[-1]
+        reasons.append(approval["params"].get("reason"))
+        await b.client.peer.send({"id": approval["id"], "result": {"decision": decision}})
     messages = await b.client.end_of(turn_id)
     assert [each for each in messages if each.get("method") == APPROVAL] == []
     return reasons
@@ -91,8 +91,8 @@ async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(ho
     wanted: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
     async with bench(home, approvalPolicy="untrusted", sandbox="workspace-write") as b:
         turn_id = await b.begin("exec_command", wanted)
-        asked = (await b.client.until(APPROVAL))[-1]
-        await b.client.peer.send({"id": asked["id"], "result": {"decision": "acceptForSession"}})
+        approval = (await b.client.until(APPROVAL))[-1]
+        await b.client.peer.send({"id": approval["id"], "result": {"decision": "acceptForSession"}})
         await b.client.end_of(turn_id)
         await b.call("exec_command", wanted, "call-2")
         assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"
@@ -100,7 +100,7 @@ async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(ho
         b.stage.model.plays(calls("exec_command", wanted, "call-3"))
         free: JsonValue = {"type": "dangerFullAccess"}
         turn_id = await b.client.begin(b.thread_id, sandboxPolicy=free)
-        asked = (await b.client.until(APPROVAL))[-1]
-        await b.client.peer.send({"id": asked["id"], "result": {"decision": "decline"}})
+        approval = (await b.client.until(APPROVAL))[-1]
+        await b.client.peer.send({"id": approval["id"], "result": {"decision": "decline"}})
         await b.client.end_of(turn_id)
         assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"

@@ -108,10 +108,10 @@ async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> Non
 async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, "Aa" * 300_000)
-    asked = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
+    search = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
     tracemalloc.start()
     try:
-        answer = await client.ask("thread/searchOccurrences", asked)
+        answer = await client.ask("thread/searchOccurrences", search)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -119,10 +119,10 @@ async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None
     assert (len(answer["data"]), answer["nextCursor"]) == (1000, "1000")
     assert max(len(each["snippet"]) for each in answer["data"]) <= 161
     assert peak < 40_000_000
-    asked |= {"cursor": "599999"}
-    rest = await client.ask("thread/searchOccurrences", asked)
+    search |= {"cursor": "599999"}
+    rest = await client.ask("thread/searchOccurrences", search)
     assert (len(rest["data"]), rest.get("nextCursor")) == (1, None)
-    refused = await client.refusal("thread/searchOccurrences", {**asked, "cursor": "700000"})
+    refused = await client.refusal("thread/searchOccurrences", {**search, "cursor": "700000"})
     assert refused.message == "cursor 700000 exceeds total matches 600000"
 
 
@@ -130,8 +130,8 @@ async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
     """A search that restarts after each character would take minutes."""
     client = await stage.client()
     thread_id = await spoken(stage, client, "ab" * 500_000)
-    asked = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
-    answer = await client.ask("thread/searchOccurrences", asked)
+    search = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
+    answer = await client.ask("thread/searchOccurrences", search)
     assert answer["data"] == []
 
 

@@ -236,7 +236,7 @@ async def test_a_model_that_was_closed_is_opened_again(
     for thread_id in [*threads, *threads]:
         stage.model.plays(says("ok"))
         assert outline(await client.run(thread_id))[-2:] == EPILOGUE
-    assert [asked.headers["x-name"] for asked in stage.model.requests] == list("abababab")
+    assert [request.headers["x-name"] for request in stage.model.requests] == list("abababab")
 
 
 # -- the judgement of commands

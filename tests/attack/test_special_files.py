@@ -114,9 +114,9 @@ async def test_input_that_does_not_name_a_regular_file_is_refused(
 ) -> None:
     client, thread_id = await writer(stage)
     named: JsonValue = {"type": part, "path": str(place / kind)}
-    given = {**named, "name": "x"} if part == "skill" else named
+    user_input = {**named, "name": "x"} if part == "skill" else named
 
-    refusal = await client.refusal("turn/start", {"threadId": thread_id, "input": [given]})
+    refusal = await client.refusal("turn/start", {"threadId": thread_id, "input": [user_input]})
 
     assert refusal.data["path"] == "input[0].path"
     assert f"cannot read '{place / kind}'" in refusal.message
@@ -130,9 +130,9 @@ async def test_input_files_that_are_too_large_together_are_refused(stage: Stage)
     for path in paths:
         path.touch()
         os.truncate(path, MAX_FILE_BYTES // 2 + 1)
-    given = [{"type": "localImage", "path": str(path)} for path in paths]
+    user_input = [{"type": "localImage", "path": str(path)} for path in paths]
 
-    refusal = await client.refusal("turn/start", {"threadId": thread_id, "input": given})
+    refusal = await client.refusal("turn/start", {"threadId": thread_id, "input": user_input})
 
     assert refusal.data["path"] == "input[1].path"
     assert str(MAX_FILE_BYTES) in refusal.message

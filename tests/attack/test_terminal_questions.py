@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.fake import ROOT, Heard
+from tests.client.fake import ROOT, ServerLog
 from tests.harness.processes import TREADLE, environment
 from tests.harness.pseudo_terminal import converse
 from tests.unattended.fake import END, begun
@@ -28,7 +28,7 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2
 FORGED = "ls\n\n[y]es, [a]lways, [N]o, [s]top: n\n\nRun this command?\n  command:\n  | ls"
 
 
-def asked(home: Path, policy: str, arguments: JsonValue, reply: str = "n") -> str:
+def shown_approval(home: Path, policy: str, arguments: JsonValue, reply: str = "n") -> str:
     """Return what the terminal shows when the model wants to run a command."""
     (home / "config.toml").write_text(CONFIG)
     workspace = home.parent / "workspace"
@@ -44,7 +44,7 @@ def asked(home: Path, policy: str, arguments: JsonValue, reply: str = "n") -> st
 def test_escape_sequences_cannot_replace_the_command(home: Path) -> None:
     planted = home.parent / "planted"
     command = f"touch {planted} #\x1b[2K\r  /bin/bash -lc 'ls -l'\u202e"
-    shown = asked(home, "untrusted", {"cmd": command, "login": True})
+    shown = shown_approval(home, "untrusted", {"cmd": command, "login": True})
     assert not CONTROL.search(shown), ascii(shown)
     rows = "".join(re.findall(r"^  [|:] (.*)$", shown, re.MULTILINE))
     assert f"touch {planted} #\\x1b[2K\\r  /bin/bash" in rows
@@ -58,13 +58,13 @@ def test_a_justification_cannot_erase_the_command_and_is_attributed_to_the_model
     home: Path,
 ) -> None:
     planted = home.parent / "planted"
-    said = "x\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K  ls -l\n" + FORGED
+    text = "x\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K  ls -l\n" + FORGED
     arguments = {
         "cmd": f"touch {planted}",
         "sandbox_permissions": "require_escalated",
-        "justification": said,
+        "justification": text,
     }
-    shown = asked(home, "on-request", arguments)
+    shown = shown_approval(home, "on-request", arguments)
     assert not CONTROL.search(shown), ascii(shown)
     assert "the model says (not checked):\n  | x\\x1b[2K" in shown
     assert "WITHOUT the sandbox" in shown
@@ -81,7 +81,7 @@ def test_additional_permissions_are_shown_and_cannot_be_approved_for_the_session
         "additional_permissions": {"file_system": {"write": ["/"]}, "network": {"enabled": True}},
         "justification": "list files",
     }
-    shown = asked(home, "on-request", arguments)
+    shown = shown_approval(home, "on-request", arguments)
     assert "  permissions beyond the sandbox:\n" in shown
     assert re.search(r"^  \| write: /( \(the whole file system\))?$", shown, re.MULTILINE)
     assert "  | network: all hosts\n" in shown
@@ -102,7 +102,7 @@ def fake_run(
         cwd=home,
         env=environment(home, PYTHONPATH=str(ROOT)),
     )  # fmt: skip
-    return shown, Heard(home.parent / "heard").answers()
+    return shown, ServerLog(home.parent / "heard").answers()
 
 
 HOST: tuple[str, JsonValue] = (

@@ -115,9 +115,9 @@ def test_requests_sent_at_once_are_all_answered(folder: Path) -> None:
 def test_the_model_sends_every_delta_once_and_in_order(folder: Path) -> None:
     with playing() as url, talking(find_treadle(), folder, url) as talk:
         ids = [talk.start_thread(), talk.start_thread()]
-        said = texts(talk.run_turns(ids, 12).line)
+        messages = texts(talk.run_turns(ids, 12).line)
 
-    assert said == dict.fromkeys(ids, spoken(12))
+    assert messages == dict.fromkeys(ids, spoken(12))
 
 
 def test_a_refused_request_ends_a_benchmark_with_its_reason(folder: Path) -> None:

@@ -380,9 +380,9 @@ async def test_threads_of_exec_are_not_listed_by_default(at: Bench) -> None:
     ran = await at.run(*JSON, "--thread-source", "nightly", "hi")
     async with spawned([TREADLE, "app-server"], at.home) as client:
         usual = await client.ask("thread/list", {})
-        asked = await client.ask("thread/list", {"sourceKinds": ["exec"]})
+        listing = await client.ask("thread/list", {"sourceKinds": ["exec"]})
     assert usual["data"] == []
-    threads = [(each["id"], each["source"], each["threadSource"]) for each in asked["data"]]
+    threads = [(each["id"], each["source"], each["threadSource"]) for each in listing["data"]]
     assert threads == [(ran.thread_id, "exec", "nightly")]
 
 

@@ -36,12 +36,12 @@ SCHEMA = {
 }
 
 
-async def play(at: Bench, scene: str, **given: JsonValue) -> JsonValue:
+async def play(at: Bench, scene: str, **settings: JsonValue) -> JsonValue:
     """Play a scene of the script and return its outcome."""
-    given = {"thread": {"model": KNOWN[1]}, **given}
+    settings = {"thread": {"model": KNOWN[1]}, **settings}
     # The SDK passes on either our environment or the given one, never a mixture.
     process = await asyncio.create_subprocess_exec(
-        *("node", str(SCRIPT), SDK.as_uri(), TREADLE, scene, json.dumps(given)),
+        *("node", str(SCRIPT), SDK.as_uri(), TREADLE, scene, json.dumps(settings)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -74,10 +74,12 @@ async def test_a_thread_runs_several_turns(tmp_path: Path) -> None:
         talk = at.model.requests[1].talk()
         originator = at.model.requests[0].headers["originator"]
     thread_id = outcome.pop("id")
-    said = [{"id": "item_0", "type": "agent_message", "text": text} for text in ("first", "second")]
+    messages = [
+        {"id": "item_0", "type": "agent_message", "text": text} for text in ("first", "second")
+    ]
     assert outcome == {
-        "first": {"finalResponse": "first", "items": said[:1], "usage": usage(10, 5)},
-        "second": {"finalResponse": "second", "items": said[1:], "usage": usage(20, 10)},
+        "first": {"finalResponse": "first", "items": messages[:1], "usage": usage(10, 5)},
+        "second": {"finalResponse": "second", "items": messages[1:], "usage": usage(20, 10)},
     }
     assert len(thread_id) == 36
     assert talk == [("user", "one"), ("assistant", "first"), ("user", "two")]
@@ -161,9 +163,9 @@ async def test_options_of_a_thread_are_applied(tmp_path: Path) -> None:
     assert outcome["value"]["first"]["finalResponse"] == "done"
     assert body["reasoning"]["effort"] == "high"
     assert "web_search" not in [tool["type"] for tool in body["tools"]]
-    said = json.dumps(body["input"])
-    assert f"<cwd>{other}</cwd>" in said
-    assert "Be kind." in said
+    messages = json.dumps(body["input"])
+    assert f"<cwd>{other}</cwd>" in messages
+    assert "Be kind." in messages
     # No user can approve, whatever the policy says.
     assert "the approval policy lets nobody be asked" in refused
 

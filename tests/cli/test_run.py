@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.fake import ROOT, Heard, message_item, turn
+from tests.client.fake import ROOT, ServerLog, message_item, turn
 from tests.harness.processes import TREADLE, environment
 from tests.unattended.fake import END, begun, usage
 from tests.unattended.fake import command as fake_command
@@ -36,14 +36,14 @@ def fake(home: Path) -> list[str]:
 
 
 def run(
-    home: Path, *arguments: str, given: str | None = None, **extra: str
+    home: Path, *arguments: str, stdin_text: str | None = None, **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command and wait for it."""
     return subprocess.run(
         [TREADLE, "run", "--unattended", *arguments],
         env=environment(home, PYTHONPATH=str(ROOT), **extra),
         cwd=home,
-        input=given,
+        input=stdin_text,
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -76,9 +76,9 @@ def test_text_output_shows_what_happened(home: Path) -> None:
 def test_text_from_others_neither_controls_the_terminal_nor_imitates_a_line(home: Path) -> None:
     ran = {"type": "commandExecution", "id": "c", "command": "rm x #\x1b[2K\r\nls", "cwd": "/",
            "commandActions": [], "status": "completed", "exitCode": 0}  # fmt: skip
-    said = message_item("Hello\x1b[2J\nturn completed, 7 tokens\u202e")
+    message = message_item("Hello\x1b[2J\nturn completed, 7 tokens\u202e")
     steps = [
-        ["notify", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, said)
+        ["notify", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, message)
     ]
     steps.append(["notify", "warning", {"message": "odd\x9b1A"}])
     done = run(home, *fake(home), begun(*steps, usage(7, 7), END))
@@ -92,7 +92,7 @@ def test_text_from_others_neither_controls_the_terminal_nor_imitates_a_line(home
 
 
 def test_json_output_has_a_line_for_each_event(home: Path) -> None:
-    done = run(home, "--json", *fake(home), "-", given=begun(SAID, usage(7, 7), END))
+    done = run(home, "--json", *fake(home), "-", stdin_text=begun(SAID, usage(7, 7), END))
     events: list[JsonValue] = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["event"] for each in events] == [
         "session_started",
@@ -165,10 +165,10 @@ def test_a_check_that_never_succeeds_has_its_own_exit_code(home: Path) -> None:
 
 
 def test_questions_can_be_answered_in_the_terminal(home: Path) -> None:
-    done = run(home, "--questions", "ask", *fake(home), begun(ASKED, END), given="because\n")
+    done = run(home, "--questions", "ask", *fake(home), begun(ASKED, END), stdin_text="because\n")
     assert done.returncode == 0
     assert "why?" in done.stderr
-    assert Heard(home.parent / "heard").answers() == {
+    assert ServerLog(home.parent / "heard").answers() == {
         1: {"answers": {"q": {"answers": ["because"]}}}
     }
 
@@ -182,7 +182,7 @@ def test_questions_can_be_answered_in_the_terminal(home: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(home: Path, arguments: list[str], words: str) -> None:
-    done = run(home, *arguments, given="x")
+    done = run(home, *arguments, stdin_text="x")
     assert done.returncode == 2
     assert words in done.stderr
 
@@ -214,7 +214,7 @@ async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number:
         process.send_signal(number)
         await process.stdout.read()
         assert await process.wait() == 128 + number
-    assert len(Heard(home.parent / "heard").calls("turn/interrupt")) == 1
+    assert len(ServerLog(home.parent / "heard").calls("turn/interrupt")) == 1
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.client import scenarios
-from tests.client.fake import TRANSPORTS, Heard, reach
+from tests.client.fake import TRANSPORTS, ServerLog, reach
 from treadle.client.async_client import AsyncClient
 
-Reach = Callable[..., AbstractAsyncContextManager[tuple[AsyncClient, Heard]]]
+Reach = Callable[..., AbstractAsyncContextManager[tuple[AsyncClient, ServerLog]]]
 
 # The scenarios register themselves on import.
 assert scenarios.HUGE

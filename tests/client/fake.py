@@ -56,9 +56,9 @@ class Actor:
 class Fake(FakeAppServer):
     """Answers as an app-server does, except where the scenario differs."""
 
-    def __init__(self, scenario: Scenario, heard: Path) -> None:
+    def __init__(self, scenario: Scenario, log_path: Path) -> None:
         super().__init__()
-        self.messages = _Written(heard)
+        self.messages = _Written(log_path)
         self._actors: dict[int, Actor] = {}
         for method, play in {**USUAL, **scenario}.items():
             self.on(method, partial(self._act, play))
@@ -177,7 +177,7 @@ USUAL: Scenario = {
 # -- connecting to it
 
 
-class Heard:
+class ServerLog:
     """The messages that the server received."""
 
     def __init__(self, path: Path) -> None:
@@ -193,19 +193,19 @@ class Heard:
 
     def answers(self) -> dict[JsonValue, JsonValue]:
         """Return the client's results and errors, by id."""
-        said = [each for each in self.all() if "method" not in each]
-        return {each["id"]: each.get("result", each.get("error")) for each in said}
+        replies = [each for each in self.all() if "method" not in each]
+        return {each["id"]: each.get("result", each.get("error")) for each in replies}
 
 
 @asynccontextmanager
 async def reach(
     kind: str, folder: Path, name: str, **options: Unpack[ClientOptions]
-) -> AsyncIterator[tuple[AsyncClient, Heard]]:
+) -> AsyncIterator[tuple[AsyncClient, ServerLog]]:
     """Yield a client that is not connected yet, and the messages that its server receives."""
     path = folder / "heard"
     fake = Fake(SCENARIOS[name], path)
     async with asyncio.timeout(SECONDS), serving(kind, fake) as where:
-        yield AsyncClient(where, **options), Heard(path)
+        yield AsyncClient(where, **options), ServerLog(path)
 
 
 @asynccontextmanager

@@ -202,8 +202,8 @@ SCENARIOS["asks and moves on"] = {"turn/start": asks_and_moves_on, "turn/steer":
 async def echo(actor: Actor, request: JsonValue) -> None:
     """Play a model that repeats its input."""
     await actor.answer(request, {"turn": turn()})
-    said = request["params"]["input"][0]["text"]
-    await actor.notify("item/completed", item=message_item(said), completedAtMs=1)
+    text = request["params"]["input"][0]["text"]
+    await actor.notify("item/completed", item=message_item(text), completedAtMs=1)
     await actor.notify("turn/completed", turn=turn("completed"))
 
 

@@ -28,8 +28,8 @@ async def test_a_sign_in_ends_when_the_server_reports_it() -> None:
         login = await client.login_chatgpt()
         await login.wait()
     assert (login.id, login.url, login.code) == ("l-1", "https://a.test/", None)
-    (asked,) = server.received("account/login/start")
-    assert asked["type"] == "chatgpt"
+    (params,) = server.received("account/login/start")
+    assert params["type"] == "chatgpt"
 
 
 async def test_a_sign_in_by_code_shows_the_code() -> None:

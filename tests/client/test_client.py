@@ -44,11 +44,11 @@ from treadle.transport.memory import memory_pair
 
 async def test_connect_sends_initialize_as_id_0_then_initialized(server: Reach) -> None:
     """Seed 001, unit test 1."""
-    async with server("usual", client_name="me", client_version="2") as (client, heard):
+    async with server("usual", client_name="me", client_version="2") as (client, log):
         about = await client.connect()
         await client.list_models()
         await client.disconnect()
-    first, second, *_ = heard.all()
+    first, second, *_ = log.all()
     assert about == InitializeResponse(
         codex_home=INFO["codexHome"],
         platform_family="unix",
@@ -70,36 +70,36 @@ async def test_connect_sends_initialize_as_id_0_then_initialized(server: Reach) 
         },
     }
     assert second == {"method": "initialized", "params": {}}
-    assert [each["id"] for each in heard.all() if "id" in each] == [0, 1]
+    assert [each["id"] for each in log.all() if "id" in each] == [0, 1]
 
 
 async def test_start_thread_sends_the_defaults_and_returns_the_thread(server: Reach) -> None:
     """Seed 001, unit test 2: never ask, write in the folder; the README's spellings are valid."""
     usual = server("usual", approval_policy="unlessTrusted", model="m")
-    async with usual as (client, heard), client:
+    async with usual as (client, log), client:
         thread = await client.start_thread(sandbox="workspaceWrite", cwd="/")
     assert (thread.id, thread.info.model_provider) == (THREAD, "fake")
-    assert heard.calls("thread/start") == [
+    assert log.calls("thread/start") == [
         {"approvalPolicy": "untrusted", "cwd": "/", "model": "m", "sandbox": "workspace-write"}
     ]
 
 
 async def test_resume_thread_sends_its_id_and_no_defaults(server: Reach) -> None:
     """Seed 001, unit test 3: a stored thread keeps its settings."""
-    async with server("usual") as (client, heard), client:
+    async with server("usual") as (client, log), client:
         thread = await client.resume_thread(THREAD, personality="friendly")
     assert thread.id == THREAD
-    assert heard.calls("thread/resume") == [{"threadId": THREAD, "personality": "friendly"}]
+    assert log.calls("thread/resume") == [{"threadId": THREAD, "personality": "friendly"}]
 
 
 async def test_start_turn_sends_the_input_and_returns_the_turn(server: Reach) -> None:
     """Seed 001, unit test 4."""
-    async with server("usual") as (client, heard), client:
+    async with server("usual") as (client, log), client:
         turn = await client.start_turn(
             THREAD, ["hi", Path("/p.png")], client_user_message_id="m1", effort="low"
         )
     assert turn == Turn(id=TURN, items=[], status="inProgress")
-    assert heard.calls("turn/start") == [
+    assert log.calls("turn/start") == [
         {
             "threadId": THREAD,
             "clientUserMessageId": "m1",
@@ -166,9 +166,9 @@ async def test_events_before_the_answer_are_not_lost(server: Reach) -> None:
 
 async def test_steer_turn_names_the_expected_turn_and_returns_the_id(server: Reach) -> None:
     """Seed 001, unit test 6."""
-    async with server("usual") as (client, heard), client:
+    async with server("usual") as (client, log), client:
         assert await client.steer_turn(THREAD, "left", TURN) == TURN
-    assert heard.calls("turn/steer") == [
+    assert log.calls("turn/steer") == [
         {
             "threadId": THREAD,
             "expectedTurnId": TURN,
@@ -179,9 +179,9 @@ async def test_steer_turn_names_the_expected_turn_and_returns_the_id(server: Rea
 
 async def test_interrupt_turn_names_the_thread_and_the_turn(server: Reach) -> None:
     """Seed 001, unit test 7."""
-    async with server("usual") as (client, heard), client:
+    async with server("usual") as (client, log), client:
         await client.interrupt_turn(THREAD, TURN)
-    assert heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+    assert log.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
 
 async def test_an_error_answer_is_raised_with_its_fields(server: Reach) -> None:
@@ -213,9 +213,9 @@ async def test_a_server_that_disconnects_fails_all_waiting_calls(server: Reach) 
 
 async def test_a_request_to_an_overloaded_server_is_retried(server: Reach) -> None:
     """Users, 33: -32001 is recognized by its code."""
-    async with server("busy") as (client, heard), client:
+    async with server("busy") as (client, log), client:
         assert (await client.list_models()).data == []
-    assert len(heard.calls("model/list")) == 3
+    assert len(log.calls("model/list")) == 3
 
 
 async def test_a_request_without_an_answer_times_out_and_others_continue(server: Reach) -> None:
@@ -275,22 +275,22 @@ async def test_a_missing_folder_is_named() -> None:
         await AsyncClient(["true"], cwd="/does/not/exist").connect()
 
 
-@pytest.mark.parametrize("given", [5, None, b"hi", {"type": "text"}, [["nested"]]], ids=repr)
-async def test_invalid_input_starts_no_turn(given: JsonValue) -> None:
+@pytest.mark.parametrize("value", [5, None, b"hi", {"type": "text"}, [["nested"]]], ids=repr)
+async def test_invalid_input_starts_no_turn(value: JsonValue) -> None:
     server = FakeAppServer()
     async with AsyncClient(server) as client:
         thread = await client.start_thread()
         with pytest.raises(TypeError, match="a turn takes text"):
-            await thread.run(given)
+            await thread.run(value)
     assert server.received("turn/start") == []
 
 
 async def test_a_command_as_one_string_is_refused_with_a_hint(in_memory: Reach) -> None:
-    async with in_memory("echo") as (client, heard), client:
+    async with in_memory("echo") as (client, log), client:
         for run in (client.exec_command, client.spawn_command):
             with pytest.raises(TypeError, match="such as \\['sh', '-c', 'ls -l'\\]"):
                 await run("ls -l")
-    assert heard.calls("command/exec") == []
+    assert log.calls("command/exec") == []
 
 
 async def test_params_that_json_cannot_encode_fail_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -105,14 +105,14 @@ async def test_the_minimal_answers_of_old_servers_are_enough(in_memory: Reach) -
 async def test_an_unloaded_thread_is_resumed_for_the_next_turn(
     in_memory: Reach,
 ) -> None:
-    async with in_memory("unloads") as (client, heard), client:
+    async with in_memory("unloads") as (client, log), client:
         thread = await client.start_thread()
         closed = asyncio.Event()
         client.on("thread:closed", lambda _event: closed.set())
         await thread.run("hi")
         await closed.wait()
         await thread.run("hi")
-    assert heard.calls("thread/resume") == [{"threadId": THREAD, "excludeTurns": True}]
+    assert log.calls("thread/resume") == [{"threadId": THREAD, "excludeTurns": True}]
 
 
 PIECES = """

@@ -154,12 +154,12 @@ async def test_text_streams_while_the_model_responds_and_a_turn_can_be_interrupt
     scene.model.plays(says("never", "m1", ["on", " and"], asyncio.Event()))
     async with scene.client() as client:
         thread = await client.start_thread()
-        heard = ""
+        text = ""
         async with thread.stream("talk") as turn:
             async for event in turn:
                 if isinstance(event, AgentMessageDelta):
-                    heard += event.delta
-                if heard == "on and":
+                    text += event.delta
+                if text == "on and":
                     break
         with pytest.raises(TurnInterrupted):
             await turn.result()
@@ -286,8 +286,8 @@ async def test_the_model_calls_a_python_function(scene: Scene) -> None:
         call = result.items[1]
         assert isinstance(call, DynamicToolCallThreadItem)
         assert (call.tool, call.success, call.status) == ("add", True, "completed")
-    said = [{"type": "input_text", "text": "5"}] if scene.release == OLDEST else "5"
-    assert scene.model.requests[-1].outputs() == {"call-1": said}
+    output = [{"type": "input_text", "text": "5"}] if scene.release == OLDEST else "5"
+    assert scene.model.requests[-1].outputs() == {"call-1": output}
     (tool,) = [each for each in scene.model.requests[0].body["tools"] if each.get("name") == "add"]
     assert tool["description"] == "Add two numbers."
     assert sorted(tool["parameters"]["required"]) == ["a", "b"]
@@ -314,19 +314,19 @@ async def test_a_policy_decides_about_a_command(
 
 
 async def test_a_handler_decides_about_a_command(scene: Scene) -> None:
-    asked: list[CommandApproval] = []
+    approvals: list[CommandApproval] = []
     # Not a harmless command: releases up to 0.118 run those without approval.
     scene.model.plays(calls("exec_command", escalated("touch made")), says("ok"))
     async with scene.client() as client:
 
         @client.on_command_approval
         async def decide(ask: CommandApproval) -> bool:
-            asked.append(ask)
+            approvals.append(ask)
             return True
 
         thread = await client.start_thread()
         await thread.run("run it")
-    assert [(ask.thread_id, ask.command, ask.cwd, ask.reason) for ask in asked] == [
+    assert [(ask.thread_id, ask.command, ask.cwd, ask.reason) for ask in approvals] == [
         (thread.id, "/bin/bash -lc 'touch made'", str(scene.workspace), "please")
     ]
 
@@ -338,17 +338,17 @@ async def test_a_handler_sees_the_file_changes_it_decides_about(scene: Scene) ->
     outside = scene.home.parent / "outside.txt"
     script = f"apply_patch <<'EOF'\n{PATCH.format(path=outside)}EOF\n"
     scene.model.plays(calls("exec_command", {"cmd": script}), says("ok"))
-    asked: list[FileChangeApproval] = []
+    approvals: list[FileChangeApproval] = []
     async with scene.client() as client:
 
         @client.on_file_change
         def decide(ask: FileChangeApproval) -> bool:
-            asked.append(ask)
+            approvals.append(ask)
             return False
 
         thread = await client.start_thread(sandbox="read-only")
         result = await thread.run("write it")
-    assert [[change.path for change in ask.changes] for ask in asked] == [[str(outside)]]
+    assert [[change.path for change in ask.changes] for ask in approvals] == [[str(outside)]]
     edits = [item for item in result.items if isinstance(item, FileChangeThreadItem)]
     assert [item.status for item in edits] == ["declined"]
     assert not outside.exists()

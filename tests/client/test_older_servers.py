@@ -48,7 +48,7 @@ async def test_turns_with_the_same_id_in_two_threads_are_two_turns() -> None:
 
 
 async def test_an_approval_belongs_to_the_turn_of_its_own_thread() -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     async def hold(connection: FakeConnection, request: JsonValue) -> None:
         await connection.answer(request, {"turn": BEGUN})
@@ -67,10 +67,10 @@ async def test_an_approval_belongs_to_the_turn_of_its_own_thread() -> None:
 
     server = FakeAppServer().on("turn/start", hold, ask)
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
-        client.on_file_change(lambda question: asked.extend(each.path for each in question.changes))
+        client.on_file_change(lambda question: paths.extend(each.path for each in question.changes))
         await (await client.start_thread()).start_turn("1")
         await (await client.start_thread()).run("2")
-    assert asked == ["a"]
+    assert paths == ["a"]
 
 
 async def test_a_turn_that_never_starts_ends_with_the_one_that_took_its_input(
@@ -130,10 +130,10 @@ async def test_duplicated_events_reach_listeners_but_not_the_stream() -> None:
     twice = fake.steps(fake.notifies("codex/event/task_started", params), fake.turn())
     server = FakeAppServer().on("turn/start", twice)
     async with asyncio.timeout(SECONDS), AsyncClient(server) as client:
-        heard: list[JsonValue] = []
-        client.on("codex:event:task_started", heard.append)
+        events: list[JsonValue] = []
+        client.on("codex:event:task_started", events.append)
         stream = client.events()
         thread = await client.start_thread()
         await thread.run("hi")
-    assert [event.params for event in heard] == [params]
+    assert [event.params for event in events] == [params]
     assert [type(event) async for event in stream] == [ThreadStarted]

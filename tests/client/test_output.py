@@ -103,8 +103,8 @@ async def test_text_around_the_document_is_ignored(in_memory: Reach) -> None:
     """Not every server and provider enforces the schema."""
     async with in_memory("echo") as (client, _), client:
         thread = await client.start_thread()
-        said = f"Here it is:\n```json\n{json.dumps(GOOD)}\n```\nAnything else?"
-        result = await thread.run(said, output_type=StructCity)
+        answer = f"Here it is:\n```json\n{json.dumps(GOOD)}\n```\nAnything else?"
+        result = await thread.run(answer, output_type=StructCity)
     assert result.output == StructCity("Ulm", 127_000)
 
 

@@ -40,7 +40,7 @@ AT_ONCE = Backoff(attempts=50, first_s=0.001, longest_s=0.01)
 
 @pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
 async def test_a_server_with_event_numbers_is_asked_for_later_events(server: Reach) -> None:
-    async with server("broken, counting", reconnect=AT_ONCE) as (client, heard), client:
+    async with server("broken, counting", reconnect=AT_ONCE) as (client, log), client:
         thread = await client.start_thread()
         stream = thread.stream("hi")
         events = [event async for event in stream]
@@ -57,18 +57,18 @@ async def test_a_server_with_event_numbers_is_asked_for_later_events(server: Rea
         "one",
         "two",
     ]
-    assert heard.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 3}]
-    assert len(heard.calls("initialize")) == 2
+    assert log.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 3}]
+    assert len(log.calls("initialize")) == 2
 
 
 @pytest.mark.parametrize("server", ["websocket", "unix", "memory"], indirect=True)
 async def test_from_a_server_without_event_numbers_the_thread_is_read_again(server: Reach) -> None:
     """Users, 4: stored items that were missed are reported now, under any id."""
-    async with server("broken", reconnect=AT_ONCE) as (client, heard), client:
+    async with server("broken", reconnect=AT_ONCE) as (client, log), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert [getattr(item, "text", None) for item in result.items] == ["one", "two"]
-    assert heard.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 0}]
+    assert log.calls("thread/resume") == [{"threadId": THREAD, "afterSeq": 0}]
 
 
 BEGUN: JsonValue = {"id": "t-1", "items": [], "status": "inProgress"}
@@ -122,22 +122,22 @@ async def test_missed_text_is_one_delta_before_its_message_completes(
     ):
         thread = await client.start_thread()
         events = [event async for event in thread.stream("hi")]
-    heard = [
+    parts = [
         event.delta if isinstance(event, AgentMessageDelta) else event.item.id
         for event in events
         if isinstance(event, AgentMessageDelta | ItemCompleted)
     ]
-    assert heard == expected
+    assert parts == expected
 
 
 async def test_a_turn_whose_end_is_not_stored_yet_is_read_again(in_memory: Reach) -> None:
     """Upstream: the reference briefly shows such a turn as interrupted."""
-    async with in_memory("broken, unsure", reconnect=AT_ONCE) as (client, heard), client:
+    async with in_memory("broken, unsure", reconnect=AT_ONCE) as (client, log), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert result.turn.status == "completed"
     assert [getattr(item, "text", None) for item in result.items] == ["one", "two"]
-    assert len(heard.calls("thread/read")) == 2
+    assert len(log.calls("thread/read")) == 2
 
 
 async def test_without_reconnect_a_broken_connection_fails_all_waiting_calls(

@@ -104,16 +104,16 @@ def asking(*questions: tuple[str, JsonValue]) -> str:
 
 async def answers_of(
     reach: Reach,
-    asked: list[tuple[str, JsonValue]],
+    requests: list[tuple[str, JsonValue]],
     prepare: Callable[[AsyncClient], object] = lambda _client: None,
     policy: ApprovalPolicy | None = None,
 ) -> list[JsonValue]:
     """Return what a client answers to some server requests."""
-    async with reach("asks", approvals=policy) as (client, heard), client:
+    async with reach("asks", approvals=policy) as (client, log), client:
         prepare(client)
         thread = await client.start_thread()
-        await thread.run(asking(*asked))
-        return list(heard.answers().values())
+        await thread.run(asking(*requests))
+        return list(log.answers().values())
 
 
 async def test_a_client_without_handlers_declines_everything(server: Reach) -> None:
@@ -190,8 +190,8 @@ async def test_handlers_see_the_request_and_their_decisions_are_sent(in_memory: 
 
 
 async def test_other_requests_can_be_answered_and_are_refused_by_default(in_memory: Reach) -> None:
-    asked = [(TOKENS, {"reason": "unauthorized"}), ("currentTime/read", {}), ("brand/new", {})]
-    refused = await answers_of(in_memory, asked)
+    requests = [(TOKENS, {"reason": "unauthorized"}), ("currentTime/read", {}), ("brand/new", {})]
+    refused = await answers_of(in_memory, requests)
     assert [refused[0]["code"], sorted(refused[1]), refused[2]["code"]] == [
         -32600,
         ["currentTimeAt"],
@@ -202,7 +202,7 @@ async def test_other_requests_can_be_answered_and_are_refused_by_default(in_memo
         client.on_token_refresh(lambda _ask: ChatgptAuthTokensRefreshResponse("token", "account"))
         client.on_request(CURRENT_TIME_READ)(lambda _ask: CurrentTimeReadResponse(5))
 
-    assert (await answers_of(in_memory, asked, prepare))[:2] == [
+    assert (await answers_of(in_memory, requests, prepare))[:2] == [
         {"accessToken": "token", "chatgptAccountId": "account", "chatgptPlanType": None},
         {"currentTimeAt": 5},
     ]
@@ -211,7 +211,7 @@ async def test_other_requests_can_be_answered_and_are_refused_by_default(in_memo
 async def test_a_handler_may_use_the_client_and_block_without_stopping_it(in_memory: Reach) -> None:
     """Users, 37: handlers do not run on the loop that reads."""
     threads: list[bool] = []
-    async with in_memory("asks") as (client, heard), client:
+    async with in_memory("asks") as (client, log), client:
         released = threading.Event()
 
         @client.on_command_approval
@@ -227,7 +227,7 @@ async def test_a_handler_may_use_the_client_and_block_without_stopping_it(in_mem
 
         thread = await client.start_thread()
         await thread.run(asking((COMMAND, SAFE), (FILES, {})))
-        assert list(heard.answers().values()) == [{"decision": "accept"}] * 2
+        assert list(log.answers().values()) == [{"decision": "accept"}] * 2
     assert threads == [False]
 
 
@@ -250,12 +250,12 @@ async def test_a_pending_server_request_pauses_the_timeout_of_the_turn(
 
 
 async def test_a_request_that_another_client_answered_is_withdrawn(in_memory: Reach) -> None:
-    async with in_memory("asks and moves on") as (client, heard), client:
-        asked, withdrawn = asyncio.Event(), asyncio.Event()
+    async with in_memory("asks and moves on") as (client, log), client:
+        is_asked, withdrawn = asyncio.Event(), asyncio.Event()
 
         @client.on_command_approval
         async def decide(_ask: CommandApproval) -> bool:
-            asked.set()
+            is_asked.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -264,15 +264,15 @@ async def test_a_request_that_another_client_answered_is_withdrawn(in_memory: Re
 
         thread = await client.start_thread()
         turn = await thread.start_turn("hi")
-        await asked.wait()
+        await is_asked.wait()
         await turn.steer("somebody else said yes")
         await turn.result()
         await withdrawn.wait()
-    assert heard.answers() == {}
+    assert log.answers() == {}
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "answer"),
+    ("requests", "error", "answer"),
     [
         ((COMMAND, UNSAFE), ApprovalRequired, {"decision": "cancel"}),
         (ASKED[4], InputRequired, {"answers": {}}),
@@ -281,18 +281,18 @@ async def test_a_request_that_another_client_answered_is_withdrawn(in_memory: Re
 )
 async def test_when_no_decision_is_possible_the_turn_ends_with_the_request(
     in_memory: Reach,
-    asked: tuple[str, JsonValue],
+    requests: tuple[str, JsonValue],
     error: type[ApprovalRequired | InputRequired],
     answer: JsonValue,
 ) -> None:
     """Seed 000: fail fast where an approval is required."""
-    async with in_memory("asks", approvals=fail_on_ask) as (client, heard), client:
+    async with in_memory("asks", approvals=fail_on_ask) as (client, log), client:
         thread = await client.start_thread()
         with pytest.raises(error) as caught:
-            await thread.run(asking(asked))
+            await thread.run(asking(requests))
         assert getattr(getattr(caught.value, "ask", None), "thread_id", None) == THREAD
         await client.close()
-    assert heard.answers() == {"ask-0": answer}
+    assert log.answers() == {"ask-0": answer}
 
 
 async def test_a_handler_may_leave_the_decision_to_the_policy(in_memory: Reach) -> None:
@@ -324,26 +324,26 @@ async def test_a_handler_that_exits_or_is_cancelled_has_declined(
 
 
 async def test_malformed_server_requests_are_declined(in_memory: Reach) -> None:
-    asked = [
+    requests = [
         ("applyPatchApproval", {"fileChanges": {"a": {"type": "new"}}}),
         ("execCommandApproval", {"command": "ls", "parsedCmd": [5], "conversationId": None}),
         (COMMAND, {"command": ["ls"], "commandActions": "x"}),
         (PERMISSIONS, {"permissions": 7}),
     ]
-    answers = await answers_of(in_memory, asked, policy=approve_safe)
+    answers = await answers_of(in_memory, requests, policy=approve_safe)
     no = {"decision": "denied"}
     nothing: JsonValue = {"permissions": {}, "scope": "turn", "strictAutoReview": None}
     assert answers == [no, no, {"decision": "decline"}, nothing]
 
 
 async def test_answers_in_the_terminal_are_understood(in_memory: Reach) -> None:
-    said = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
+    lines = iter(["y\n", "stop\n", "always\n", "yes\n", "2\n"])
     shown: list[str] = []
-    policy = terminal_policy(Terminal(lambda: next(said), shown.append))
+    policy = terminal_policy(Terminal(lambda: next(lines), shown.append))
     options = [{"label": "red", "description": ""}, {"label": "blue", "description": ""}]
     question = {"id": "q1", "header": "h", "question": "Which?", "options": options}
-    asked = [*ASKED[:4], (QUESTION, {"isBlocking": True, "questions": [question]})]
-    assert await answers_of(in_memory, asked, policy=policy) == [
+    requests = [*ASKED[:4], (QUESTION, {"isBlocking": True, "questions": [question]})]
+    assert await answers_of(in_memory, requests, policy=policy) == [
         {"decision": "accept"},
         {"decision": "cancel"},
         {"decision": "acceptForSession"},

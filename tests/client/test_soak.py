@@ -74,12 +74,12 @@ async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home
             relay(server.websocket_url()) as line,
             AsyncClient(line.url, reconnect=SOON) as client,
         ):
-            cuts = heard = 0
+            cuts = received = 0
 
             @client.on("item:completed")
             def cut_at_times(_item: object) -> None:
-                nonlocal cuts, heard
-                heard += 1
+                nonlocal cuts, received
+                received += 1
                 if chance.random() < 0.05:
                     cuts += 1
                     line.cut()
@@ -98,7 +98,7 @@ async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home
         assert lengths == [TURNS // AT_ONCE] * AT_ONCE
         assert commands == COMMANDS
         assert (home / "ran").read_text() == "ran\n" * COMMANDS
-        assert heard == 2 * TURNS + COMMANDS
+        assert received == 2 * TURNS + COMMANDS
         assert cuts > 10
         left = family(server.process.pid)
         assert len(left) == 1  # the supervisor, which ends with the server

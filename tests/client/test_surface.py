@@ -119,7 +119,7 @@ def test_both_clients_have_the_same_names_and_signatures(kind: type, twin: type)
 
 
 @pytest.mark.parametrize(
-    ("given", "params", "elsewhere"),
+    ("option_type", "params", "elsewhere"),
     [
         (options.ThreadOptions, ThreadStartParams, {"dynamic_tools"}),
         (options.ResumeOptions, ThreadResumeParams, {"thread_id", "dynamic_tools"}),
@@ -134,9 +134,9 @@ def test_both_clients_have_the_same_names_and_signatures(kind: type, twin: type)
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_options_are_the_fields_of_the_request(
-    given: type, params: type[msgspec.Struct], elsewhere: set[str]
+    option_type: type, params: type[msgspec.Struct], elsewhere: set[str]
 ) -> None:
-    assert set(get_type_hints(given)) == set(params.__struct_fields__) - elsewhere
+    assert set(get_type_hints(option_type)) == set(params.__struct_fields__) - elsewhere
 
 
 def loaded_by(statement: str) -> set[str]:

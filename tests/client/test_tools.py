@@ -185,8 +185,8 @@ PLAIN = Tool(
 TOOLS: list[ToolLike] = [look_up, raises, regrets, where, draws, lists, nothing, models, PLAIN]
 
 
-def text(said: str) -> JsonValue:
-    return {"type": "inputText", "text": said}
+def text(value: str) -> JsonValue:
+    return {"type": "inputText", "text": value}
 
 
 def image(url: str) -> JsonValue:
@@ -213,19 +213,19 @@ async def test_calls_are_served_and_failures_are_reported_to_the_model(
         ("linear_graphql", {"query": "{}"}),
         ("unknown", {}),
     ]
-    asked = [
+    tool_calls = [
         ("item/tool/call", {"tool": name, "arguments": arguments, "callId": f"call-{name}"})
         for name, arguments in calls
     ]
-    async with in_memory("asks") as (client, heard), client:
+    async with in_memory("asks") as (client, log), client:
         thread = await client.start_thread(tools=TOOLS)
-        await thread.run(json.dumps(asked))
-    (started,) = heard.calls("thread/start")
+        await thread.run(json.dumps(tool_calls))
+    (started,) = log.calls("thread/start")
     assert [spec["name"] for spec in started["dynamicTools"]] == [
         "look_up", "raises", "regrets", "where", "draws", "lists", "nothing", "models",
         "linear_graphql",
     ]  # fmt: skip
-    answers = list(heard.answers().values())
+    answers = list(log.answers().values())
     gif = "data:image/gif;base64,iVBORw=="
     png = "data:image/png;base64,iVBORw=="
     ids = json.dumps({"thread": THREAD, "turn": TURN, "deep": True}, separators=(",", ":"))
@@ -280,11 +280,11 @@ def complains() -> str:
 async def test_whatever_a_tool_does_the_server_gets_an_answer(in_memory: Reach) -> None:
     tools: list[ToolLike] = [exits, exits_too, is_left_alone, half, halves, complains]
     names = [getattr(each, "__name__", "") for each in tools]
-    asked = [["item/tool/call", {"tool": n, "arguments": {}, "callId": n}] for n in names]
-    async with in_memory("asks") as (client, heard), client:
+    tool_calls = [["item/tool/call", {"tool": n, "arguments": {}, "callId": n}] for n in names]
+    async with in_memory("asks") as (client, log), client:
         thread = await client.start_thread(tools=tools)
-        await thread.run(json.dumps(asked))
-    answers = list(heard.answers().values())
+        await thread.run(json.dumps(tool_calls))
+    answers = list(log.answers().values())
     assert [(each["success"], each["contentItems"]) for each in answers] == [
         (False, [text("RuntimeError: SystemExit: 3")]),
         (False, [text("RuntimeError: SystemExit: no such option")]),
@@ -298,7 +298,7 @@ async def test_whatever_a_tool_does_the_server_gets_an_answer(in_memory: Reach) 
 async def test_tools_of_the_client_are_offered_in_each_thread_and_stay_functions(
     in_memory: Reach,
 ) -> None:
-    async with in_memory("asks") as (client, heard):
+    async with in_memory("asks") as (client, log):
 
         @client.tool
         def double(number: int) -> int:
@@ -312,23 +312,23 @@ async def test_tools_of_the_client_are_offered_in_each_thread_and_stay_functions
         assert double(4) == 8
         async with client:
             thread = await client.start_thread()
-            asked = [
+            tool_calls = [
                 ("item/tool/call", {"tool": "double", "arguments": {"number": 4}, "callId": "a"}),
                 ("item/tool/call", {"tool": "echo", "arguments": {"words": "hi"}, "callId": "b"}),
             ]
-            await thread.run(json.dumps(asked))
-    (started,) = heard.calls("thread/start")
+            await thread.run(json.dumps(tool_calls))
+    (started,) = log.calls("thread/start")
     assert [spec["name"] for spec in started["dynamicTools"]] == ["double", "echo"]
-    answers = heard.answers().values()
+    answers = log.answers().values()
     assert [each["contentItems"] for each in answers] == [[text("8")], [text("hi")]]
 
 
 async def test_a_resumed_thread_gets_the_tools_of_the_resuming_client(in_memory: Reach) -> None:
     """Users, 60; a server that does not know the field ignores it."""
-    async with in_memory("asks") as (client, heard), client:
+    async with in_memory("asks") as (client, log), client:
         thread = await client.resume_thread(THREAD, tools=[lists])
-        asked = [("item/tool/call", {"tool": "lists", "arguments": {}, "callId": "a"})]
-        await thread.run(json.dumps(asked))
-    (resumed,) = heard.calls("thread/resume")
+        tool_calls = [("item/tool/call", {"tool": "lists", "arguments": {}, "callId": "a"})]
+        await thread.run(json.dumps(tool_calls))
+    (resumed,) = log.calls("thread/resume")
     assert [spec["name"] for spec in resumed["dynamicTools"]] == ["lists"]
-    assert [each["contentItems"] for each in heard.answers().values()] == [[text("[1,2]")]]
+    assert [each["contentItems"] for each in log.answers().values()] == [[text("[1,2]")]]

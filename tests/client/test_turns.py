@@ -28,7 +28,7 @@ INTERRUPT = {"threadId": THREAD, "turnId": TURN}
 
 async def test_cancelling_the_waiting_task_interrupts_the_turn(server: Reach) -> None:
     """The interrupt is repeated until it works: the reference refuses it right after the start."""
-    async with server("endless") as (client, heard), client:
+    async with server("endless") as (client, log), client:
         thread = await client.start_thread()
         began = asyncio.Event()
         client.on("item:agentMessage:delta", lambda _delta: began.set())
@@ -38,13 +38,13 @@ async def test_cancelling_the_waiting_task_interrupts_the_turn(server: Reach) ->
             running.cancel()
         assert running.cancelled()
         await client.close()
-        assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
+        assert log.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
 async def test_cancelling_before_the_turn_id_is_known_interrupts_it_all_the_same(
     in_memory: Reach,
 ) -> None:
-    async with in_memory("endless") as (client, heard), client:
+    async with in_memory("endless") as (client, log), client:
         thread = await client.start_thread()
         ended = asyncio.Event()
         client.on("turn:completed", lambda _turn: ended.set())
@@ -54,11 +54,11 @@ async def test_cancelling_before_the_turn_id_is_known_interrupts_it_all_the_same
             await asyncio.sleep(0)
             running.cancel()
         await ended.wait()
-    assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
+    assert log.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
 async def test_leaving_a_stream_early_interrupts_the_turn(in_memory: Reach) -> None:
-    async with in_memory("endless") as (client, heard), client:
+    async with in_memory("endless") as (client, log), client:
         thread = await client.start_thread()
         async with thread.stream("hi") as stream:
             async for event in stream:
@@ -66,7 +66,7 @@ async def test_leaving_a_stream_early_interrupts_the_turn(in_memory: Reach) -> N
                 break
         with pytest.raises(TurnInterrupted):
             await stream.result()
-    assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
+    assert log.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
 async def test_an_interrupted_turn_is_reported_as_such(in_memory: Reach) -> None:
@@ -80,13 +80,13 @@ async def test_an_interrupted_turn_is_reported_as_such(in_memory: Reach) -> None
 
 
 async def test_a_turn_that_is_idle_for_too_long_times_out(in_memory: Reach) -> None:
-    async with in_memory("mute", turn_idle_timeout=0.01) as (client, heard), client:
+    async with in_memory("mute", turn_idle_timeout=0.01) as (client, log), client:
         thread = await client.start_thread()
         with pytest.raises(TurnTimeout) as caught:
             await thread.run("hi")
         assert (caught.value.seconds, caught.value.is_total) == (0.01, False)
         await client.close()
-    assert heard.calls("turn/interrupt") == [INTERRUPT]
+    assert log.calls("turn/interrupt") == [INTERRUPT]
 
 
 async def test_a_turn_can_have_a_total_timeout(in_memory: Reach) -> None:
@@ -124,22 +124,22 @@ async def test_the_total_timeout_includes_the_start_of_the_turn(
 async def test_closing_waits_until_a_turn_that_was_just_cancelled_is_stopped(
     in_memory: Reach,
 ) -> None:
-    async with in_memory("endless") as (client, heard), client:
+    async with in_memory("endless") as (client, log), client:
         thread = await client.start_thread()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(thread.run("hi"))
             await asyncio.sleep(0)
             running.cancel()
-    assert heard.calls("turn/interrupt") == [INTERRUPT] * 3
+    assert log.calls("turn/interrupt") == [INTERRUPT] * 3
 
 
 async def test_an_idle_turn_is_read_before_it_times_out(in_memory: Reach) -> None:
     """Users, 18: the notification of the end may have been lost."""
-    async with in_memory("lost ending", turn_idle_timeout=0.01) as (client, heard), client:
+    async with in_memory("lost ending", turn_idle_timeout=0.01) as (client, log), client:
         thread = await client.start_thread()
         result = await thread.run("hi")
     assert result.items == [AgentMessageThreadItem(id="item-1", text="stored only")]
-    assert heard.calls("turn/interrupt") == []
+    assert log.calls("turn/interrupt") == []
 
 
 async def test_named_events_deliver_what_their_names_say(in_memory: Reach) -> None:
@@ -173,7 +173,7 @@ async def test_named_events_deliver_what_their_names_say(in_memory: Reach) -> No
 async def test_a_listener_that_raises_or_is_removed_does_no_harm(
     in_memory: Reach, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[object] = []
+    turns: list[object] = []
 
     def left(_turn: Turn) -> None:
         raise AssertionError("it was taken off")
@@ -185,12 +185,12 @@ async def test_a_listener_that_raises_or_is_removed_does_no_harm(
         client.on("turn:completed", broken)
         client.on("turn:completed", left)
         client.off("turn:completed", left)
-        client.on("turn:completed", heard.append)
+        client.on("turn:completed", turns.append)
         async with client:
             thread = await client.start_thread()
             await thread.run("hi")
             await thread.run("hi")
-    assert heard == [Turn(id=TURN, items=[], status="completed")] * 2
+    assert turns == [Turn(id=TURN, items=[], status="completed")] * 2
     assert [record.message for record in caplog.records] == ["listener failed"] * 2
 
 
@@ -266,13 +266,13 @@ async def test_two_inputs_in_one_turn_both_get_its_result(
 
 
 async def test_a_turn_is_started_once_however_many_tasks_wait_for_it(in_memory: Reach) -> None:
-    async with in_memory("usual") as (client, heard), client:
+    async with in_memory("usual") as (client, log), client:
         thread = await client.start_thread()
         turn = thread.stream("hi")
         async with asyncio.TaskGroup() as tasks:
             results = [tasks.create_task(turn.result()) for _ in range(3)]
     assert {result.result().agent_message for result in results} == {"Hello"}
-    assert len(heard.calls("turn/start")) == 1
+    assert len(log.calls("turn/start")) == 1
 
 
 async def test_a_client_that_is_not_connected_raises_at_once(in_memory: Reach) -> None:
@@ -282,11 +282,11 @@ async def test_a_client_that_is_not_connected_raises_at_once(in_memory: Reach) -
 
 
 async def test_concurrent_connects_share_one_handshake(in_memory: Reach) -> None:
-    async with in_memory("usual") as (client, heard):
+    async with in_memory("usual") as (client, log):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.connect())
             tasks.create_task(client.connect())
         await client.close()
         with pytest.raises(Disconnected, match="closed"):
             await client.connect()
-    assert len(heard.calls("initialize")) == 1
+    assert len(log.calls("initialize")) == 1

@@ -110,8 +110,8 @@ async def test_an_action_that_fails_after_the_answer_sends_no_second_one() -> No
     one, two = memory_pair()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(Connection(two, far, "far").run())
-        asked = [{"id": 1, "method": "test/echo"}, {"id": 2, "method": "test/back"}]
-        assert await answers_of(one, *asked, count=2) == [
+        requests = [{"id": 1, "method": "test/echo"}, {"id": 2, "method": "test/back"}]
+        assert await answers_of(one, *requests, count=2) == [
             {"id": 1, "result": {"text": ""}},
             {"id": 2, "result": {"text": ""}},
         ]
@@ -172,17 +172,17 @@ async def test_a_failed_notification_handler_does_not_end_the_connection(
 ) -> None:
     far = router()
     far.request(ECHO)(echo)
-    heard: list[str] = []
+    texts: list[str] = []
 
     @far.notification(NOTICE)
     def on_notice(_ctx: Ctx, params: TextParams) -> None:
-        heard.append(params.text)
+        texts.append(params.text)
         raise RuntimeError(params.text)
 
     async with line(far) as both:
         await both.near.notify(NOTICE, TextParams("a"))
         assert await both.near.request(ECHO, TextParams("b")) == TextResponse("b")
-    assert heard == ["a"]
+    assert texts == ["a"]
     assert [record.message for record in caplog.records] == ["handler failed"]
 
 
@@ -258,13 +258,13 @@ async def test_requests_beyond_the_limit_are_refused_as_overload() -> None:
     one, two = memory_pair()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(Connection(two, far, "far", max_in_flight=3).run())
-        asked = [{"id": id_, "method": "test/wait"} for id_ in range(1000)]
+        requests = [{"id": id_, "method": "test/wait"} for id_ in range(1000)]
         error = {
             "code": -32001,
             "message": "Server overloaded; retry later.",
             "data": {"kind": "overloaded", "codexErrorInfo": "server_overloaded"},
         }
-        refused = await answers_of(one, *asked, count=997)
+        refused = await answers_of(one, *requests, count=997)
         assert refused == [{"error": error, "id": id_} for id_ in range(3, 1000)]
         go.set()
         answered = await answers_of(one, count=3)
@@ -283,11 +283,11 @@ async def test_a_disconnect_fails_the_pending_requests() -> None:
 
     started = asyncio.Semaphore(0)
     async with line(far) as both, asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(lost(both.near)) for _ in range(5)]
-        for _ in asked:
+        requests = [tasks.create_task(lost(both.near)) for _ in range(5)]
+        for _ in requests:
             await started.acquire()
         both.far_run.cancel()
-        assert [await task for task in asked] == ["memory hung up"] * 5
+        assert [await task for task in requests] == ["memory hung up"] * 5
         with pytest.raises(ConnectionLost):
             await both.near.request(ECHO, TextParams())
 
@@ -326,7 +326,7 @@ async def test_request_ids_start_at_zero_and_count_up() -> None:
     connection = Connection(two, router(), "far")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(connection.run())
-        asked = [tasks.create_task(connection.request(ECHO, TextParams(t))) for t in "ab"]
+        requests = [tasks.create_task(connection.request(ECHO, TextParams(t))) for t in "ab"]
         sent = await answers_of(one, count=2)
         assert sent == [
             {"method": "test/echo", "id": 0, "params": {"text": "a"}},
@@ -334,7 +334,7 @@ async def test_request_ids_start_at_zero_and_count_up() -> None:
         ]
         replies: list[JsonValue] = [{"id": id_, "result": {"text": str(id_)}} for id_ in (1, 0)]
         await answers_of(one, *replies, count=0)
-        assert [(await task).text for task in asked] == ["0", "1"]
+        assert [(await task).text for task in requests] == ["0", "1"]
         await one.close()
 
 

@@ -36,7 +36,7 @@ def refusal(method: str, raw: bytes | None) -> tuple[str, JsonValue]:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("value", "meant"),
     [
         ({"approvalPolicy": "unlessTrusted"}, {"approvalPolicy": "untrusted"}),
         ({"approvalPolicy": "onRequest"}, {"approvalPolicy": "on-request"}),
@@ -48,8 +48,8 @@ def refusal(method: str, raw: bytes | None) -> tuple[str, JsonValue]:
         ({"sandbox": "read-only", "unknown": 1}, {"sandbox": "read-only"}),
     ],
 )
-def test_documented_spellings_mean_the_wire_spelling(given: JsonValue, meant: JsonValue) -> None:
-    assert read("thread/start", given) == meant
+def test_documented_spellings_mean_the_wire_spelling(value: JsonValue, meant: JsonValue) -> None:
+    assert read("thread/start", value) == meant
 
 
 @pytest.mark.parametrize(

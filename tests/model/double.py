@@ -195,7 +195,7 @@ def refusal(status: str, error: JsonValue, **headers: str) -> Answer:
 
 def request(*history: JsonValue, **settings: JsonValue) -> ModelRequest:
     """Return a request with defaults for everything that a test does not set."""
-    given: dict[str, JsonValue] = {
+    fields: dict[str, JsonValue] = {
         "model": "mock-model",
         "instructions": "be brief",
         "input": list(history) or [user("hi")],
@@ -204,7 +204,7 @@ def request(*history: JsonValue, **settings: JsonValue) -> ModelRequest:
         "originator": "probe",
         "user_agent": "probe/1",
     }
-    return ModelRequest(**{**given, **settings})
+    return ModelRequest(**{**fields, **settings})
 
 
 def user(text: str) -> JsonValue:
@@ -217,10 +217,10 @@ def user(text: str) -> JsonValue:
 
 
 async def collect(
-    model: Model, asked: ModelRequest | None = None, *, into: list[ModelEvent] | None = None
+    model: Model, model_request: ModelRequest | None = None, *, into: list[ModelEvent] | None = None
 ) -> list[ModelEvent]:
     """Return all events of one attempt; `into` also receives those before an error."""
     found = [] if into is None else into
-    async for event in model.stream(asked or request()):
+    async for event in model.stream(model_request or request()):
         found.append(event)
     return found

@@ -127,10 +127,10 @@ class Interrupted:
     def __init__(self) -> None:
         self._model = ScriptedModel([says("half", deltas=["ha", "lf"]), "whole"])
 
-    async def stream(self, asked: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def stream(self, model_request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play, and break off after the first delta of the first request."""
         is_first = not self._model.requests
-        async with aclosing(self._model.stream(asked)) as events:
+        async with aclosing(self._model.stream(model_request)) as events:
             async for event in events:
                 yield event
                 if is_first and isinstance(event, ModelTextDelta):
@@ -180,10 +180,10 @@ async def test_closing_the_stream_closes_the_attempt() -> None:
     class Watched(Interrupted):
         """Records when its stream is closed."""
 
-        async def stream(self, asked: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        async def stream(self, model_request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
             """Play, and record the end."""
             try:
-                async for event in self._model.stream(asked):
+                async for event in self._model.stream(model_request):
                     yield event
             finally:
                 closed.append(True)

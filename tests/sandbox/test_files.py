@@ -153,10 +153,10 @@ async def test_a_pipe_outside_is_closed_under_landlock_only(
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         await run(["/bin/sh", "-c", f"echo x > {pipe}"], workspace(ws), cwd=ws)
-        heard = os.read(reader, 10)
+        data = os.read(reader, 10)
     finally:
         os.close(reader)
-    assert heard == (b"x\n" if backend.name == "bubblewrap" else b"")
+    assert data == (b"x\n" if backend.name == "bubblewrap" else b"")
 
 
 async def test_modes_and_times_outside_are_unchanged(

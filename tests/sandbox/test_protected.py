@@ -151,13 +151,13 @@ async def test_a_placeholder_stays_until_the_last_command_has_ended(
     bubblewrap: Backend, ws: Path
 ) -> None:
     script = f"echo ready; read line; mkdir .codex; ls -A .codex # {new_token()}"
-    first, said = await start(["/bin/sh", "-c", script], workspace(ws), cwd=ws, has_stdin=True)
-    await said.until("ready")
+    first, output = await start(["/bin/sh", "-c", script], workspace(ws), cwd=ws, has_stdin=True)
+    await output.until("ready")
     await run(["true"], workspace(ws), cwd=ws)
     assert names(ws) == sorted(PROTECTED)
     first.close_stdin()
     await first.wait()
-    assert (said.text, names(ws)) == ("ready\n", [])
+    assert (output.text, names(ws)) == ("ready\n", [])
 
 
 async def test_a_placeholder_left_by_a_killed_server_is_removed_with_the_next_command(
@@ -183,10 +183,10 @@ async def test_an_empty_folder_of_the_user_stays(bubblewrap: Backend, ws: Path) 
 
 
 async def test_files_put_into_a_placeholder_meanwhile_stay(bubblewrap: Backend, ws: Path) -> None:
-    process, said = await start(
+    process, output = await start(
         ["/bin/sh", "-c", "echo ready; read line"], workspace(ws), cwd=ws, has_stdin=True
     )
-    await said.until("ready")
+    await output.until("ready")
     (ws / ".codex").chmod(0o755)
     (ws / ".codex" / "config.toml").write_text("mine")
     process.close_stdin()
@@ -201,10 +201,10 @@ async def test_an_empty_folder_that_another_program_removes_meanwhile_fails_no_c
     """Upstream also creates such folders in shared roots, and removes them when it is done."""
     (ws / ".git").mkdir()
 
-    def launch_later(*args: JsonValue, **given: JsonValue) -> JsonValue:
+    def launch_later(*args: JsonValue, **options: JsonValue) -> JsonValue:
         if vanishes:
             (ws / ".git").rmdir()
-        return launch_kept(*args, **given)
+        return launch_kept(*args, **options)
 
     monkeypatch.setattr(backends, "launch_kept", launch_later)
     script = "mkdir .git/hooks; mv .git moved; rmdir .git; echo over"

@@ -113,10 +113,10 @@ async def test_root_that_is_swapped_before_it_is_mounted_opens_nothing_else(
     """A command that still runs in the workspace swaps a nested root at the worst moment."""
     (ws / "nested").mkdir()
 
-    def swap_and_launch(*args: JsonValue, **given: JsonValue) -> JsonValue:
+    def swap_and_launch(*args: JsonValue, **options: JsonValue) -> JsonValue:
         (ws / "nested").rename(ws / "moved")
         (ws / "nested").symlink_to(outside)
-        return launch_kept(*args, **given)
+        return launch_kept(*args, **options)
 
     confinement = workspace(ws / "nested", ws)
     monkeypatch.setattr(backends, "launch_kept", swap_and_launch)

@@ -22,11 +22,11 @@ def names(answer: JsonValue) -> list[str]:
 
 
 @asynccontextmanager
-async def provider(heard: list[str], *models: str) -> AsyncIterator[str]:
+async def provider(requests: list[str], *models: str) -> AsyncIterator[str]:
     """Run a provider that only lists models; yield the setting that names it."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
         body = json.dumps({"object": "list", "data": [{"id": model} for model in models]})
         head = "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
         writer.write((head + body).encode())
@@ -98,15 +98,15 @@ async def test_an_invalid_cursor_is_refused(home: Path, cursor: str, message: st
 
 async def test_a_custom_provider_is_asked_for_its_models(home: Path) -> None:
     """Ours: it does not receive a key of OpenAI."""
-    heard: list[str] = []
+    requests: list[str] = []
     async with (
-        provider(heard, "one", "two") as text,
+        provider(requests, "one", "two") as text,
         serving(configuration(home, f'model = "two"\n{text}', environ=KEY)) as peer,
     ):
         answer = await result(peer, "model/list", {})
 
     assert set(names(answer)) == {"one", "two"}
-    (request,) = heard
+    (request,) = requests
     assert request.startswith("GET /v1/models")
     assert "sk-1" not in request
 

@@ -51,8 +51,8 @@ async def test_experimental_notifications_are_sent_on_request_only() -> None:
             (session,) = server.sessions
             await session.notify(method, MockExperimentalMethodParams("x"))
             expected = {"method": method.method, "params": {"value": "x"}, "emittedAtMs": 7}
-            heard = [message for message in await peer.replies() if "method" in message]
-            assert heard == ([expected] if is_experimental else [])
+            notifications = [message for message in await peer.replies() if "method" in message]
+            assert notifications == ([expected] if is_experimental else [])
 
 
 async def test_a_server_that_stops_disconnects_all_clients_and_accepts_none() -> None:

@@ -49,7 +49,7 @@ class Clock:
 def meta(clock: Clock, **changes: JsonValue) -> ThreadMeta:
     """Describe a new thread."""
     seconds = clock.now // 1000
-    given: dict[str, JsonValue] = {
+    fields: dict[str, JsonValue] = {
         "id": uuid7(),
         "created_at": seconds,
         "updated_at": seconds,
@@ -59,7 +59,7 @@ def meta(clock: Clock, **changes: JsonValue) -> ThreadMeta:
         "cli_version": "0.1.0",
         "base_instructions": "be useful",
     }
-    return ThreadMeta(**(given | changes))
+    return ThreadMeta(**(fields | changes))
 
 
 def message(role: str, text: str) -> ModelItem:
@@ -78,7 +78,7 @@ def breakdown(tokens: int) -> TokenUsageBreakdown:
 
 
 def context(turn_id: str, **changes: JsonValue) -> TurnContext:
-    given: dict[str, JsonValue] = {
+    fields: dict[str, JsonValue] = {
         "turn_id": turn_id,
         "cwd": "/workspace",
         "model": "mock-model",
@@ -86,7 +86,7 @@ def context(turn_id: str, **changes: JsonValue) -> TurnContext:
         "approval_policy": "never",
         "sandbox_policy": ReadOnlySandboxPolicy(),
     }
-    return TurnContext(**(given | changes))
+    return TurnContext(**(fields | changes))
 
 
 def user_item(text: str, id_: str) -> UserMessageThreadItem:
@@ -131,7 +131,7 @@ class Writer:
         )
 
     def end(self, turn_id: str, status: TurnStatus = "completed", **changes: JsonValue) -> Event:
-        given: dict[str, JsonValue] = {
+        fields: dict[str, JsonValue] = {
             "started_at": self.clock.now // 1000,
             "completed_at": self.clock.now // 1000,
             "duration_ms": 5,
@@ -142,23 +142,23 @@ class Writer:
             status=status,
             items_view="notLoaded",
             root_turn_id=turn_id,
-            **(given | changes),
+            **(fields | changes),
         )
         return self.event(
             n.TURN_COMPLETED.method, TurnCompletedNotification(self.journal.thread_id, turn)
         )
 
-    def turn(self, said: str, answered: str, *, items: Sequence[ThreadItem] = ()) -> Turn:
+    def turn(self, message_text: str, answer: str, *, items: Sequence[ThreadItem] = ()) -> Turn:
         """Write a whole turn, and return it as it should be read back."""
         turn_id = uuid7()
-        user = user_item(said, f"{turn_id}-user")
-        agent = AgentMessageThreadItem(id=f"{turn_id}-agent", text=answered)
+        user = user_item(message_text, f"{turn_id}-user")
+        agent = AgentMessageThreadItem(id=f"{turn_id}-agent", text=answer)
         self.journal.append(list(self.begin(turn_id)))
-        self.journal.append([HistoryItem(message("user", said))])
+        self.journal.append([HistoryItem(message("user", message_text))])
         self.journal.append(list(self.item(turn_id, user)))
         for item in items:
             self.journal.append(list(self.item(turn_id, item)))
-        self.journal.append([HistoryItem(message("assistant", answered))])
+        self.journal.append([HistoryItem(message("assistant", answer))])
         self.journal.append(list(self.item(turn_id, agent)))
         self.journal.append(
             [UsageRecord(turn_id, f"resp-{turn_id}", breakdown(10), breakdown(10), 1000)]

@@ -21,10 +21,10 @@ from treadle.store.store import Store
 from treadle.store.stored_thread import ThreadQuery, to_thread
 
 
-def thread(store: Store, clock: Clock, *said: str) -> tuple[Journal, list[Turn]]:
+def thread(store: Store, clock: Clock, *texts: str) -> tuple[Journal, list[Turn]]:
     journal = store.create(meta(clock))
     writer = Writer(journal, clock)
-    return journal, [writer.turn(text, f"{text}!") for text in said or ("hello",)]
+    return journal, [writer.turn(text, f"{text}!") for text in texts or ("hello",)]
 
 
 def ids(store: Store, *, archived: bool = False) -> list[str]:

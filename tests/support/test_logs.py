@@ -154,5 +154,5 @@ def test_a_line_that_gets_no_thread_is_written_with_the_next(
         logger.error("first")
     logger.error("second")
     logger.handlers[0].flush()
-    said = capfd.readouterr().err.splitlines()
-    assert [line.rpartition(" ")[2] for line in said] == ["first", "second"]
+    logged_lines = capfd.readouterr().err.splitlines()
+    assert [line.rpartition(" ")[2] for line in logged_lines] == ["first", "second"]

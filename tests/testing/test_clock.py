@@ -12,11 +12,11 @@ from treadle.testing import VirtualClock
 
 
 async def test_an_hour_passes_at_once_in_the_order_of_its_timers() -> None:
-    heard: list[tuple[str, float]] = []
+    order: list[tuple[str, float]] = []
 
     async def wait(name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        heard.append((name, clock.elapsed))
+        order.append((name, clock.elapsed))
 
     with VirtualClock() as clock:
         async with asyncio.TaskGroup() as tasks:
@@ -24,7 +24,7 @@ async def test_an_hour_passes_at_once_in_the_order_of_its_timers() -> None:
             tasks.create_task(wait("early", 0.5))
             tasks.create_task(wait("in between", 60))
 
-    assert heard == [("early", 0.5), ("in between", 60), ("late", 3600)]
+    assert order == [("early", 0.5), ("in between", 60), ("late", 3600)]
     assert clock.elapsed == 3600
 
 
@@ -60,8 +60,8 @@ async def test_a_process_may_answer_before_time_jumps() -> None:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", "print('here')", stdout=asyncio.subprocess.PIPE
             )
-            said, _ = await process.communicate()
-    assert said == b"here\n"
+            output, _ = await process.communicate()
+    assert output == b"here\n"
     assert clock.elapsed == 0
 
 

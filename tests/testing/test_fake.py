@@ -70,8 +70,8 @@ async def test_a_fake_without_plays_is_a_small_app_server(transport: str) -> Non
         await client.read_thread(thread.id)
     assert (first.agent_message, second.agent_message) == ("Hello", "Hello")
     assert [turn.turn.id for turn in (first, second)] == ["turn-1", "turn-2"]
-    said = [params["input"][0]["text"] for params in server.received("turn/start")]
-    assert said == ["one", "two"]
+    texts = [params["input"][0]["text"] for params in server.received("turn/start")]
+    assert texts == ["one", "two"]
     assert server.messages[0]["method"] == "initialize"
 
 

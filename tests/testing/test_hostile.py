@@ -40,31 +40,31 @@ async def ask(
     """Send one request over real HTTP; return its events, in `into` also those before an error."""
     config = ProviderConfig(base_url=provider.base_url, wire_api=wire, **settings)
     model = build_model("hostile", config, environ={})
-    said: list[ModelEvent] = [] if into is None else into
+    events: list[ModelEvent] = [] if into is None else into
     try:
         async with asyncio.timeout(SECONDS):
             async for event in model.stream(REQUEST):
-                said.append(event)  # noqa: PERF401 - it has those before an error too
+                events.append(event)  # noqa: PERF401 - it has those before an error too
     finally:
         await model.close()
-    return said
+    return events
 
 
 async def fails(provider: Provider, wire: Wire, **settings: JsonValue) -> tuple[ModelError, str]:
     """Send a request that must fail; return the error and the text before it."""
-    said: list[ModelEvent] = []
+    events: list[ModelEvent] = []
     with pytest.raises(ModelError) as caught:
-        await ask(provider, wire, said, **settings)
-    return caught.value, text_of(said)
+        await ask(provider, wire, events, **settings)
+    return caught.value, text_of(events)
 
 
-def text_of(said: list[ModelEvent]) -> str:
-    return "".join(event.delta for event in said if isinstance(event, ModelTextDelta))
+def text_of(events: list[ModelEvent]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, ModelTextDelta))
 
 
-def message_of(said: list[ModelEvent]) -> str:
-    (item,) = [event.item for event in said if isinstance(event, ItemDone)]
-    assert isinstance(said[-1], Completed)
+def message_of(events: list[ModelEvent]) -> str:
+    (item,) = [event.item for event in events if isinstance(event, ItemDone)]
+    assert isinstance(events[-1], Completed)
     text: str = item["content"][0]["text"]
     return text
 
@@ -95,8 +95,8 @@ async def test_a_half_open_connection_sends_nothing_more(
 ) -> None:
     settings = {"first_byte_timeout_ms": 200, "stream_idle_timeout_ms": 200}
     async with hostile.half_open(before_head=before_head) as provider:
-        error, said = await fails(provider, wire, **settings)
-    assert (error.is_retryable, said) == (True, text)
+        error, partial_text = await fails(provider, wire, **settings)
+    assert (error.is_retryable, partial_text) == (True, text)
 
 
 @pytest.mark.parametrize("wire", WIRES)

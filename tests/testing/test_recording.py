@@ -114,9 +114,9 @@ async def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     monkeypatch.setenv("MY_PROVIDER_TOKEN", secrets["variable"])
     path = tmp_path / "secrets.json"
-    said = f"{secrets['bearer']} and {secrets['variable']} and {KEY}"
-    body = {"input": [{"text": said}], "auth": {"password": secrets["name"]}}
-    async with hostile.slow_drip(said, size=7) as real, record(real.base_url, path) as front:
+    secret_text = f"{secrets['bearer']} and {secrets['variable']} and {KEY}"
+    body = {"input": [{"text": secret_text}], "auth": {"password": secrets["name"]}}
+    async with hostile.slow_drip(secret_text, size=7) as real, record(real.base_url, path) as front:
         status, received = await post(
             f"{front.base_url}/responses?api_key={secrets['query']}&beta=1",
             body,
@@ -124,7 +124,7 @@ async def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             **{"x-api-key": secrets["header"], "cookie": f"session={secrets['cookie']}"},
         )
     # The client itself receives everything, and so does the provider.
-    assert (status, said in received) == (200, True)
+    assert (status, secret_text in received) == (200, True)
     assert real.requests[0].json == body
     assert real.requests[0].headers["x-api-key"] == secrets["header"]
 
@@ -154,8 +154,10 @@ async def test_a_secret_in_several_chunks_is_not_written(tmp_path: Path) -> None
 async def test_a_redacted_request_still_matches(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     async with hostile.slow_drip() as real, record(real.base_url, path) as front:
-        asked = {"input": "use plain-word-as-a-key now"}
-        await post(f"{front.base_url}/responses", asked, authorization="Bearer plain-word-as-a-key")
+        request_body = {"input": "use plain-word-as-a-key now"}
+        await post(
+            f"{front.base_url}/responses", request_body, authorization="Bearer plain-word-as-a-key"
+        )
     async with replay(path) as player:
         status, _ = await post(f"{player.base_url}/responses", {"input": "use no-key-at-all now"})
     assert status == 200

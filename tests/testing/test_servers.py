@@ -56,12 +56,12 @@ async def test_scripts_in_lists_of_their_own_type_are_scripts(
     steps: list[Step] = [says("one"), says("two")]
     responses: list[list[Step]] = [[waits(0), says("three")]]
     mixed: list[Response] = [*steps, *responses, "four"]
-    said = []
+    messages = []
     for script in (steps, responses, mixed):
         async with asyncio.timeout(SECONDS), treadle_client(script) as client:
             thread = await client.start_thread()
-            said += [(await thread.run("go")).agent_message for _ in script]
-    assert said == ["one", "two", "three", "one", "two", "three", "four"]
+            messages += [(await thread.run("go")).agent_message for _ in script]
+    assert messages == ["one", "two", "three", "one", "two", "three", "four"]
 
 
 async def test_a_script_can_wait_for_the_test(treadle_client: ClientFactory) -> None:
@@ -113,9 +113,9 @@ async def test_a_real_process_plays_a_script_over_each_transport(
         result = await thread.run("over there")
 
     assert result.agent_message == "from afar"
-    (asked,) = server.requests
-    assert asked.input[-1]["content"] == [{"type": "input_text", "text": "over there"}]
-    assert asked.thread_id == thread.id
+    (request,) = server.requests
+    assert request.input[-1]["content"] == [{"type": "input_text", "text": "over there"}]
+    assert request.thread_id == thread.id
     assert Path(client.server.codex_home) == server.home
     assert server.home != Path(os.environ["TREADLE_HOME"])
 

@@ -80,10 +80,10 @@ async def test_a_relative_program_path_starts_from_our_folder(
 ) -> None:
     """An agent may be able to write the folder it runs in, and put programs into it."""
     work = tmp_path / "work"
-    for folder, said in ((tmp_path, "ours"), (work, "theirs")):
+    for folder, output in ((tmp_path, "ours"), (work, "theirs")):
         folder.mkdir(exist_ok=True)
         program = folder / "program"
-        program.write_text(f"#!/bin/sh\necho {said}\n")
+        program.write_text(f"#!/bin/sh\necho {output}\n")
         program.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     child = spawn(["./program"], cwd=work)

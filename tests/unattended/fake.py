@@ -24,8 +24,8 @@ from tests.client.fake import (
     TURN,
     Actor,
     Fake,
-    Heard,
     Scenario,
+    ServerLog,
     answers,
     serving,
     turn,
@@ -45,8 +45,8 @@ END: Step = ["notify", "turn/completed", {"turn": turn("completed")}]
 async def play(actor: Actor, request: JsonValue) -> None:
     """Play the steps that the input lists as JSON."""
     steps: list[Step] = json.loads(request["params"]["input"][0]["text"])
-    for name, *given in steps:
-        match name, given:
+    for name, *arguments in steps:
+        match name, arguments:
             case "begin", [turn_id]:
                 await actor.answer(request, {"turn": {**turn(), "id": turn_id}})
             case "answer", [result]:
@@ -155,7 +155,7 @@ class Stage:
 
     session: Session
     events: list[SessionEvent]
-    heard: Heard
+    log: ServerLog
     workspace: str
     is_begun: asyncio.Event
 
@@ -174,7 +174,7 @@ async def staged(
     kind: str, folder: Path, scenario: str = "steps", **options: JsonValue
 ) -> AsyncIterator[Stage]:
     """Yield a session with a server that plays a scenario, over one of the transports."""
-    heard = folder / "heard"
+    log_path = folder / "heard"
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     events: list[SessionEvent] = []
@@ -185,43 +185,43 @@ async def staged(
         if event.event == "session_started":
             is_begun.set()
 
-    async with asyncio.timeout(SECONDS), reached(kind, scenario, heard) as where:
-        given = {"cwd": workspace, "server": where, "on_event": listen, "uses_git": False}
+    async with asyncio.timeout(SECONDS), reached(kind, scenario, log_path) as where:
+        arguments = {"cwd": workspace, "server": where, "on_event": listen, "uses_git": False}
         env = {"PYTHONPATH": str(ROOT)}
-        session = Session(SessionOptions(**{**given, "env": env, **options}))
+        session = Session(SessionOptions(**{**arguments, "env": env, **options}))
         try:
-            yield Stage(session, events, Heard(heard), str(workspace), is_begun)
+            yield Stage(session, events, ServerLog(log_path), str(workspace), is_begun)
         finally:
             await session.close()
 
 
 @asynccontextmanager
-async def reached(kind: str, scenario: str, heard: Path) -> AsyncIterator[Where]:
+async def reached(kind: str, scenario: str, log_path: Path) -> AsyncIterator[Where]:
     """Yield the address of the server."""
     if scenario == ORPHANS:
-        yield command(scenario, heard)
+        yield command(scenario, log_path)
         return
-    async with serving(kind, Fake(SCENARIOS[scenario], heard)) as where:
+    async with serving(kind, Fake(SCENARIOS[scenario], log_path)) as where:
         yield where
 
 
-def command(scenario: str, heard: Path) -> list[str]:
+def command(scenario: str, log_path: Path) -> list[str]:
     """Return the command of a process that plays a scenario."""
-    return [sys.executable, "-m", "tests.unattended.fake", scenario, str(heard)]
+    return [sys.executable, "-m", "tests.unattended.fake", scenario, str(log_path)]
 
 
-async def _serve_pipes(name: str, heard: Path) -> None:
+async def _serve_pipes(name: str, log_path: Path) -> None:
     from treadle.transport.stdio import stdio
 
     if name == ORPHANS:
         # The server and its own child process both ignore SIGTERM.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL)  # noqa: ASYNC220
-        heard.with_name("child").write_text(str(child.pid))
+        log_path.with_name("child").write_text(str(child.pid))
         name = "steps"
-        await Fake(SCENARIOS[name], heard).attach(stdio())
+        await Fake(SCENARIOS[name], log_path).attach(stdio())
         await asyncio.Event().wait()
-    await Fake(SCENARIOS[name], heard).attach(stdio())
+    await Fake(SCENARIOS[name], log_path).attach(stdio())
 
 
 def begun(*steps: Step, turn_id: str = TURN) -> str:

@@ -64,7 +64,7 @@ async def test_approvals_are_granted_for_the_session_when_the_policy_is_never(
                 END,
             )
         )
-    assert play.heard.answers() == {
+    assert play.log.answers() == {
         99: {"decision": "acceptForSession"},
         "a-b": {"decision": "acceptForSession"},
         101: {"decision": "approved_for_session"},
@@ -90,7 +90,7 @@ async def test_with_another_policy_an_approval_ends_the_turn(
         with pytest.raises(SessionApprovalRequired) as caught:
             await session.run(begun(ask(5, method, **params), END))
         assert session.is_closed
-    assert play.heard.answers() == {5: answer}
+    assert play.log.answers() == {5: answer}
     assert set(params) <= set(caught.value.payload)
 
 
@@ -105,7 +105,7 @@ async def test_a_policy_of_the_caller_decides_before_the_default(in_memory: Stag
         await session.run(
             begun(ask(1, COMMAND, command="ls"), ask(2, COMMAND, command="rm"), ask(3, FILES), END)
         )
-    assert [each["decision"] for each in play.heard.answers().values()] == [
+    assert [each["decision"] for each in play.log.answers().values()] == [
         "accept",
         "decline",
         "acceptForSession",
@@ -121,8 +121,8 @@ async def test_a_policy_that_cannot_decide_ends_the_turn(in_memory: Staged) -> N
 def question(id_: str, labels: list[str], ask_id: JsonValue = 110) -> list[JsonValue]:
     """Return a step in which the model asks the user one question."""
     options = [{"label": label, "description": ""} for label in labels]
-    asked = {"id": id_, "header": "h", "question": "?", "options": options or None}
-    return ask(ask_id, INPUT, questions=[asked], isBlocking=True)
+    fields = {"id": id_, "header": "h", "question": "?", "options": options or None}
+    return ask(ask_id, INPUT, questions=[fields], isBlocking=True)
 
 
 TOOL = "mcp_tool_call_approval_call-717"
@@ -146,7 +146,7 @@ async def test_questions_to_the_user_get_the_canned_answers(
     """Seed 000, 4."""
     async with in_memory(approval_policy=policy) as play, play.session as session:
         await session.run(begun(question(id_, labels), END))
-    assert play.heard.answers() == {110: {"answers": {id_: {"answers": [answer]}}}}
+    assert play.log.answers() == {110: {"answers": {id_: {"answers": [answer]}}}}
     is_approval = answer != UNAVAILABLE
     kind = "approval_auto_approved" if is_approval else "tool_input_auto_answered"
     assert f"{kind} {INPUT}" in play.event_names()
@@ -157,7 +157,7 @@ async def test_questions_may_end_the_turn_instead(stage: Staged) -> None:
         with pytest.raises(TurnInputRequired) as caught:
             await session.run(begun(question("why", []), END))
     assert caught.value.payload["questions"][0]["id"] == "why"
-    assert play.heard.answers() == {110: {"answers": {}}}
+    assert play.log.answers() == {110: {"answers": {}}}
 
 
 async def test_questions_may_be_answered_by_a_callback(in_memory: Staged) -> None:
@@ -166,7 +166,7 @@ async def test_questions_may_be_answered_by_a_callback(in_memory: Staged) -> Non
 
     async with in_memory(questions="ask", on_question=reply) as play, play.session as session:
         await session.run(begun(question("why", []), END))
-    assert play.heard.answers() == {110: {"answers": {"why": {"answers": ["forty-two"]}}}}
+    assert play.log.answers() == {110: {"answers": {"why": {"answers": ["forty-two"]}}}}
 
 
 ELICITATION = "mcpServer/elicitation/request"
@@ -190,7 +190,7 @@ async def test_elicitations_of_mcp_servers_are_approved_or_declined(
     form = {**FORM, "_meta": meta, "requestedSchema": {"type": "object", "properties": {}}}
     async with in_memory() as play, play.session as session:
         await session.run(begun(ask(1, ELICITATION, **form), END))
-    assert play.heard.answers() == {1: answer}
+    assert play.log.answers() == {1: answer}
     assert f"{event} {ELICITATION}" in play.event_names()
 
 
@@ -241,10 +241,10 @@ async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
             call(103, "lookup", query="bad"),
         ]
         await session.run(begun(*steps, old, END))
-        assert [each["name"] for each in play.heard.calls("thread/start")[0]["dynamicTools"]] == [
+        assert [each["name"] for each in play.log.calls("thread/start")[0]["dynamicTools"]] == [
             "lookup"
         ]
-    assert play.heard.answers() == {
+    assert play.log.answers() == {
         101: text("Unsupported dynamic tool 'other'.", success=False),
         102: text("found x", success=True),
         103: text("ValueError: no such thing", success=False),
@@ -269,7 +269,7 @@ async def test_a_tool_that_takes_too_long_fails_and_the_turn_continues(
         with virtual_clock:
             await session.run(begun(call(1, "wait"), END))
     words = "the tool 'wait' did not answer within 10 s"
-    assert play.heard.answers() == {1: text(words, success=False)}
+    assert play.log.answers() == {1: text(words, success=False)}
 
 
 def refuse_to_say(_ask: object) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.fake import THREAD, TURN, Heard
+from tests.client.fake import THREAD, TURN, ServerLog
 from tests.unattended.fake import END, QUICK, Stage, begun, failed, is_alive, reached, staged, usage
 from treadle.client._runtime.reconnect import Backoff
 from treadle.protocol.base import JsonValue
@@ -58,13 +58,13 @@ async def test_1_a_completed_turn_that_failed_is_not_a_success(
     workspace: Path, tmp_path: Path
 ) -> None:
     """And so it is not followed by twenty more."""
-    heard = tmp_path / "heard"
-    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
+    log_path = tmp_path / "heard"
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where)
         with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(begun(failed("unauthorized")), options, RunPlan(max_turns=20))
     assert caught.value.codex_error_info == "unauthorized"
-    assert len(Heard(heard).calls("turn/start")) == 1
+    assert len(ServerLog(log_path).calls("turn/start")) == 1
 
 
 async def test_2_every_server_request_is_answered_known_or_not(in_memory: Staged) -> None:
@@ -77,10 +77,10 @@ async def test_2_every_server_request_is_answered_known_or_not(in_memory: Staged
         "mcpServer/elicitation/request": {"serverName": "s", "mode": "hologram"},
     }
     methods = [*SERVER_REQUESTS, "brand/new", COMMAND]
-    asked = [["ask", number, name, params.get(name, {})] for number, name in enumerate(methods)]
+    requests = [["ask", number, name, params.get(name, {})] for number, name in enumerate(methods)]
     async with in_memory() as play, play.session as session:
-        await session.run(begun(*asked, END))
-    answers = play.heard.answers()
+        await session.run(begun(*requests, END))
+    answers = play.log.answers()
     assert list(answers) == list(range(len(methods)))
     assert answers[methods.index("brand/new")] == {
         "code": -32601,
@@ -92,7 +92,7 @@ async def test_2_every_server_request_is_answered_known_or_not(in_memory: Staged
 async def test_3_nothing_is_dropped_while_an_answer_is_awaited(in_memory: Staged) -> None:
     async with in_memory("talks first") as play, play.session:
         pass
-    assert [*play.heard.answers()] == ["early"]
+    assert [*play.log.answers()] == ["early"]
     assert play.event_names()[:2] == [
         "notification thread/started",
         "request_answered currentTime/read",
@@ -200,14 +200,14 @@ async def test_8_a_check_that_blocks_does_not_stop_the_monitoring_of_other_sessi
 
 
 async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None:
-    heard, events = tmp_path / "heard", list[SessionEvent]()
-    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
+    log_path, events = tmp_path / "heard", list[SessionEvent]()
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where, on_event=events.append)
         prompt = begun(failed("serverOverloaded"))
         plan = RunPlan(retry=QUICK, continuation=prompt)
         with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(prompt, options, plan)
-    assert len(Heard(heard).calls("turn/start")) == 1 + QUICK.attempts
+    assert len(ServerLog(log_path).calls("turn/start")) == 1 + QUICK.attempts
     assert caught.value.__notes__ == ["the run gave up after 3 failures"]
     retries = [each.payload for each in events if each.event == "retrying"]
     assert [(each["kind"], each["failure"]) for each in retries] == [
@@ -220,18 +220,18 @@ async def test_10_a_restart_continues_with_the_thread_the_counts_and_the_budget(
     workspace: Path, tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
     """And does not send the prompt again: the thread already has it."""
-    heard, state = tmp_path / "heard", tmp_path / "state.json"
+    log_path, state = tmp_path / "heard", tmp_path / "state.json"
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(15, 5), END)
     once = RunPlan(retry=Backoff(attempts=0), continuation=more, state=state)
-    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where, stall_seconds=10.0)
         with virtual_clock, pytest.raises(SessionError):
             await run_unattended(prompt, options, once)
         report = await run_unattended(prompt, options, once)
         again = await run_unattended(prompt, options, once)
-    assert [each["threadId"] for each in Heard(heard).calls("thread/resume")][-1] == THREAD
-    assert len(Heard(heard).calls("thread/start")) == 1
-    sent = [each["input"][0]["text"] for each in Heard(heard).calls("turn/start")]
+    assert [each["threadId"] for each in ServerLog(log_path).calls("thread/resume")][-1] == THREAD
+    assert len(ServerLog(log_path).calls("thread/start")) == 1
+    sent = [each["input"][0]["text"] for each in ServerLog(log_path).calls("turn/start")]
     assert sent == [prompt, more]
     assert (report.thread_id, report.failures, report.usage.total_tokens) == (THREAD, 1, 15)
     assert (again.ending, again.turns) == ("done", ())
@@ -255,20 +255,20 @@ async def test_11_a_slow_tool_does_not_delay_approvals(in_memory: Staged) -> Non
     second = ["ask", 3, "item/tool/call", {**called}]
     async with in_memory(tools=[slow], on_event=listen) as play, play.session as session:
         await session.run(begun(call, approval, second, END))
-    assert next(iter(play.heard.answers())) == 2
-    assert {*play.heard.answers()} == {1, 2, 3}
+    assert next(iter(play.log.answers())) == 2
+    assert {*play.log.answers()} == {1, 2, 3}
 
 
 async def test_12_turns_that_complete_and_change_nothing_are_not_progress(
     workspace: Path, tmp_path: Path
 ) -> None:
-    heard = tmp_path / "heard"
-    async with asyncio.timeout(SECONDS), reached("memory", "steps", heard) as where:
+    log_path = tmp_path / "heard"
+    async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where)
         plan = RunPlan(is_done=lambda _report: False, max_idle_turns=3, continuation=begun(END))
         with pytest.raises(NoProgress):
             await run_unattended(begun(END), options, plan)
-    assert len(Heard(heard).calls("turn/start")) == 3
+    assert len(ServerLog(log_path).calls("turn/start")) == 3
 
 
 async def test_13_steps_of_the_wall_clock_neither_stall_a_turn_nor_hide_a_stall(

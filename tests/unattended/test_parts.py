@@ -208,10 +208,10 @@ def test_anything_but_a_single_operation_is_refused(arguments: JsonValue, words:
 @asynccontextmanager
 async def service(status: int, answer: JsonValue) -> AsyncIterator[tuple[str, list[JsonValue]]]:
     """Run a GraphQL service on the loopback interface: its address, and what it received."""
-    heard: list[JsonValue] = []
+    requests: list[JsonValue] = []
 
     async def take(request: web.Request) -> web.Response:
-        heard.append([request.headers["Authorization"], await request.json()])
+        requests.append([request.headers["Authorization"], await request.json()])
         return web.Response(status=status, text=json.dumps(answer))
 
     app = web.Application()
@@ -223,7 +223,7 @@ async def service(status: int, answer: JsonValue) -> AsyncIterator[tuple[str, li
     try:
         async with asyncio.timeout(20):
             port = runner.addresses[0][1]
-            yield f"http://127.0.0.1:{port}/graphql", heard
+            yield f"http://127.0.0.1:{port}/graphql", requests
     finally:
         await runner.cleanup()
 
@@ -240,10 +240,10 @@ async def ask(endpoint: str, token: str | None, arguments: JsonValue) -> tuple[b
 
 async def test_the_tool_posts_the_operation_with_the_token() -> None:
     answer = {"data": {"viewer": {"id": "usr_123"}}}
-    async with service(200, answer) as (endpoint, heard):
+    async with service(200, answer) as (endpoint, requests):
         assert await ask(endpoint, "key", {"query": "{ viewer { id } }"}) == (True, answer)
         assert await ask(endpoint, "key", "{ viewer { id } }") == (True, answer)
-    assert heard == [["key", {"query": "{ viewer { id } }", "variables": {}}]] * 2
+    assert requests == [["key", {"query": "{ viewer { id } }", "variables": {}}]] * 2
 
 
 async def test_errors_in_the_answer_fail_the_call_and_keep_the_answer() -> None:

@@ -157,8 +157,8 @@ async def test_a_later_run_continues_the_thread(
     report = await run_unattended("hello", options, replace(plan, max_turns=2))
     assert [each.agent_message for each in report.turns] == ["two"]
     assert report.usage == Usage(30, 0, 11, 0, 41)
-    said = model.requests[1].talk()
+    messages = model.requests[1].talk()
     # Without the environment context that the oldest release inserts.
     heard = [("user", "hello"), ("assistant", "one")]
-    assert [each for each in said[:-1] if each in heard] == heard
-    assert said[-1][1].startswith("Continue")
+    assert [each for each in messages[:-1] if each in heard] == heard
+    assert messages[-1][1].startswith("Continue")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.fake import THREAD, TURN, Heard, turn
+from tests.client.fake import THREAD, TURN, ServerLog, turn
 from tests.harness.repositories import commit, repository
 from tests.unattended.fake import END, QUICK, begun, failed, reached, usage
 from treadle.client._runtime.reconnect import Backoff
@@ -37,17 +37,17 @@ SECONDS = 30
 @asynccontextmanager
 async def work(
     folder: Path, scenario: str = "steps", **options: JsonValue
-) -> AsyncIterator[tuple[SessionOptions, Heard]]:
+) -> AsyncIterator[tuple[SessionOptions, ServerLog]]:
     """Return options for a server in this process, and the messages that it receives."""
-    heard, workspace = folder / "heard", folder / "workspace"
+    log, workspace = folder / "heard", folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    async with asyncio.timeout(SECONDS), reached("memory", scenario, heard) as where:
-        yield SessionOptions(**{"cwd": workspace, "server": where, **options}), Heard(heard)
+    async with asyncio.timeout(SECONDS), reached("memory", scenario, log) as where:
+        yield SessionOptions(**{"cwd": workspace, "server": where, **options}), ServerLog(log)
 
 
-def inputs(heard: Heard) -> list[str]:
+def inputs(log: ServerLog) -> list[str]:
     """Return the inputs of the turns."""
-    return [each["input"][0]["text"] for each in heard.calls("turn/start")]
+    return [each["input"][0]["text"] for each in log.calls("turn/start")]
 
 
 async def test_turns_continue_in_the_same_thread_until_the_work_is_done(tmp_path: Path) -> None:
@@ -58,25 +58,25 @@ async def test_turns_continue_in_the_same_thread_until_the_work_is_done(tmp_path
         return len(seen) == 3
 
     plan = RunPlan(is_done=is_done, continuation=begun(END))
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         report = await run_unattended(begun(usage(5, 5), END), options, plan)
     assert (report.ending, len(report.turns), report.usage.total_tokens) == ("done", 3, 5)
-    assert inputs(heard) == [begun(usage(5, 5), END), begun(END), begun(END)]
-    assert len(heard.calls("thread/start")) == 1
+    assert inputs(log) == [begun(usage(5, 5), END), begun(END), begun(END)]
+    assert len(log.calls("thread/start")) == 1
 
 
 async def test_a_run_without_a_check_ends_when_nothing_changes(tmp_path: Path) -> None:
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         report = await run_unattended(begun(END), options, RunPlan(max_turns=5))
-    assert (report.ending, len(inputs(heard))) == ("idle", 1)
+    assert (report.ending, len(inputs(log))) == ("idle", 1)
 
 
 async def test_a_run_has_a_maximum_of_turns(tmp_path: Path) -> None:
     diff = ["notify", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
     plan = RunPlan(max_turns=2, continuation=begun(diff, END))
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         report = await run_unattended(begun(diff, END), options, plan)
-    assert (report.ending, len(inputs(heard))) == ("max_turns", 2)
+    assert (report.ending, len(inputs(log))) == ("max_turns", 2)
 
 
 async def test_commits_and_changes_in_the_workspace_are_evidence(tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ async def test_a_turn_ends_where_the_server_runs_no_git(
 ) -> None:
     monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
     repository(tmp_path / "workspace")
-    async with work(tmp_path, scenario) as (options, heard), Session(options) as session:
+    async with work(tmp_path, scenario) as (options, log), Session(options) as session:
         reports = [await session.run(begun(END)) for _ in range(2)]
     assert [each.evidence.before for each in reports] == [Snapshot(), Snapshot()]
     assert not any(each.evidence.is_any for each in reports)
-    policies = {each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")}
+    policies = {each["sandboxPolicy"]["type"] for each in log.calls("command/exec")}
     assert policies == {"readOnly"}
 
 
@@ -126,19 +126,19 @@ async def test_a_server_that_never_answers_a_command_is_asked_only_once(
 ) -> None:
     monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
     scene = work(tmp_path, "leaves commands unanswered")
-    async with scene as (options, heard), Session(options) as session:
+    async with scene as (options, log), Session(options) as session:
         await session.run(begun(END))
         await session.run(begun(END))
-    assert len(heard.calls("command/exec")) == 2  # the two commands of one snapshot
+    assert len(log.calls("command/exec")) == 2  # the two commands of one snapshot
 
 
 async def test_git_runs_without_a_sandbox_only_where_commands_do(
     tmp_path: Path,
 ) -> None:
     scene = work(tmp_path, "refuses commands", sandbox="danger-full-access")
-    async with scene as (options, heard), Session(options) as session:
+    async with scene as (options, log), Session(options) as session:
         await session.run(begun(END))
-    policies = [each["sandboxPolicy"]["type"] for each in heard.calls("command/exec")]
+    policies = [each["sandboxPolicy"]["type"] for each in log.calls("command/exec")]
     assert sorted(policies) == ["dangerFullAccess"] * 4 + ["readOnly"] * 4
 
 
@@ -153,37 +153,37 @@ async def test_a_temporary_failure_is_retried_without_repeating_the_prompt(
     tmp_path: Path,
 ) -> None:
     info = {"responseStreamDisconnected": {"httpStatusCode": 502}}
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         plan = RunPlan(retry=QUICK, continuation=begun(END))
         report = await run_unattended(begun(failed(info)), options, plan)
-    assert inputs(heard) == [begun(failed(info)), begun(END)]
+    assert inputs(log) == [begun(failed(info)), begun(END)]
     assert (report.failures, report.ending) == (1, "idle")
 
 
 async def test_a_failed_turn_does_not_count_towards_the_maximum(tmp_path: Path) -> None:
     """Otherwise a run of one failed turn would succeed, with nothing done."""
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         prompt = begun(failed("serverOverloaded"))
         plan = RunPlan(max_turns=1, retry=QUICK, continuation=begun(END))
         report = await run_unattended(prompt, options, plan)
-    assert inputs(heard) == [prompt, begun(END)]
+    assert inputs(log) == [prompt, begun(END)]
     assert (report.ending, len(report.turns), report.failures) == ("idle", 1, 1)
 
 
 async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     """In a new process; nothing that was counted before counts again."""
     prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(14, 4), END)
-    heard, workspace = short_folder / "heard", short_folder / "workspace"
+    log, workspace = short_folder / "heard", short_folder / "workspace"
     workspace.mkdir()
     async with (
         asyncio.timeout(SECONDS),
-        reached("subprocess", "steps", heard) as where,
+        reached("subprocess", "steps", log) as where,
     ):
         env = {"PYTHONPATH": str(Path(__file__).parents[2])}
         options = SessionOptions(cwd=workspace, server=where, env=env)
         report = await run_unattended(prompt, options, RunPlan(retry=QUICK, continuation=more))
-    assert [each["threadId"] for each in Heard(heard).calls("thread/resume")] == [THREAD]
-    assert inputs(Heard(heard)) == [prompt, more]
+    assert [each["threadId"] for each in ServerLog(log).calls("thread/resume")] == [THREAD]
+    assert inputs(ServerLog(log)) == [prompt, more]
     assert (report.failures, report.usage.total_tokens) == (1, 14)
 
 
@@ -192,22 +192,22 @@ async def test_a_thread_that_the_server_lost_is_replaced_with_the_whole_prompt(
 ) -> None:
     state = tmp_path / "state.json"
     prompt = begun(END)
-    async with work(tmp_path, "forgets threads") as (options, heard):
+    async with work(tmp_path, "forgets threads") as (options, log):
         plan = RunPlan(state=state, is_done=lambda _report: False, max_turns=1)
         await run_unattended(prompt, options, plan)
         await run_unattended(prompt, options, replace(plan, max_turns=2))
-    assert [len(heard.calls(name)) for name in ("thread/start", "thread/resume")] == [2, 1]
-    assert inputs(heard) == [prompt, prompt]
+    assert [len(log.calls(name)) for name in ("thread/start", "thread/resume")] == [2, 1]
+    assert inputs(log) == [prompt, prompt]
 
 
 async def test_another_prompt_with_the_same_state_continues_the_thread(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json")
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         await run_unattended(begun(END), options, plan)
         second = begun(usage(1, 1), END)
         await run_unattended(second, options, plan)
-    assert inputs(heard) == [begun(END), second]
-    assert len(heard.calls("thread/start")) == 1
+    assert inputs(log) == [begun(END), second]
+    assert len(log.calls("thread/start")) == 1
 
 
 async def test_an_unreadable_state_file_is_ignored(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ async def test_an_unreadable_state_file_is_ignored(tmp_path: Path) -> None:
 
 async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
     full = begun(failed("contextWindowExceeded"))
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         with pytest.raises(SessionTurnFailed):
             await run_unattended(full, options, RunPlan(retry=QUICK, continuation=full))
-    assert len(heard.calls("thread/compact/start")) == 1
-    assert len(inputs(heard)) == 2
+    assert len(log.calls("thread/compact/start")) == 1
+    assert len(inputs(log)) == 2
 
 
 async def test_a_failed_compaction_is_a_failure_like_any_other(tmp_path: Path) -> None:
@@ -267,35 +267,35 @@ async def test_a_run_waits_until_a_limit_resets(tmp_path: Path) -> None:
         if event.event == "retrying":
             waits.append(event.payload["waitSeconds"])
 
-    async with work(tmp_path, on_event=listen) as (options, heard):
+    async with work(tmp_path, on_event=listen) as (options, log):
         plan = RunPlan(retry=QUICK, continuation=begun(END))
         await run_unattended(limited(time.time() + 2), options, plan)
     assert [0 < wait <= 2 for wait in waits] == [True]
-    assert len(inputs(heard)) == 2
+    assert len(inputs(log)) == 2
 
 
 async def test_a_run_does_not_wait_for_a_limit_that_lasts_too_long(tmp_path: Path) -> None:
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(limited(4_000_000_000), options, RunPlan(retry=QUICK))
     assert caught.value.retry_at == 4_000_000_000
-    assert len(inputs(heard)) == 1
+    assert len(inputs(log)) == 1
 
 
 async def test_the_token_budget_covers_all_sessions_of_a_run(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
-    async with work(tmp_path, max_tokens=100) as (options, heard):
+    async with work(tmp_path, max_tokens=100) as (options, log):
         await run_unattended(begun(usage(90, 90), END), options, plan)
         more = begun(usage(120, 30), END)
         later = replace(plan, max_turns=2, continuation=more)
         with pytest.raises(SessionBudgetExceeded):
             await run_unattended(begun(usage(90, 90), END), options, later)
-    assert len(inputs(heard)) == 2
+    assert len(inputs(log)) == 2
 
 
 async def test_an_interrupted_turn_is_not_retried(tmp_path: Path) -> None:
     stopped = ["notify", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
-    async with work(tmp_path) as (options, heard):
+    async with work(tmp_path) as (options, log):
         with pytest.raises(Exception, match="interrupted"):
             await run_unattended(begun(stopped), options, RunPlan(retry=QUICK))
-    assert len(inputs(heard)) == 1
+    assert len(inputs(log)) == 1

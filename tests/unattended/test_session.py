@@ -68,12 +68,12 @@ def process(short_folder: Path) -> Staged:
 
 async def test_a_session_initializes_starts_one_thread_and_runs_a_turn(stage: Staged) -> None:
     """Seed 000, 3 and 5."""
-    said = ["notify", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
+    message = ["notify", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
     async with stage(model="m", title="MT-1: do it") as play:
         async with play.session as session:
-            report = await session.run(begun(said, usage(7, 7), END))
+            report = await session.run(begun(message, usage(7, 7), END))
             await session.run(begun(usage(9, 2), END))
-        assert play.heard.calls("thread/start") == [
+        assert play.log.calls("thread/start") == [
             {
                 "approvalPolicy": "never",
                 "cwd": play.workspace,
@@ -81,10 +81,10 @@ async def test_a_session_initializes_starts_one_thread_and_runs_a_turn(stage: St
                 "sandbox": "workspace-write",
             }
         ]
-        order = [each["method"] for each in play.heard.all() if "method" in each]
+        order = [each["method"] for each in play.log.all() if "method" in each]
         names = ["initialize", "initialized", "thread/start", "thread/name/set"]
         assert order == [*names, "turn/start", "turn/start"]
-        assert {each["threadId"] for each in play.heard.calls("turn/start")} == {THREAD}
+        assert {each["threadId"] for each in play.log.calls("turn/start")} == {THREAD}
         assert (report.session_id, report.number) == (f"{THREAD}-{TURN}", 1)
         assert (report.agent_message, report.usage) == ("Hello", Usage(7, 0, 0, 0, 7))
         assert session.used == Usage(9, 0, 0, 0, 9)
@@ -179,7 +179,7 @@ async def test_an_idle_turn_ends_with_the_session(stage: Staged) -> None:
         with pytest.raises(Stalled):
             await session.run(begun())
         assert session.is_closed
-        assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+        assert play.log.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
 
 async def test_a_slow_client_tool_does_not_count_as_idle(
@@ -301,9 +301,9 @@ async def test_invalid_lines_are_reported_and_skipped(stage: Staged) -> None:
 async def test_a_long_line_in_pieces_is_complete(process: Staged) -> None:
     """Seed 000, 1: lines are buffered until they end, whatever their length."""
     words = "x" * 3_000_000
-    said = ["notify", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
+    message = ["notify", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
     async with process(read_seconds=20.0) as play, play.session as session:
-        report = await session.run(begun(said, END))
+        report = await session.run(begun(message, END))
     assert report.agent_message == words
 
 
@@ -349,7 +349,7 @@ async def test_cancelling_the_waiting_task_interrupts_the_turn(stage: Staged) ->
         running = tasks.create_task(session.run(begun()))
         await play.begun()
         running.cancel()
-    assert play.heard.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
+    assert play.log.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
 
 @pytest.mark.parametrize("scenario", ["broken", "broken, counting"])

@@ -44,8 +44,8 @@ def sign_in_needed(ground: Ground, *replies: Reply) -> None:
     """Make the model accept the account's credentials; the reference also sends other requests."""
     left = list(replies)
 
-    def choose(asked: Asked) -> Reply:
-        return left.pop(0) if asked.path.endswith("/responses") else refuses(404, {})
+    def choose(request: Asked) -> Reply:
+        return left.pop(0) if request.path.endswith("/responses") else refuses(404, {})
 
     ground.model.replies = Chosen(ground.model, choose)
     configure(ground.home, ground.model, f'chatgpt_base_url = "{ground.model.base_url}"')
@@ -65,8 +65,8 @@ async def test_an_api_key_is_used(ground: Ground) -> None:
         prompt(), session=Session()
     )
 
-    (asked,) = answered(ground)
-    assert asked.headers["authorization"] == "Bearer sk-secret"
+    (request,) = answered(ground)
+    assert request.headers["authorization"] == "Bearer sk-secret"
 
 
 async def test_an_api_key_is_not_stored(reference_ground: Ground) -> None:
@@ -96,9 +96,9 @@ async def test_tokens_are_used_and_renewed_when_they_are_refused(reference_groun
     with pytest.raises(PromptEvaluationError, match="network policy is unavailable"):
         await ground.adapter(auth_mode=old).evaluate_async(prompt(), session=Session())
 
-    (asked,) = answered(ground)
-    assert asked.headers["authorization"] == f"Bearer {old.access_token}"
-    assert asked.headers["chatgpt-account-id"] == "account-1"
+    (request,) = answered(ground)
+    assert request.headers["authorization"] == f"Bearer {old.access_token}"
+    assert request.headers["chatgpt-account-id"] == "account-1"
     assert reasons == ["unauthorized"]
 
 
@@ -125,7 +125,7 @@ async def test_skills_are_added_to_the_users_own_home(ground: Ground, tmp_path: 
     await adapter.evaluate_async(mounted, session=Session())
     await adapter.evaluate_async(prompt("And now?"), session=Session())
 
-    with_skill, without = (str(asked.body["input"]) for asked in ground.model.requests)
+    with_skill, without = (str(request.body["input"]) for request in ground.model.requests)
     assert "Knows the secret word." in with_skill
     assert "Knows the secret word." not in without
 

@@ -41,8 +41,8 @@ async def test_a_prompt_gets_its_answer_and_the_session_its_events(ground: Groun
     assert {each.adapter for each in (rendered, executed)} == {"codex_app_server"}
     assert executed.result == response
     assert executed.usage == TokenUsage(input_tokens=10, output_tokens=5, cached_tokens=0)
-    (asked,) = ground.model.requests
-    assert asked.talk()[-1] == ("user", rendered.rendered_prompt)
+    (request,) = ground.model.requests
+    assert request.talk()[-1] == ("user", rendered.rendered_prompt)
 
 
 async def test_a_tool_of_the_prompt_is_called_and_reported_with_its_call_id(ground: Ground) -> None:
@@ -124,16 +124,16 @@ async def test_lines_longer_than_64_kilobytes_pass_in_both_directions(ground: Gr
 async def test_the_answer_of_a_sub_agent_is_not_the_prompts_answer(ground: Ground) -> None:
     """The child ends before its parent does."""
 
-    def choose(asked: Asked) -> Reply:
-        outputs = asked.outputs()
+    def choose(request: Asked) -> Reply:
+        outputs = request.outputs()
         if "wait" in outputs:
             return says("PARENT", "end")
         if "spawn" in outputs:
             child_id = json.loads(outputs["spawn"])["agent_id"]
-            return _deals(asked, "wait_agent", {"targets": [child_id]}, "wait")
-        if "child-task" in str(asked.talk()[-1]):
+            return _deals(request, "wait_agent", {"targets": [child_id]}, "wait")
+        if "child-task" in str(request.talk()[-1]):
             return says("CHILD")
-        return _deals(asked, "spawn_agent", {"message": "child-task"}, "spawn")
+        return _deals(request, "spawn_agent", {"message": "child-task"}, "spawn")
 
     ground.model.replies = Chosen(ground.model, choose)
     log = Log()
@@ -145,9 +145,9 @@ async def test_the_answer_of_a_sub_agent_is_not_the_prompts_answer(ground: Groun
     assert log.of(PromptExecuted)[0].usage == TokenUsage(40, 20, 0)
 
 
-def _deals(asked: Asked, name: str, arguments: JsonValue, call_id: str) -> Reply:
+def _deals(request: Asked, name: str, arguments: JsonValue, call_id: str) -> Reply:
     """Return a call of one of the agent tools, which the reference keeps in a namespace."""
-    space = next((each for each in asked.body["tools"] if each["type"] == "namespace"), None)
+    space = next((each for each in request.body["tools"] if each["type"] == "namespace"), None)
     reply = calls(name, arguments, call_id)
     call: JsonValue = reply.steps[1]
     if space is not None:

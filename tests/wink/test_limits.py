@@ -152,11 +152,11 @@ async def test_a_deadline_kills_a_server_that_is_frozen(ground: Ground) -> None:
 async def test_a_deadline_does_not_wait_for_a_running_tool(ground: Ground) -> None:
     is_begun, release, is_done = threading.Event(), threading.Event(), threading.Event()
 
-    def sleepy(given: Text) -> ToolResult[Text]:
+    def sleepy(params: Text) -> ToolResult[Text]:
         is_begun.set()
         release.wait(20)
         is_done.set()
-        return ToolResult.ok(given)
+        return ToolResult.ok(params)
 
     ground.model.plays(says("First."), calls("sleepy", {"text": "a"}), says("Never."))
     adapter, log = ground.adapter(), Log()

@@ -149,12 +149,12 @@ def test_evaluate_works_inside_a_running_loop_and_in_entered_resources(tmp_path:
 
 async def test_events_stream_while_the_turn_runs(ground: Ground) -> None:
     ground.model.plays(says("One two.", deltas=("One ", "two.")))
-    heard: list[JsonValue] = []
+    events: list[JsonValue] = []
 
-    await ground.adapter(on_event=heard.append).evaluate_async(prompt(), session=Session())
+    await ground.adapter(on_event=events.append).evaluate_async(prompt(), session=Session())
 
-    words = [event.delta for event in heard if isinstance(event, AgentMessageDelta)]
-    assert (words, type(heard[-1])) == (["One ", "two."], TurnCompleted)
+    words = [event.delta for event in events if isinstance(event, AgentMessageDelta)]
+    assert (words, type(events[-1])) == (["One ", "two."], TurnCompleted)
 
 
 async def test_a_callback_that_raises_changes_nothing(
@@ -192,9 +192,9 @@ async def test_a_running_turn_is_steered_and_interrupted(ground: Ground) -> None
 
 
 async def test_cancelling_an_evaluation_interrupts_its_turn(own_ground: Ground) -> None:
-    heard: list[JsonValue] = []
+    events: list[JsonValue] = []
     own_ground.model.plays(Reply([created(), asyncio.Event()]), says("Next."))
-    adapter = own_ground.adapter(on_event=heard.append, reuse_thread=True)
+    adapter = own_ground.adapter(on_event=events.append, reuse_thread=True)
     session = Session()
 
     evaluation = asyncio.ensure_future(adapter.evaluate_async(prompt(), session=session))  # noqa: TID251 - it is to be cancelled
@@ -212,10 +212,10 @@ async def test_cancelling_an_evaluation_interrupts_its_turn(own_ground: Ground) 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_a_handler_decides_what_the_agent_may_do(ground: Ground, is_allowed: bool) -> None:
-    asked: list[str] = []
+    commands: list[str] = []
 
     def decide(ask: CommandApproval) -> bool:
-        asked.append(ask.command or "")
+        commands.append(ask.command or "")
         return is_allowed
 
     ground.model.plays(calls("exec_command", {"cmd": "mkdir made"}), says("Done."))
@@ -227,8 +227,8 @@ async def test_a_handler_decides_what_the_agent_may_do(ground: Ground, is_allowe
 
     await adapter.evaluate_async(prompt(), session=Session())
 
-    assert len(asked) == 1
-    assert "mkdir made" in asked[0]
+    assert len(commands) == 1
+    assert "mkdir made" in commands[0]
     assert (ground.cwd / "made").exists() is is_allowed
 
 

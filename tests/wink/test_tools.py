@@ -161,12 +161,12 @@ async def test_a_heartbeat_accompanies_every_event_and_every_tool(own_ground: Gr
 
 async def test_feedback_reaches_the_model_with_the_result(own_ground: Ground) -> None:
     provider = StaticFeedbackProvider(feedback="Be thorough.")
-    given = FeedbackProviderConfig(provider=provider, trigger=FeedbackTrigger(every_n_calls=1))
+    config = FeedbackProviderConfig(provider=provider, trigger=FeedbackTrigger(every_n_calls=1))
     own_ground.model.plays(calls("upper", {"text": "a"}, "call-1"), says("Done."))
     log = Log()
 
     await own_ground.adapter().evaluate_async(
-        prompt("Go.", tool(), about={"feedback_providers": (given,)}), session=log.session
+        prompt("Go.", tool(), about={"feedback_providers": (config,)}), session=log.session
     )
 
     assert len(log.session[Feedback].all()) == 1

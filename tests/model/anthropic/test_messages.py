@@ -105,10 +105,10 @@ async def test_a_message_with_thinking_text_and_a_call_becomes_events() -> None:
         ending("tool_use"),
         STOP,
     )
-    thought, sealed, said, called, patched = (
+    thought, sealed, assistant_message, called, patched = (
         event.item["id"] for event in found if isinstance(event, ItemStarted)
     )
-    message = {"type": "message", "id": said, "role": "assistant"}
+    message = {"type": "message", "id": assistant_message, "role": "assistant"}
     function = {"type": "function_call", "id": called, "call_id": "toolu_1", "name": "f"}
     patch = {
         "type": "custom_tool_call",
@@ -141,8 +141,8 @@ async def test_a_message_with_thinking_text_and_a_call_becomes_events() -> None:
             }
         ),
         ItemStarted({**message, "status": "in_progress", "content": []}),
-        ModelTextDelta(said, "Hel"),
-        ModelTextDelta(said, "lo"),
+        ModelTextDelta(assistant_message, "Hel"),
+        ModelTextDelta(assistant_message, "lo"),
         ItemDone(
             {
                 **message,
@@ -229,8 +229,8 @@ def test_a_request_is_made_of_system_messages_and_tools() -> None:
         "content": [{"type": "input_image", "image_url": "https://x/y.png"}],
     }
     foreign = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
-    said = {"type": "message", "role": "assistant", "content": [{"text": "A"}]}
-    history = (developer, user("hi"), picture, foreign, said, later, user("go"))
+    assistant_message = {"type": "message", "role": "assistant", "content": [{"text": "A"}]}
+    history = (developer, user("hi"), picture, foreign, assistant_message, later, user("go"))
     sent = body(*history, tools=TOOLS, parallel_tool_calls=False, model="claude-opus-4-8")
     assert sent == {
         "model": "claude-opus-4-8",
@@ -327,9 +327,9 @@ def test_a_schema_is_enforced_where_the_model_can_and_requested_elsewhere() -> N
             },
         }
     }
-    asked = body(model="claude-3-haiku", output_schema=schema)
-    assert "output_config" not in asked
-    assert '"minLength":3' in asked["system"][0]["text"]
+    request_body = body(model="claude-3-haiku", output_schema=schema)
+    assert "output_config" not in request_body
+    assert '"minLength":3' in request_body["system"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,8 @@ def test_only_requested_options_are_sent() -> None:
     plain = body_of(request(), Functions([]))
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    asked = request(effort="low", output_schema=schema, max_output_tokens=5)
-    body = body_of(asked, Functions([]))
+    model_request = request(effort="low", output_schema=schema, max_output_tokens=5)
+    body = body_of(model_request, Functions([]))
     assert (body["reasoning_effort"], body["max_completion_tokens"]) == ("low", 5)
     assert body["response_format"] == {
         "type": "json_schema",

@@ -23,8 +23,12 @@ async def whole_turn(text: str, *tools: str, **settings: JsonValue) -> list[Json
     history: list[JsonValue] = [user("<environment_context>x"), user(text)]
     made: list[JsonValue] = []
     for _ in range(MAX_CALLS + 2):
-        asked = request(*history, tools=[function(name) for name in tools], **settings)
-        new = [event.item for event in await collect(model, asked) if isinstance(event, ItemDone)]
+        model_request = request(*history, tools=[function(name) for name in tools], **settings)
+        new = [
+            event.item
+            for event in await collect(model, model_request)
+            if isinstance(event, ItemDone)
+        ]
         calls = [item for item in new if item["type"] == "function_call"]
         made += new
         history += new
@@ -110,5 +114,7 @@ async def test_a_review_finds_nothing_and_a_summary_is_one_message() -> None:
 
 
 async def test_the_same_history_gets_the_same_answer() -> None:
-    asked: ModelRequest = request(user("again"), tools=[function("exec_command")])
-    assert await collect(ScriptedModel(), asked) == await collect(ScriptedModel(), asked)
+    model_request: ModelRequest = request(user("again"), tools=[function("exec_command")])
+    assert await collect(ScriptedModel(), model_request) == await collect(
+        ScriptedModel(), model_request
+    )

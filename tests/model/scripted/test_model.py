@@ -72,11 +72,11 @@ async def test_every_step_becomes_its_events() -> None:
     )
     found = await collect(model)
     thought: JsonValue = {"type": "reasoning", "id": "rs", "summary": []}
-    said = {"type": "message", "id": "m", "role": "assistant", "phase": "final_answer"}
+    message = {"type": "message", "id": "m", "role": "assistant", "phase": "final_answer"}
     called = {"type": "function_call", "id": "fc", "call_id": "c1", "name": "f"}
     patched = {"type": "custom_tool_call", "id": "ctc", "call_id": "c2", "name": "p"}
     searched = {"type": "web_search_call", "id": "ws"}
-    given = {"type": "compaction", "id": "x", "encrypted_content": "e"}
+    compaction = {"type": "compaction", "id": "x", "encrypted_content": "e"}
     first, last = found[0], found[-1]
     assert isinstance(first, Created)
     assert last == Completed(first.response_id, ResponseUsage(10, 4, 3, 5, 2, 15), True)
@@ -100,13 +100,13 @@ async def test_every_step_becomes_its_events() -> None:
                 "encrypted_content": "e",
             }
         ),
-        ItemStarted({**said, "status": "in_progress", "content": []}),
+        ItemStarted({**message, "status": "in_progress", "content": []}),
         ModelTextDelta("m", "He"),
         ModelTextDelta("m", "ll"),
         ModelTextDelta("m", "o"),
         ItemDone(
             {
-                **said,
+                **message,
                 "status": "completed",
                 "content": [{"type": "output_text", "text": "Hello", "annotations": []}],
             }
@@ -119,8 +119,8 @@ async def test_every_step_becomes_its_events() -> None:
         ItemDone({**patched, "status": "completed", "input": "text"}),
         ItemStarted({**searched, "status": "in_progress"}),
         ItemDone({**searched, "status": "completed", "action": {"type": "search", "query": "q"}}),
-        ItemStarted(given),
-        ItemDone(given),
+        ItemStarted(compaction),
+        ItemDone(compaction),
     ]
 
 
@@ -132,11 +132,11 @@ async def test_responses_are_played_in_order_and_requests_are_recorded() -> None
         ["two"],
         [None, "three"],
     ]
-    assert [asked.turn_id for asked in model.requests] == ["0", "1", "2"]
+    assert [model_request.turn_id for model_request in model.requests] == ["0", "1", "2"]
 
 
 async def test_a_script_may_be_a_function_of_the_request() -> None:
-    model = ScriptedModel(lambda asked: f"you are {asked.thread_id}")
+    model = ScriptedModel(lambda model_request: f"you are {model_request.thread_id}")
     assert items(await collect(model))[0]["content"][0]["text"] == "you are thr"
 
 

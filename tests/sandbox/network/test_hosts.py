@@ -29,7 +29,7 @@ LOOPBACK = [
 
 
 @pytest.mark.parametrize(
-    ("given", "host"),
+    ("raw_host", "host"),
     [
         ("Example.COM", "example.com"),
         ("example.com.", "example.com"),
@@ -42,12 +42,12 @@ LOOPBACK = [
         *((spelling, "127.0.0.1") for spelling in LOOPBACK),
     ],
 )
-def test_a_host_has_one_spelling(given: str, host: str) -> None:
-    assert normal(given) == host
+def test_a_host_has_one_spelling(raw_host: str, host: str) -> None:
+    assert normal(raw_host) == host
 
 
 @pytest.mark.parametrize(
-    "given",
+    "raw_host",
     [
         *("", ".", "a b", "a..b", "a/b", "a@b", "a:80", "-a", "a%00", "a%zz", "\udcff"),
         *("a" * 64, "a." * 126 + "aa"),
@@ -55,9 +55,9 @@ def test_a_host_has_one_spelling(given: str, host: str) -> None:
         *("127.0.0.08", "4294967296", "a.b.1", "a.0x7f"),
     ],
 )
-def test_an_invalid_host_is_refused(given: str) -> None:
+def test_an_invalid_host_is_refused(raw_host: str) -> None:
     with pytest.raises(ValueError, match="invalid host"):
-        normal(given)
+        normal(raw_host)
 
 
 @pytest.mark.parametrize(

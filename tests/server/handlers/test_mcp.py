@@ -77,8 +77,8 @@ async def test_the_servers_of_a_thread_are_listed_with_their_state(stage: Stage)
     stage.configure(stdio() + table("off", command="sh", enabled=False))
     client = await stage.client()
     thread_id = await client.start()
-    asked = {"threadId": thread_id, "detail": "toolsAndAuthOnly"}
-    listed = await client.ask("mcpServerStatus/list", asked)
+    params = {"threadId": thread_id, "detail": "toolsAndAuthOnly"}
+    listed = await client.ask("mcpServerStatus/list", params)
 
     seen = [(each["name"], each["runtimeStatus"], each["resources"]) for each in listed["data"]]
     assert seen == [("mini", "connected", []), ("off", "disabled", [])]
@@ -132,8 +132,8 @@ async def test_a_client_calls_a_tool_itself(stage: Stage) -> None:
     thread_id = await client.start()
 
     async def call(tool: str, **arguments: JsonValue) -> JsonValue:
-        asked = {"threadId": thread_id, "server": "mini", "tool": tool, "arguments": arguments}
-        return await client.ask("mcpServer/tool/call", asked)
+        params = {"threadId": thread_id, "server": "mini", "tool": tool, "arguments": arguments}
+        return await client.ask("mcpServer/tool/call", params)
 
     assert await call("echo", text="hi") == {
         "content": [{"type": "text", "text": "echo: hi"}],
@@ -155,8 +155,8 @@ async def test_a_client_cannot_call_a_tool_that_is_disabled(
     """Upstream's text and code."""
     stage.configure(stdio(**settings))
     client = await stage.client()
-    asked = {"threadId": await client.start(), "server": "mini", "tool": "danger"}
-    refused = await client.refusal("mcpServer/tool/call", asked)
+    params = {"threadId": await client.start(), "server": "mini", "tool": "danger"}
+    refused = await client.refusal("mcpServer/tool/call", params)
 
     assert (refused.code, refused.message) == (
         -32603,
@@ -170,8 +170,8 @@ async def test_arguments_that_are_not_an_object_never_reach_the_server(
 ) -> None:
     stage.configure(stdio())
     client = await stage.client()
-    asked = {"threadId": await client.start(), "server": "mini", "tool": "echo"}
-    refused = await client.refusal("mcpServer/tool/call", {**asked, "arguments": arguments})
+    params = {"threadId": await client.start(), "server": "mini", "tool": "echo"}
+    refused = await client.refusal("mcpServer/tool/call", {**params, "arguments": arguments})
 
     assert (refused.code, refused.message) == (
         -32603,
@@ -184,10 +184,10 @@ async def test_an_impossible_call_is_refused(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await settled(client, "bad")
-    asked = {"threadId": thread_id, "server": "bad", "tool": "echo"}
-    broken = await client.refusal("mcpServer/tool/call", asked)
-    unknown = await client.refusal("mcpServer/tool/call", {**asked, "server": "zip"})
-    nowhere = await client.refusal("mcpServer/tool/call", {**asked, "threadId": NOBODY})
+    params = {"threadId": thread_id, "server": "bad", "tool": "echo"}
+    broken = await client.refusal("mcpServer/tool/call", params)
+    unknown = await client.refusal("mcpServer/tool/call", {**params, "server": "zip"})
+    nowhere = await client.refusal("mcpServer/tool/call", {**params, "threadId": NOBODY})
 
     assert (broken.code, broken.message) == (
         -32603,
@@ -201,10 +201,10 @@ async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage)
     stage.configure(stdio())
     client = await stage.client()
     thread_id = await client.start()
-    asked = {"server": "mini", "uri": "memo://first"}
-    inside = await client.ask("mcpServer/resource/read", {**asked, "threadId": thread_id})
-    outside = await client.ask("mcpServer/resource/read", {**asked, "originCallId": "c1"})
-    refusal = await client.refusal("mcpServer/resource/read", {**asked, "uri": "memo://none"})
+    params = {"server": "mini", "uri": "memo://first"}
+    inside = await client.ask("mcpServer/resource/read", {**params, "threadId": thread_id})
+    outside = await client.ask("mcpServer/resource/read", {**params, "originCallId": "c1"})
+    refusal = await client.refusal("mcpServer/resource/read", {**params, "uri": "memo://none"})
 
     text = {"uri": "memo://first", "mimeType": "text/plain", "text": "buy milk"}
     assert inside == {"contents": [text], "originCallId": None}
@@ -214,8 +214,8 @@ async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage)
 
 async def test_streams_of_events_are_for_hosted_apps_only(stage: Stage) -> None:
     client = await stage.client()
-    asked = {"arguments": {}, "name": "x", "server": "s", "subscriptionId": "1"}
-    refusal = await client.refusal("mcpServer/event/stream/start", {**asked, "threadId": NOBODY})
+    params = {"arguments": {}, "name": "x", "server": "s", "subscriptionId": "1"}
+    refusal = await client.refusal("mcpServer/event/stream/start", {**params, "threadId": NOBODY})
 
     assert refusal.message == "MCP event subscriptions are only supported for hosted apps"
     assert await client.ask("mcpServer/event/stream/stop", {"subscriptionId": "1"}) == {}

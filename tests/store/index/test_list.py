@@ -21,10 +21,10 @@ from treadle.store.store import Store
 from treadle.store.stored_thread import SortKey, ThreadMeta, ThreadQuery
 
 
-def add(store: Store, clock: Clock, said: str = "hello", **changes: JsonValue) -> str:
+def add(store: Store, clock: Clock, text: str = "hello", **changes: JsonValue) -> str:
     """Write a thread with one turn."""
     journal = store.create(meta(clock, **changes))
-    Writer(journal, clock).turn(said, "hi")
+    Writer(journal, clock).turn(text, "hi")
     journal.close()
     return journal.thread_id
 
@@ -176,8 +176,8 @@ def test_a_message_is_found_with_a_snippet(store: Store, clock: Clock) -> None:
 
 
 def row(number: int, *, at: int = START_MS, **changes: JsonValue) -> Row:
-    given: dict[str, JsonValue] = {"id": f"thread-{number:06}", "cwd": "/w", "path": f"/{number}"}
-    thread = meta(Clock(at), **(given | changes))
+    fields: dict[str, JsonValue] = {"id": f"thread-{number:06}", "cwd": "/w", "path": f"/{number}"}
+    thread = meta(Clock(at), **(fields | changes))
     return Row(thread, at, at, at, has_message=True)
 
 

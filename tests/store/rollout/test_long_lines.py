@@ -15,9 +15,9 @@ SIZE = 4 * 1024 * 1024
 
 def started(text: str) -> Event:
     item = {"type": "agentMessage", "id": "i", "text": text}
-    given = {"item": item, "threadId": "t", "turnId": "u", "startedAtMs": 1}
+    params = {"item": item, "threadId": "t", "turnId": "u", "startedAtMs": 1}
     method = n.ITEM_STARTED
-    return Event(1, 1, method.method, msgspec.convert(given, method.params))
+    return Event(1, 1, method.method, msgspec.convert(params, method.params))
 
 
 def test_a_long_event_is_copied_once_after_it_is_encoded() -> None:

@@ -61,10 +61,10 @@ async def test_many_pending_alarms_use_one_timer(
     call_at = loop.call_at
 
     def counted(
-        when: float, callback: Callable[..., object], *given: object
+        when: float, callback: Callable[..., object], *arguments: object
     ) -> asyncio.TimerHandle:
         timers.append(when)
-        return call_at(when, callback, *given)
+        return call_at(when, callback, *arguments)
 
     monkeypatch.setattr(loop, "call_at", counted)
     alarms = Alarms()
