@@ -20,7 +20,7 @@ from tests.harness.descriptors import (
 from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE, environment
 from tests.harness.questions import answer, question
-from tests.harness.threads import NOBODY, Client, Refused, params_of
+from tests.harness.threads import UNKNOWN_THREAD, Client, Refused, params_of
 from treadle.config.credentials import CredentialStore
 from treadle.engine.commands.rules import RulesCache
 from treadle.protocol.base import JsonValue
@@ -36,17 +36,17 @@ METHODS: list[tuple[str, JsonValue]] = [
     ("config/read", {}),
     ("config/value/write", {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}),
     ("fs/readFile", {"path": "/etc/passwd"}),
-    ("thread/goal/get", {"threadId": NOBODY}),
-    ("thread/turns/list", {"threadId": NOBODY}),
+    ("thread/goal/get", {"threadId": UNKNOWN_THREAD}),
+    ("thread/turns/list", {"threadId": UNKNOWN_THREAD}),
     ("mcpServerStatus/list", {}),
     ("model/list", {}),
-    ("review/start", {"threadId": NOBODY, "target": {"type": "uncommittedChanges"}}),
-    ("thread/rollback", {"threadId": NOBODY, "numTurns": 1}),
+    ("review/start", {"threadId": UNKNOWN_THREAD, "target": {"type": "uncommittedChanges"}}),
+    ("thread/rollback", {"threadId": UNKNOWN_THREAD, "numTurns": 1}),
     ("skills/list", {}),
-    ("thread/backgroundTerminals/list", {"threadId": NOBODY}),
+    ("thread/backgroundTerminals/list", {"threadId": UNKNOWN_THREAD}),
     ("thread/list", {}),
     ("thread/start", {}),
-    ("turn/interrupt", {"threadId": NOBODY, "turnId": NOBODY}),
+    ("turn/interrupt", {"threadId": UNKNOWN_THREAD, "turnId": UNKNOWN_THREAD}),
 ]
 SHORTAGES = ("Too many open files", "unable to open database file")
 

@@ -18,7 +18,7 @@ from treadle.server.server import Server
 from treadle.transport.subprocess import spawn
 
 SECONDS = 30
-NOBODY = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_THREAD = "00000000-0000-7000-8000-000000000000"
 """A thread id that no thread has."""
 
 

@@ -17,7 +17,7 @@ from weakincentives.adapters import PromptEvaluationError
 from weakincentives.runtime import Session
 
 from tests.harness.model_server import Reply, calls, created, says
-from tests.harness.threads import NOBODY
+from tests.harness.threads import UNKNOWN_THREAD
 from tests.wink.ground import Ground, Log, prompt, tool
 from treadle import CommandApproval
 from treadle.client.approvals import ApprovalPolicy
@@ -111,13 +111,13 @@ async def test_an_unknown_thread_is_replaced(ground: Ground) -> None:
     await adapter.evaluate_async(prompt(), session=session)
     state = session[CodexAppServerSessionState].latest()
     assert state is not None
-    session[CodexAppServerSessionState].seed(replace(state, thread_id=NOBODY))
+    session[CodexAppServerSessionState].seed(replace(state, thread_id=UNKNOWN_THREAD))
 
     response = await adapter.evaluate_async(prompt(), session=session)
 
     now = session[CodexAppServerSessionState].latest()
     assert now is not None
-    assert (response.text, now.thread_id not in (NOBODY, state.thread_id)) == ("Two.", True)
+    assert (response.text, now.thread_id not in (UNKNOWN_THREAD, state.thread_id)) == ("Two.", True)
 
 
 async def test_an_ephemeral_thread_leaves_no_file(ground: Ground) -> None:

@@ -24,7 +24,7 @@ from tests.harness.team import (
     spawn,
     wait,
 )
-from tests.harness.threads import EPILOGUE, FAILURE, NOBODY, Client, outline, params_of
+from tests.harness.threads import EPILOGUE, FAILURE, UNKNOWN_THREAD, Client, outline, params_of
 from treadle.model.scripted.model import ScriptedModel, calls, fails, usage, waits_for
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
@@ -255,7 +255,7 @@ async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
         ("send_input", {"target": team.child_id, "message": "x"}),
         ("close_agent", {"target": team.child_id}),
         ("resume_agent", {"id": team.child_id}),
-        ("close_agent", {"target": NOBODY}),
+        ("close_agent", {"target": UNKNOWN_THREAD}),
     ]:
         team.plays(calls(tool, arguments))
         told = await client.run(second)
@@ -274,7 +274,11 @@ async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
         ("spawn_agent", {"items": [{"type": "image"}]}, "an item of type 'image' lacks"),
         ("spawn_agent", {"message": "a", "agent_type": "king"}, "unknown agent_type 'king'"),
         ("wait_agent", {"targets": []}, "targets must not be empty"),
-        ("wait_agent", {"targets": [NOBODY]}, f'{{"status":{{"{NOBODY}":"not_found"}}'),
+        (
+            "wait_agent",
+            {"targets": [UNKNOWN_THREAD]},
+            f'{{"status":{{"{UNKNOWN_THREAD}":"not_found"}}',
+        ),
         ("close_agent", {}, "failed to parse function arguments"),
     ],
 )

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.threads import NOBODY, Stage, keys, outline, params_of, said, words
+from tests.harness.threads import UNKNOWN_THREAD, Stage, keys, outline, params_of, said, words
 from treadle.protocol.base import JsonValue
 
-NO_ROLLOUT = f"no rollout found for thread id {NOBODY}"
-NOT_FOUND = f"thread not found: {NOBODY}"
-NOT_LOADED = f"thread not loaded: {NOBODY}"
+NO_ROLLOUT = f"no rollout found for thread id {UNKNOWN_THREAD}"
+NOT_FOUND = f"thread not found: {UNKNOWN_THREAD}"
+NOT_LOADED = f"thread not loaded: {UNKNOWN_THREAD}"
 UNKNOWN: list[tuple[str, JsonValue, str]] = [
     ("thread/read", {}, NOT_LOADED),
     ("thread/turns/list", {}, NOT_LOADED),
@@ -34,7 +34,7 @@ UNKNOWN: list[tuple[str, JsonValue, str]] = [
     ("thread/delete", {}, NO_ROLLOUT),
     ("thread/name/set", {"name": "n"}, NO_ROLLOUT),
     ("thread/metadata/update", {"gitInfo": {"branch": "b"}}, NO_ROLLOUT),
-    ("thread/unarchive", {}, f"no archived rollout found for thread id {NOBODY}"),
+    ("thread/unarchive", {}, f"no archived rollout found for thread id {UNKNOWN_THREAD}"),
 ]
 
 
@@ -55,7 +55,7 @@ async def test_a_thread_that_is_not_there_is_refused_in_upstream_s_words(
 ) -> None:
     client = await stage.client()
 
-    unknown = await client.refusal(method, {"threadId": NOBODY, **params})
+    unknown = await client.refusal(method, {"threadId": UNKNOWN_THREAD, **params})
     no_id = await client.refusal(method, {"threadId": "thr_1", **params})
 
     assert (unknown.code, unknown.message, unknown.kind) == (-32600, text, "threadNotFound")

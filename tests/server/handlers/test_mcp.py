@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.mcp import http_server, settled, stdio, table
-from tests.harness.threads import NOBODY, Stage, staged
+from tests.harness.threads import UNKNOWN_THREAD, Stage, staged
 from treadle.protocol.base import JsonValue
 
 
@@ -187,14 +187,14 @@ async def test_an_impossible_call_is_refused(stage: Stage) -> None:
     params = {"threadId": thread_id, "server": "bad", "tool": "echo"}
     broken = await client.refusal("mcpServer/tool/call", params)
     unknown = await client.refusal("mcpServer/tool/call", {**params, "server": "zip"})
-    nowhere = await client.refusal("mcpServer/tool/call", {**params, "threadId": NOBODY})
+    nowhere = await client.refusal("mcpServer/tool/call", {**params, "threadId": UNKNOWN_THREAD})
 
     assert (broken.code, broken.message) == (
         -32603,
         "MCP startup failed: No such file or directory (os error 2)",
     )
     assert (unknown.code, unknown.message) == (-32603, "unknown MCP server 'zip'")
-    assert (nowhere.code, nowhere.message) == (-32600, f"thread not found: {NOBODY}")
+    assert (nowhere.code, nowhere.message) == (-32600, f"thread not found: {UNKNOWN_THREAD}")
 
 
 async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage) -> None:
@@ -215,7 +215,9 @@ async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage)
 async def test_streams_of_events_are_for_hosted_apps_only(stage: Stage) -> None:
     client = await stage.client()
     params = {"arguments": {}, "name": "x", "server": "s", "subscriptionId": "1"}
-    refusal = await client.refusal("mcpServer/event/stream/start", {**params, "threadId": NOBODY})
+    refusal = await client.refusal(
+        "mcpServer/event/stream/start", {**params, "threadId": UNKNOWN_THREAD}
+    )
 
     assert refusal.message == "MCP event subscriptions are only supported for hosted apps"
     assert await client.ask("mcpServer/event/stream/stop", {"subscriptionId": "1"}) == {}
