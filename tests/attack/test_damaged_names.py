@@ -74,10 +74,10 @@ def test_a_long_file_is_read_piece_by_piece(
         b'{"id": "a", "thread_name": "A"}\n' + b"x" * 250 + b'\n{"id": "b", "thread_name": "B"}\n'
     )
 
-    found: dict[str, str | None] = {}
+    titles: dict[str, str | None] = {}
     offset, before = 0, -1
     while offset != before:
         before = offset
         offset, more = names.read_names(tmp_path, offset)
-        found |= more
-    assert found == {"a": "A", "b": "B"}
+        titles |= more
+    assert titles == {"a": "A", "b": "B"}

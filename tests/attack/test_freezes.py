@@ -468,8 +468,8 @@ async def test_settings_nested_too_deep_or_too_many_are_refused(stage: Stage) ->
         await client.refusal("config/value/write", edit),
         await client.refusal("config/batchWrite", {"edits": edits}),
     ]
-    found = [str(refusal) for refusal in refusals]
+    texts = [str(refusal) for refusal in refusals]
 
-    assert f"has 2000 parts: expected at most {MAX_DEPTH}" in found[0]
-    assert f"keyPath has 2000 segments: expected at most {MAX_DEPTH}" in found[1]
-    assert f"edits has {MAX_EDITS + 1} entries: expected at most {MAX_EDITS}" in found[2]
+    assert f"has 2000 parts: expected at most {MAX_DEPTH}" in texts[0]
+    assert f"keyPath has 2000 segments: expected at most {MAX_DEPTH}" in texts[1]
+    assert f"edits has {MAX_EDITS + 1} entries: expected at most {MAX_EDITS}" in texts[2]

@@ -111,7 +111,7 @@ ANSWERS: dict[str, Answers] = {
 }
 
 
-def found(text: str) -> list[str]:
+def leaked_parts(text: str) -> list[str]:
     """Return what is left of the secrets in a text, ignoring case; ten characters are too many."""
     shown = text.lower()
     encoded = [base64.b64encode(secret.encode()).decode()[:12] for secret in SECRETS]
@@ -139,8 +139,8 @@ async def error_of(answer: Answers, wire_api: str) -> ModelError:
 async def test_error_of_a_model_shows_no_secret(answer: Answers, wire_api: str) -> None:
     error = await error_of(answer, wire_api)
 
-    assert found(f"{error.message} {error.details} {error}") == []
-    assert found("".join(traceback.format_exception(error))) == []
+    assert leaked_parts(f"{error.message} {error.details} {error}") == []
+    assert leaked_parts("".join(traceback.format_exception(error))) == []
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
@@ -153,7 +153,7 @@ async def test_error_of_a_listing_shows_no_secret(answer: Answers) -> None:
                 await model.list_models()
         finally:
             await model.close()
-    assert found("".join(traceback.format_exception(caught.value))) == []
+    assert leaked_parts("".join(traceback.format_exception(caught.value))) == []
 
 
 async def test_short_values_do_not_mutilate_an_error() -> None:
@@ -188,8 +188,8 @@ async def test_turn_shows_and_stores_no_secret(
     assert published[-1]["params"]["turn"]["status"] == "failed"
     stored = [each.read_text("utf-8") for each in stage.home.rglob("*.jsonl")]
     assert stored
-    assert found("".join([json.dumps(published), *stored, caplog.text])) == []
-    assert found(" ".join(str(vars(record)) for record in caplog.records)) == []
+    assert leaked_parts("".join([json.dumps(published), *stored, caplog.text])) == []
+    assert leaked_parts(" ".join(str(vars(record)) for record in caplog.records)) == []
 
 
 # -- compressed answers
@@ -299,7 +299,7 @@ async def test_mcp_server_that_dies_shows_no_secret(
 
     shown = all_of(published, caplog)
     assert "mcp server died" in shown
-    assert found(shown) == []
+    assert leaked_parts(shown) == []
 
 
 async def test_mcp_server_that_does_not_start_shows_no_secret(
@@ -321,7 +321,7 @@ async def test_mcp_server_that_does_not_start_shows_no_secret(
 
     assert outcome["status"] == "failed"
     assert "[redacted]" in outcome["error"], "the renewal quoted the token"
-    assert found(all_of([outcome], caplog)) == []
+    assert leaked_parts(all_of([outcome], caplog)) == []
 
 
 async def test_mcp_process_that_prints_its_key_shows_no_secret(stage: Stage) -> None:
@@ -342,7 +342,7 @@ async def test_failed_sign_in_shows_no_secret(stage: Stage) -> None:
         refused = await client.refusal("mcpServer/oauth/login", {"name": "web"})
 
     assert "failed to sign in to `web`" in refused.message
-    assert found(refused.message) == []
+    assert leaked_parts(refused.message) == []
 
 
 async def test_sign_in_whose_token_exchange_fails_shows_no_secret(stage: Stage) -> None:
@@ -384,7 +384,7 @@ async def test_sign_in_whose_token_exchange_fails_shows_no_secret(stage: Stage) 
     assert HEADER in sent[0]
     assert login["success"] is False
     assert "failed to sign in" in login["error"]
-    assert found(login["error"]) == []
+    assert leaked_parts(login["error"]) == []
 
 
 def document(value: JsonValue, status: str = "200 OK") -> bytes:
@@ -413,4 +413,4 @@ async def test_graphql_error_shows_no_secret(name: str) -> None:
         tool = graphql_tool(f"{url}/graphql?code={PARAMETER}", f"Bearer {KEY}")
         outcome = await tool({"query": "{ viewer { id } }"})  # type: ignore[misc]  # a coroutine
 
-    assert found(json.dumps(msgspec.to_builtins(outcome))) == []
+    assert leaked_parts(json.dumps(msgspec.to_builtins(outcome))) == []

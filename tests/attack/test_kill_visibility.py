@@ -34,7 +34,7 @@ async def shown(client: Client) -> tuple[list[str], list[str]]:
     search = await client.ask("thread/search", {"searchTerm": WORDS})
     return (
         [thread["id"] for thread in listing["data"] if thread["preview"] == WORDS],
-        [found["thread"]["id"] for found in search["data"]],
+        [hit["thread"]["id"] for hit in search["data"]],
     )
 
 

@@ -68,9 +68,9 @@ def test_a_document_of_brackets_is_read_in_few_passes_however_deep_it_is(
     document: bytes, is_deeper: bool
 ) -> None:
     """Removing level after level took a second per megabyte, on the event loop."""
-    found, calls = counted(lambda: is_nested_deeper(document))
+    result, calls = counted(lambda: is_nested_deeper(document))
 
-    assert found == is_deeper
+    assert result == is_deeper
     assert calls < MAX_LOOKS
 
 
@@ -155,9 +155,9 @@ def test_a_budget_is_enough_for_realistic_schemas() -> None:
     }
     wrong = {**record, "id": "ab-12!"}
 
-    found = validate(json.dumps([record] * 1000 + [wrong]), schema)
+    result = validate(json.dumps([record] * 1000 + [wrong]), schema)
 
-    assert found == [f"$[1000].id: does not match {fields['id']['pattern']!r}"]
+    assert result == [f"$[1000].id: does not match {fields['id']['pattern']!r}"]
 
 
 @pytest.mark.parametrize(

@@ -56,27 +56,27 @@ class Site:
 @asynccontextmanager
 async def site() -> AsyncIterator[Site]:
     """Run a site on its own port of the loopback interface."""
-    found = Site()
+    new_site = Site()
     app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", found.answer)
+    app.router.add_route("*", "/{tail:.*}", new_site.answer)
     async with TestServer(app, host="127.0.0.1") as server:
-        found.url = str(server.make_url("")).rstrip("/")
-        yield found
+        new_site.url = str(server.make_url("")).rstrip("/")
+        yield new_site
 
 
 @pytest.fixture
 async def near() -> AsyncIterator[Site]:
     """Provide the site that is configured."""
-    async with site() as found:
-        yield found
+    async with site() as new_site:
+        yield new_site
 
 
 @pytest.fixture
 async def far(near: Site) -> AsyncIterator[Site]:
     """Provide the site that the configured one redirects to."""
-    async with site() as found:
-        near.location = f"{found.url}/stolen?x=1"
-        yield found
+    async with site() as new_site:
+        near.location = f"{new_site.url}/stolen?x=1"
+        yield new_site
 
 
 @asynccontextmanager

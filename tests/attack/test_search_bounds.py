@@ -27,7 +27,7 @@ async def spoken(stage: Stage, client: Client, text: str) -> str:
     return thread_id
 
 
-async def found(client: Client, term: str) -> list[JsonValue]:
+async def search_hits(client: Client, term: str) -> list[JsonValue]:
     answer = await client.ask("thread/search", {"searchTerm": term})
     data: list[JsonValue] = answer["data"]
     return data
@@ -69,12 +69,12 @@ async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: in
     await spoken(stage, client, text[:30] + "something else")
     term = text[10 : 10 + length]
 
-    hits = await found(client, term.upper())
+    hits = await search_hits(client, term.upper())
     assert thread_id in [hit["thread"]["id"] for hit in hits]
     assert all(term.lower() in hit["snippet"].lower() for hit in hits)
     if length > 32:
         assert [hit["thread"]["id"] for hit in hits] == [thread_id]
-        assert await found(client, term[:-1] + "#") == []
+        assert await search_hits(client, term[:-1] + "#") == []
     listing = await client.ask("thread/list", {"searchTerm": term})
     assert thread_id in [thread["id"] for thread in listing["data"]]
 
@@ -85,9 +85,9 @@ async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: in
 async def test_terms_are_not_parsed_as_syntax(stage: Stage, term: str) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, f"before {term} after")
-    await found(client, term)
+    await search_hits(client, term)
     await client.ask("thread/list", {"searchTerm": term})
-    hits = await found(client, "before")
+    hits = await search_hits(client, "before")
     assert [hit["thread"]["id"] for hit in hits] == [thread_id]
     assert list(stage.home.glob("treadle.sqlite.damaged*")) == []
 
@@ -98,8 +98,8 @@ async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> Non
         await spoken(stage, client, "a" * 1_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    assert len(await found(client, "a" * LIMIT)) == 3
-    assert await found(client, "a" * (LIMIT - 1) + "b") == []
+    assert len(await search_hits(client, "a" * LIMIT)) == 3
+    assert await search_hits(client, "a" * (LIMIT - 1) + "b") == []
 
     # In kilobytes: the messages themselves are read, but no table of term times message is built.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000

@@ -51,8 +51,8 @@ def ws(short_folder: Path) -> Path:
 async def test_command_cannot_replace_the_servers_socket(
     home: Path, ws: Path, name: str, trick: str
 ) -> None:
-    found = {f.name: f.backend async for f in findings() if f.backend is not None}
-    if name not in found:
+    backends = {f.name: f.backend async for f in findings() if f.backend is not None}
+    if name not in backends:
         pytest.skip(f"{name} does not work here")
     listener = UnixListener(ws / "deep" / "run" / "s")
     await listener.start()
@@ -63,7 +63,7 @@ async def test_command_cannot_replace_the_servers_socket(
         )
         confinement = Boundary(server_protection(str(home))).confine(policy, str(ws))
         assert confinement.network
-        with using(found[name]):
+        with using(backends[name]):
             argv = [*PYTHON, HIJACK.format(trick=trick), str(listener.path)]
             done = await run(argv, confinement, cwd=ws)
         assert (done.stdout, done.stderr) == ("kept\n", "")

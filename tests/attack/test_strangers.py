@@ -45,8 +45,8 @@ UNMASKED = b"\x81\x01x"
 @pytest.fixture(params=["ws", "unix"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Provide each kind of listener in turn."""
-    found: str = request.param
-    return found
+    listener_kind: str = request.param
+    return listener_kind
 
 
 @contextmanager

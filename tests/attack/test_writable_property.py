@@ -195,5 +195,5 @@ def _attack(scene: Scene, *, has_modes: bool) -> None:
 
 
 def _seen(scene: Scene, paths: list[str], *, has_modes: bool) -> dict[str, object]:
-    found = look_at(paths, modes=has_modes)
-    return {path: look for path, look in found.items() if not scene.is_excused(path)}
+    states = look_at(paths, modes=has_modes)
+    return {path: look for path, look in states.items() if not scene.is_excused(path)}

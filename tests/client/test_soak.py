@@ -50,13 +50,13 @@ def family(pid: int) -> set[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
         children.setdefault(parent, []).append(int(stat.parent.name))
-    found: set[int] = set()
+    descendants: set[int] = set()
     rest = [pid]
     while rest:
         born = children.get(rest.pop(), [])
-        found.update(born)
+        descendants.update(born)
         rest += born
-    return found
+    return descendants
 
 
 async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home: Path) -> None:

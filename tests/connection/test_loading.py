@@ -13,13 +13,13 @@ from treadle.jsonrpc.errors import RpcError
 
 def handlers() -> Methods:
     """Return a router with one handler."""
-    found = router()
+    new_router = router()
 
-    @found.request(ECHO)
+    @new_router.request(ECHO)
     def echo(_ctx: Context[str], params: TextParams) -> TextResponse:
         return TextResponse(params.text)
 
-    return found
+    return new_router
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def names() -> list[str]:
 def test_the_example_runs_and_prints_what_the_page_says(
     script: str | None, code: str, output: str | None, tmp_path: Path
 ) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    env = {**kept, "TREADLE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env = {**variables, "TREADLE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     env.pop("CODEX_HOME", None)
     if script is not None:
         path = tmp_path / "script.json"

@@ -26,8 +26,8 @@ def blocks(language: str) -> list[str]:
 
 def environment(home: Path) -> dict[str, str]:
     """Return an environment without configuration and keys."""
-    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    return {**kept, "TREADLE_HOME": str(home), "CODEX_HOME": str(home), "HOME": str(home)}
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return {**variables, "TREADLE_HOME": str(home), "CODEX_HOME": str(home), "HOME": str(home)}
 
 
 @pytest.mark.parametrize("name", ["from treadle", "from openai_codex"])

@@ -27,12 +27,12 @@ def test_the_example_runs_and_prints_what_the_page_says(tmp_path: Path) -> None:
     (example,) = EXAMPLE.finditer(PAGE)
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"responses": json.loads(example["script"]), "then": "fail"}))
-    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     home = {"TREADLE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
 
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example["code"]],
-        env={**kept, **home, "TREADLE_SCRIPT": str(script)},
+        env={**variables, **home, "TREADLE_SCRIPT": str(script)},
         cwd=tmp_path,
         capture_output=True,
         text=True,

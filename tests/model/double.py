@@ -220,7 +220,7 @@ async def collect(
     model: Model, model_request: ModelRequest | None = None, *, into: list[ModelEvent] | None = None
 ) -> list[ModelEvent]:
     """Return all events of one attempt; `into` also receives those before an error."""
-    found = [] if into is None else into
+    model_events = [] if into is None else into
     async for event in model.stream(model_request or request()):
-        found.append(event)
-    return found
+        model_events.append(event)
+    return model_events

@@ -69,8 +69,8 @@ def test_traits_are_found_by_the_name(
     model: str, patch: str | None, has_reasoning: bool, window: int
 ) -> None:
     traits = traits_of(model)
-    found = (traits.apply_patch, traits.supports_reasoning, traits.context_window)
-    assert found == (patch, has_reasoning, window)
+    values = (traits.apply_patch, traits.supports_reasoning, traits.context_window)
+    assert values == (patch, has_reasoning, window)
 
 
 def test_an_unknown_model_has_cautious_traits() -> None:

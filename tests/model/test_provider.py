@@ -99,8 +99,10 @@ async def test_the_script_comes_from_the_configuration_or_the_environment(tmp_pa
         ProviderConfig(wire_api="scripted"),
         ProviderConfig(wire_api="scripted", script='["from the configuration"]'),
     ):
-        found = await collect(build_model("scripted", config, environ=environ))
-        texts += [one.item["content"][0]["text"] for one in found if isinstance(one, ItemDone)]
+        model_events = await collect(build_model("scripted", config, environ=environ))
+        texts += [
+            one.item["content"][0]["text"] for one in model_events if isinstance(one, ItemDone)
+        ]
     assert texts == ["from a file", "from the configuration"]
 
 

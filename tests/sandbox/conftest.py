@@ -14,13 +14,13 @@ from treadle.sandbox.backends.selection import Backend, using
 
 
 async def _working() -> dict[str, Backend]:
-    found: dict[str, Backend] = {}
+    backends: dict[str, Backend] = {}
     async for finding in findings(landlock_protects=True):
         # A backend that is missing or forbidden here is skipped; one that leaks is a failure.
         assert "let through" not in finding.reason, finding
         if finding.backend is not None:
-            found[finding.name] = finding.backend
-    return found
+            backends[finding.name] = finding.backend
+    return backends
 
 
 @pytest.fixture(scope="session")

@@ -68,8 +68,8 @@ def test_a_workspace_opens_the_folder_the_roots_and_temporary_folders(
     ws: Path, outside: Path, tmp_path: Path
 ) -> None:
     policy = WorkspaceWriteSandboxPolicy(writable_roots=[str(outside)])
-    found = confine(policy, str(ws), environ={"TMPDIR": str(tmp_path)})
-    assert found == Confinement((root(ws), root(outside), root("/tmp"), root(tmp_path)))  # noqa: S108 - the folder that is meant
+    result = confine(policy, str(ws), environ={"TMPDIR": str(tmp_path)})
+    assert result == Confinement((root(ws), root(outside), root("/tmp"), root(tmp_path)))  # noqa: S108 - the folder that is meant
 
 
 @pytest.mark.parametrize("tmpdir", ["", "relative"])
@@ -102,23 +102,23 @@ def test_granted_places_are_opened(ws: Path, path: FileSystemPath, expected: lis
     for name in ("1.log", "2.log"):
         (ws / name).write_text("")
     environ = {"TMPDIR": str(ws / "tmp")}
-    found = confine(ReadOnlySandboxPolicy(), str(ws), environ=environ, granted=[granting(path)])
-    assert sorted(r.path for r in found.writable) == [p.format(ws=ws) for p in expected]
+    result = confine(ReadOnlySandboxPolicy(), str(ws), environ=environ, granted=[granting(path)])
+    assert sorted(r.path for r in result.writable) == [p.format(ws=ws) for p in expected]
 
 
 def test_a_grant_of_the_network_opens_it(ws: Path) -> None:
     for enabled in (True, False, None):
         network = AdditionalNetworkPermissions(enabled=enabled)
         granted = [AdditionalPermissionProfile(network=network)]
-        found = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
-        assert found == Confinement(network=bool(enabled))
+        result = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
+        assert result == Confinement(network=bool(enabled))
 
 
 def test_a_grant_in_the_older_spelling_opens_the_same(ws: Path, outside: Path) -> None:
     files = AdditionalFileSystemPermissions(write=[str(outside)], read=["/etc"])
     granted = [AdditionalPermissionProfile(file_system=files)]
-    found = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
-    assert found == Confinement((root(outside),))
+    result = confine(ReadOnlySandboxPolicy(), str(ws), granted=granted)
+    assert result == Confinement((root(outside),))
 
 
 def test_a_policy_that_lists_readable_paths_opens_no_others(ws: Path, outside: Path) -> None:
@@ -187,6 +187,6 @@ def test_without_a_sandbox_everything_may_be_written() -> None:
 
 def test_a_root_inside_a_protected_folder_is_writable(ws: Path) -> None:
     policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True)
-    found = confine(policy, str(ws), environ={"TMPDIR": str(ws / ".codex" / "tmp")})
-    assert found.may_write(str(ws / ".codex" / "tmp" / "x"))
-    assert not found.may_write(str(ws / ".codex" / "x"))
+    result = confine(policy, str(ws), environ={"TMPDIR": str(ws / ".codex" / "tmp")})
+    assert result.may_write(str(ws / ".codex" / "tmp" / "x"))
+    assert not result.may_write(str(ws / ".codex" / "x"))

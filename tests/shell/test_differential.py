@@ -60,23 +60,23 @@ def differences(ours: ParsedScript | None, theirs: bash_grammar.Reading | None) 
     if ours is None or theirs is None or theirs.has_special:
         return []
     kinds = theirs.kinds
-    found = sorted(kinds & bash_grammar.REFUSED)
+    reasons = sorted(kinds & bash_grammar.REFUSED)
     # Conditions and loops are never safe, so their parts are not compared.
     if kinds & bash_grammar.CONTROL or ours.has_control:
-        return found if ours.has_control else [*found, "control"]
+        return reasons if ours.has_control else [*reasons, "control"]
     # The grammar parses `1=` and the like as assignments.
     names = [command.words[0].text for command in ours.commands if command.words]
     is_assigned = any(command.has_assignments for command in ours.commands)
     has_odd_name = any("=" in name for name in names)
     if theirs.has_assignments and not is_assigned and not has_odd_name:
-        found.append("assignment")
+        reasons.append("assignment")
     if theirs.redirections > sum(len(command.redirections) for command in ours.commands):
-        found.append("redirection")
+        reasons.append("redirection")
     if ours.is_plain and theirs.redirections:
-        found.append("not plain")
+        reasons.append("not plain")
     if theirs.has_assignments and has_odd_name:
-        return found
-    return [*found, *map(str, filter(None, _unmatched(ours, theirs.commands)))]
+        return reasons
+    return [*reasons, *map(str, filter(None, _unmatched(ours, theirs.commands)))]
 
 
 # It ends words at an escape or a backquote, parses the last digit of a word as a stream, negates

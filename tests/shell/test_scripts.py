@@ -105,8 +105,8 @@ def test_commands_are_found_wherever_they_are(
 ) -> None:
     parsed = parse(script)
 
-    found = None if parsed is None else [[w.text for w in c.words] for c in parsed.commands]
-    assert (None if found is None else sorted(found)) == (
+    words = None if parsed is None else [[w.text for w in c.words] for c in parsed.commands]
+    assert (None if words is None else sorted(words)) == (
         None if commands is None else sorted(commands)
     )
 

@@ -78,16 +78,16 @@ async def played(answer: Answer, **settings: JsonValue) -> list[ModelEvent]:
         return await collect(model, request(tools=TOOLS, **settings))
 
 
-def done_items(found: list[ModelEvent]) -> list[JsonValue]:
-    return [event.item for event in found if isinstance(event, ItemDone)]
+def done_items(model_events: list[ModelEvent]) -> list[JsonValue]:
+    return [event.item for event in model_events if isinstance(event, ItemDone)]
 
 
-def started_ids(found: list[ModelEvent]) -> list[str]:
-    return [event.item["id"] for event in found if isinstance(event, ItemStarted)]
+def started_ids(model_events: list[ModelEvent]) -> list[str]:
+    return [event.item["id"] for event in model_events if isinstance(event, ItemStarted)]
 
 
 async def test_text_and_reasoning_are_streamed() -> None:
-    found = await played(
+    model_events = await played(
         events(
             chunk(role="assistant", content=""),
             chunk(reasoning_content="hm"),
@@ -98,8 +98,8 @@ async def test_text_and_reasoning_are_streamed() -> None:
             USAGE,
         )
     )
-    thought, message = started_ids(found)
-    assert found == [
+    thought, message = started_ids(model_events)
+    assert model_events == [
         Created("c"),
         ItemStarted({"type": "reasoning", "id": thought, "summary": []}),
         ReasoningTextDelta(thought, 0, "hm"),
@@ -139,7 +139,7 @@ async def test_text_and_reasoning_are_streamed() -> None:
 
 async def test_parallel_calls_are_distinguished_by_index() -> None:
     """VLLM and OpenAI: id and name once, then pieces of the arguments under the index."""
-    found = await played(
+    model_events = await played(
         events(
             chunk(tool_calls=[call(0, "a", "f", "")]),
             chunk(tool_calls=[call(0, None, None, '{"x"')]),
@@ -150,14 +150,14 @@ async def test_parallel_calls_are_distinguished_by_index() -> None:
             USAGE,
         )
     )
-    first, second, third = started_ids(found)
-    assert [event for event in found if isinstance(event, ToolInputDelta)] == [
+    first, second, third = started_ids(model_events)
+    assert [event for event in model_events if isinstance(event, ToolInputDelta)] == [
         ToolInputDelta(first, "a", '{"x"'),
         ToolInputDelta(second, "b", '{"inp'),
         ToolInputDelta(first, "a", ":1}"),
         ToolInputDelta(second, "b", 'ut":"P"}'),
     ]
-    assert done_items(found) == [
+    assert done_items(model_events) == [
         {
             "type": "function_call",
             "id": first,
@@ -225,27 +225,27 @@ async def test_a_free_text_tool_called_without_its_wrapper_still_gets_its_text()
     ],
 )
 async def test_an_answer_may_end_in_many_ways(ending: list[bytes]) -> None:
-    found = await played(Answer(pieces=[event(chunk(content="hi")), *ending]))
-    assert [item["content"][0]["text"] for item in done_items(found)] == ["hi"]
-    assert isinstance(found[-1], Completed)
+    model_events = await played(Answer(pieces=[event(chunk(content="hi")), *ending]))
+    assert [item["content"][0]["text"] for item in done_items(model_events)] == ["hi"]
+    assert isinstance(model_events[-1], Completed)
 
 
 async def test_a_server_that_does_not_stream_is_supported() -> None:
     whole = {"id": "c", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
-    found = await played(events(whole))
-    assert done_items(found)[0]["content"][0]["text"] == "hi"
+    model_events = await played(events(whole))
+    assert done_items(model_events)[0]["content"][0]["text"] == "hi"
 
 
 @pytest.mark.parametrize(
     ("reason", "words"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
 )
 async def test_a_truncated_answer_is_an_error_after_its_text(reason: str, words: str) -> None:
-    found: list[ModelEvent] = []
+    model_events: list[ModelEvent] = []
     answer = events(chunk(content="hal"), chunk(reason), USAGE)
     async with provider_double(answer) as double, model_of(double, wire_api="chat") as model:
         with pytest.raises(ModelError, match=words) as caught:
-            await collect(model, into=found)
-    assert done_items(found)[0]["content"][0]["text"] == "hal"
+            await collect(model, into=model_events)
+    assert done_items(model_events)[0]["content"][0]["text"] == "hal"
     assert not caught.value.is_retryable
 
 

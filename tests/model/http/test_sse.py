@@ -35,18 +35,18 @@ def test_any_split_of_the_bytes_gives_the_same_events(cuts: list[int]) -> None:
     """Ours: chunks may end inside characters, line ends and blank lines."""
     parser = SseParser()
     places = [0, *sorted(cuts), len(STREAM)]
-    found = []
+    events = []
     for start, end in pairwise(places):
-        found += parser.feed(STREAM[start:end])
-    assert [*found, *parser.finish()] == EXPECTED
+        events += parser.feed(STREAM[start:end])
+    assert [*events, *parser.finish()] == EXPECTED
 
 
 def test_one_byte_at_a_time_gives_the_same_events() -> None:
     parser = SseParser()
-    found = []
+    events = []
     for byte in STREAM:
-        found += parser.feed(bytes([byte]))
-    assert found == EXPECTED
+        events += parser.feed(bytes([byte]))
+    assert events == EXPECTED
 
 
 def test_an_event_without_its_blank_line_is_delivered_at_the_end() -> None:
@@ -60,10 +60,10 @@ def test_an_event_of_8_mib_in_small_chunks_is_complete() -> None:
     payload = b'"' + b"x" * (8 * 1024 * 1024) + b'"'
     stream = b"data: " + payload + b"\n\n"
     parser = SseParser()
-    found = []
+    events = []
     for at in range(0, len(stream), 16384):
-        found += parser.feed(stream[at : at + 16384])
-    assert found == [payload]
+        events += parser.feed(stream[at : at + 16384])
+    assert events == [payload]
 
 
 def test_an_event_that_never_ends_is_an_error() -> None:

@@ -78,9 +78,9 @@ def done(item: JsonValue, index: int = 0) -> JsonValue:
 async def played(*data: JsonValue) -> list[ModelEvent]:
     """Return the events of a stream, without those from the headers."""
     async with provider_double(events(*data)) as double, model_of(double) as model:
-        found = await collect(model)
-    assert found[0] == NO_LIMITS
-    return found[1:]
+        model_events = await collect(model)
+    assert model_events[0] == NO_LIMITS
+    return model_events[1:]
 
 
 async def failed(*data: JsonValue) -> ModelError:
@@ -95,7 +95,7 @@ async def test_a_full_stream_becomes_events() -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": ""}
     custom = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "p", "input": ""}
     search = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
-    found = await played(
+    model_events = await played(
         {"type": "response.created", "response": {"id": "resp_1"}},
         {"type": "response.in_progress"},
         added(reasoning),
@@ -129,7 +129,7 @@ async def test_a_full_stream_becomes_events() -> None:
         done({**search, "status": "completed"}, 4),
         COMPLETED,
     )
-    assert found == [
+    assert model_events == [
         Created("resp_1"),
         ItemStarted(reasoning),
         ReasoningPartAdded("rs_1", 0),
@@ -154,7 +154,7 @@ async def test_a_full_stream_becomes_events() -> None:
 
 async def test_the_sparse_stream_of_a_mock_is_understood() -> None:
     """Upstream: the official SDK's mock omits ids and fields, and sends null details."""
-    found = await played(
+    model_events = await played(
         {"type": "response.created"},
         added({"type": "message", "role": "assistant", "content": []}),
         {"type": "response.output_text.delta", "delta": "Hel"},
@@ -174,11 +174,11 @@ async def test_the_sparse_stream_of_a_mock_is_understood() -> None:
             },
         },
     )
-    started = found[1]
+    started = model_events[1]
     assert isinstance(started, ItemStarted)
     id_ = started.item["id"]
     assert id_.startswith("msg_")
-    assert found == [
+    assert model_events == [
         Created(None),
         started,
         ModelTextDelta(id_, "Hel"),
@@ -189,20 +189,20 @@ async def test_the_sparse_stream_of_a_mock_is_understood() -> None:
 
 
 async def test_an_item_that_never_started_starts_before_it_ends() -> None:
-    found = await played(done(MESSAGE), {"type": "response.completed", "response": None})
-    assert found == [ItemStarted(MESSAGE), ItemDone(MESSAGE), Completed()]
+    model_events = await played(done(MESSAGE), {"type": "response.completed", "response": None})
+    assert model_events == [ItemStarted(MESSAGE), ItemDone(MESSAGE), Completed()]
 
 
 async def test_deltas_without_a_start_open_their_item() -> None:
-    found = await played(
+    model_events = await played(
         {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
         {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hi"},
         done(MESSAGE),
         COMPLETED,
     )
-    thought = found[0]
+    thought = model_events[0]
     assert isinstance(thought, ItemStarted)
-    assert found[1:5] == [
+    assert model_events[1:5] == [
         ReasoningSummaryDelta(thought.item["id"], 0, "hm"),
         ItemStarted({"type": "message", "id": "msg_1", "role": "assistant", "content": []}),
         ModelTextDelta("msg_1", "Hi"),
@@ -212,28 +212,28 @@ async def test_deltas_without_a_start_open_their_item() -> None:
 
 async def test_an_item_keeps_its_first_id_when_the_server_changes_it() -> None:
     """Ours: some proxies encrypt ids, differently in each event."""
-    found = await played(
+    model_events = await played(
         added({**MESSAGE, "id": "a", "content": []}),
         {"type": "response.output_text.delta", "item_id": "b", "output_index": 0, "delta": "x"},
         done({**MESSAGE, "id": "c"}),
         COMPLETED,
     )
-    assert found[1:3] == [ModelTextDelta("a", "x"), ItemDone({**MESSAGE, "id": "a"})]
+    assert model_events[1:3] == [ModelTextDelta("a", "x"), ItemDone({**MESSAGE, "id": "a"})]
 
 
 async def test_items_that_arrive_only_at_the_end_are_not_lost() -> None:
-    found = await played({"type": "response.completed", "response": {"output": [MESSAGE]}})
-    assert found == [ItemStarted(MESSAGE), ItemDone(MESSAGE), Completed()]
+    model_events = await played({"type": "response.completed", "response": {"output": [MESSAGE]}})
+    assert model_events == [ItemStarted(MESSAGE), ItemDone(MESSAGE), Completed()]
 
 
 async def test_a_refusal_is_read_as_text() -> None:
     refused = {**MESSAGE, "content": [{"type": "refusal", "refusal": "no"}]}
-    found = await played(
+    model_events = await played(
         {"type": "response.refusal.delta", "item_id": "msg_1", "delta": "no"},
         done(refused),
         COMPLETED,
     )
-    assert found[1:3] == [
+    assert model_events[1:3] == [
         ModelTextDelta("msg_1", "no"),
         ItemDone({**MESSAGE, "content": [{"type": "output_text", "text": "no"}]}),
     ]
@@ -254,8 +254,8 @@ async def test_unknown_events_are_ignored() -> None:
         ]
     )
     async with provider_double(stream) as double, model_of(double) as model:
-        found = await collect(model)
-    assert found[2:3] == [ModelTextDelta("m", "\ufffd!")]
+        model_events = await collect(model)
+    assert model_events[2:3] == [ModelTextDelta("m", "\ufffd!")]
 
 
 async def test_the_headers_hold_rate_limits_and_the_actual_model() -> None:
@@ -270,10 +270,10 @@ async def test_the_headers_hold_rate_limits_and_the_actual_model() -> None:
     }
     answer = events(COMPLETED, headers=headers)
     async with provider_double(answer) as double, model_of(double) as model:
-        found = await collect(model)
+        model_events = await collect(model)
     window = {"usedPercent": 13, "windowDurationMins": 300, "resetsAt": 1700000000}
     credit = {"hasCredits": True, "unlimited": False, "balance": "3"}
-    assert found[:3] == [
+    assert model_events[:3] == [
         RateLimits({**NO_LIMITS.snapshot, "primary": window, "credits": credit}),
         ServerModel("other-model"),
         Rerouted("other-model"),
@@ -284,8 +284,8 @@ async def test_the_headers_hold_rate_limits_and_the_actual_model() -> None:
 async def test_a_dated_name_is_the_same_model(name: str) -> None:
     answer = events(COMPLETED, headers={"openai-model": name})
     async with provider_double(answer) as double, model_of(double) as model:
-        found = await collect(model)
-    assert found[1:-1] == [ServerModel(name)]
+        model_events = await collect(model)
+    assert model_events[1:-1] == [ServerModel(name)]
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ export const start: ClientRequest = { method: "turn/start", id: 1, params: { thr
 def compiler() -> str:
     """Find the compiler that `make setup` installs beside the interpreter, or any other."""
     own = Path(sys.prefix, "node", "node_modules", ".bin", "tsc")
-    found = str(own) if own.exists() else shutil.which("tsc")
-    if not found:
+    program = str(own) if own.exists() else shutil.which("tsc")
+    if not program:
         pytest.skip("no TypeScript compiler: make setup installs one when npm is there")
-    return found
+    return program
 
 
 def compile_strictly(path: Path) -> subprocess.CompletedProcess[str]:

@@ -42,7 +42,7 @@ def no_landlock() -> int:
     raise LandlockMissing("Function not implemented")
 
 
-async def found() -> dict[str, ProbeResult]:
+async def probe_results() -> dict[str, ProbeResult]:
     return {finding.name: finding async for finding in findings()}
 
 
@@ -54,7 +54,7 @@ async def test_the_best_working_backend_is_chosen_once(bubblewrap: Backend) -> N
 
 
 async def test_refusals_by_bubblewrap_are_verified(bubblewrap: Backend) -> None:
-    assert (await found())["bubblewrap"].refused == EVERYTHING
+    assert (await probe_results())["bubblewrap"].refused == EVERYTHING
 
 
 async def test_a_program_before_the_systems_own_on_the_path_is_not_used(
@@ -66,7 +66,7 @@ async def test_a_program_before_the_systems_own_on_the_path_is_not_used(
     planted.chmod(0o755)
     monkeypatch.setenv("PATH", f".:{programs}:/usr/local/bin:/usr/bin:/bin")
     monkeypatch.chdir(programs)
-    assert (await found())["bubblewrap"].backend == bubblewrap
+    assert (await probe_results())["bubblewrap"].backend == bubblewrap
 
 
 async def test_without_bubblewrap_landlock_is_chosen(
@@ -98,7 +98,7 @@ async def test_a_bubblewrap_that_confines_nothing_is_detected(programs: Path) ->
         "argv = sys.argv[sys.argv.index('--') + 1:]\nos.execv(argv[0], argv)\n"
     )
     fake.chmod(0o755)
-    finding = (await found())["bubblewrap"]
+    finding = (await probe_results())["bubblewrap"]
     assert finding.backend is None
     assert "it let through: write outside, TCP, UDP, abstract socket, signal" in finding.reason
 
@@ -107,7 +107,7 @@ async def test_the_error_of_bubblewrap_is_the_cause(programs: Path) -> None:
     fake = programs / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: out of cheese' >&2\nexit 1\n")
     fake.chmod(0o755)
-    finding = (await found())["bubblewrap"]
+    finding = (await probe_results())["bubblewrap"]
     assert (finding.backend, finding.reason) == (None, "bwrap: out of cheese")
 
 
@@ -188,7 +188,7 @@ async def test_missing_proc_is_named_as_a_gap(
 ) -> None:
     only = [NamespaceSupport(has_proc=False)]
     monkeypatch.setattr(probe, "_flavours", lambda: iter(only))
-    finding = (await found())["bubblewrap"]
+    finding = (await probe_results())["bubblewrap"]
     assert finding.backend is not None
     assert finding.refused == EVERYTHING
     (gap,) = finding.gaps
@@ -205,7 +205,7 @@ async def test_bubblewrap_without_descriptors_is_used_with_paths(
         f'exit 1;; esac\nexec {real} "$@"\n'
     )
     older.chmod(0o755)
-    finding = (await found())["bubblewrap"]
+    finding = (await probe_results())["bubblewrap"]
     assert finding.backend == Bubblewrap(str(older), NamespaceSupport(has_bind_fd=False))
     assert ["--bind-fd" in gap for gap in finding.gaps] == [True]
 
@@ -225,14 +225,14 @@ async def test_interpreter_that_needs_its_library_path_can_be_probed(
     wrapper.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(wrapper))
     monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/nonexistent"})
-    assert (await found())["bubblewrap"].backend is not None
+    assert (await probe_results())["bubblewrap"].backend is not None
 
 
 async def test_nothing_in_the_environment_is_needed(
     bubblewrap: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
-    assert (await found())["bubblewrap"].refused == EVERYTHING
+    assert (await probe_results())["bubblewrap"].refused == EVERYTHING
 
 
 def test_folders_of_killed_probes_are_removed(

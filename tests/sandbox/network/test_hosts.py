@@ -130,10 +130,10 @@ def test_every_ipv4_spelling_that_the_resolver_accepts_has_one_form(
     packed = value.to_bytes(4, "big")
     numbers = [*packed[: parts - 1], int.from_bytes(packed[parts - 1 :], "big")]
     text = ".".join(base.format(number) for base, number in zip(bases, numbers, strict=False))
-    found = socket.getaddrinfo(text, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    addresses = socket.getaddrinfo(text, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
 
     assert socket.inet_aton(text) == packed
-    assert normal(f"{text}{dot}") == found[0][4][0] == str(ip_address(value))
+    assert normal(f"{text}{dot}") == addresses[0][4][0] == str(ip_address(value))
 
 
 @given(text=st.text("0123456789abcdefx.:", min_size=1, max_size=24) | st.ip_addresses().map(str))
@@ -141,10 +141,12 @@ def test_every_text_that_the_resolver_accepts_as_an_address_is_that_address(text
     try:
         # As bytes: Python itself refuses some strings.
         host = text.encode()
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        addresses = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
     except OSError:
         return
-    address = ip_address(found[0][4][0])
+    address = ip_address(addresses[0][4][0])
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
 
     assert normal(text) == str(mapped or address)

@@ -114,16 +114,16 @@ def test_command_gets_a_cgroup_that_is_removed_with_it(base: tuple[Path, str]) -
     arguments = [sys.executable, "-c", SERVER, str(folder), controller]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=40)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
-    assert found["crowded"] == "None", "another process was in the way and must stay where it is"
-    assert found["crowded left"] == found["before"]
-    assert Path(found["group"]).parent == folder
-    assert found["after"] == f"{found['before']}/{Path(found['group']).name}/server"
-    (command,) = found["commands"]
-    assert f"0::{found['before']}/{Path(found['group']).name}/{command}\n" in found["inside"]
-    assert found["code"] == 137
-    assert found["left"] == ["server"]
+    assert report["crowded"] == "None", "another process was in the way and must stay where it is"
+    assert report["crowded left"] == report["before"]
+    assert Path(report["group"]).parent == folder
+    assert report["after"] == f"{report['before']}/{Path(report['group']).name}/server"
+    (command,) = report["commands"]
+    assert f"0::{report['before']}/{Path(report['group']).name}/{command}\n" in report["inside"]
+    assert report["code"] == 137
+    assert report["left"] == ["server"]
 
 
 def test_cgroup_that_was_not_delegated_is_left_unchanged(base: tuple[Path, str]) -> None:

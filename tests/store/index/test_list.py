@@ -107,23 +107,23 @@ def test_filters(store: Store, clock: Clock) -> None:
     agent = add(store, clock, source=spawned, parent_thread_id=here)
     grandchild = add(store, clock, source=spawned, parent_thread_id=agent)
 
-    def found(**query: JsonValue) -> set[str]:
+    def matches(**query: JsonValue) -> set[str]:
         return set(ids(store, **query))
 
-    assert found() == {here, there}
-    assert found(source_kinds=[]) == {here, there}
-    assert found(source_kinds=["cli", "exec"]) == {here, run}
-    assert found(source_kinds=["appServer"]) == {server}
-    assert found(source_kinds=["subAgent"]) == {agent, grandchild}
-    assert found(source_kinds=["subAgentReview"]) == set()
-    assert found(source_kinds=["subAgentThreadSpawn"], parent_thread_id=here) == {agent}
-    assert found(source_kinds=["subAgent"], ancestor_thread_id=here) == {agent, grandchild}
-    assert found(originators=["other"]) == {there}
-    assert found(excluded_thread_ids=[here]) == {there}
-    assert found(model_providers=[]) == {here, there}
-    assert found(model_providers=["mock_provider"]) == {here, there}
-    assert found(model_providers=["missing"]) == set()
-    assert found(archived=True) == set()
+    assert matches() == {here, there}
+    assert matches(source_kinds=[]) == {here, there}
+    assert matches(source_kinds=["cli", "exec"]) == {here, run}
+    assert matches(source_kinds=["appServer"]) == {server}
+    assert matches(source_kinds=["subAgent"]) == {agent, grandchild}
+    assert matches(source_kinds=["subAgentReview"]) == set()
+    assert matches(source_kinds=["subAgentThreadSpawn"], parent_thread_id=here) == {agent}
+    assert matches(source_kinds=["subAgent"], ancestor_thread_id=here) == {agent, grandchild}
+    assert matches(originators=["other"]) == {there}
+    assert matches(excluded_thread_ids=[here]) == {there}
+    assert matches(model_providers=[]) == {here, there}
+    assert matches(model_providers=["mock_provider"]) == {here, there}
+    assert matches(model_providers=["missing"]) == set()
+    assert matches(archived=True) == set()
 
 
 def test_several_folders_are_one_list(tmp_path: Path, clock: Clock) -> None:
@@ -164,13 +164,13 @@ def test_a_message_is_found_with_a_snippet(store: Store, clock: Clock) -> None:
     writer = Writer(journal, clock)
     writer.turn("first question", "the answer is forty-two, of course")
     query = ThreadQuery(mentions="Forty-Two")
-    found = store.search(query)
+    matches = store.search(query)
     writer.turn("second", "nothing of note")
     journal.close()
     add(store, clock)
 
-    assert [thread.id for thread in found.page.data] == [journal.thread_id]
-    assert found.snippets == ["the answer is forty-two, of course"]
+    assert [thread.id for thread in matches.page.data] == [journal.thread_id]
+    assert matches.snippets == ["the answer is forty-two, of course"]
     assert len(store.search(query).page.data) == 1
     assert store.search(ThreadQuery(mentions="unsaid")).page.data == []
 

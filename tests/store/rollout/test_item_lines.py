@@ -19,8 +19,8 @@ def words(command: str) -> list[str]:
         id="c", command=command, command_actions=[], cwd="/", status="completed"
     )
     (event,) = legacy_item(ItemCompletedNotification(0, item, "thread", "turn"))
-    found: list[str] = event["command"]
-    return found
+    parsed_words: list[str] = event["command"]
+    return parsed_words
 
 
 @given(st.lists(st.text(st.sampled_from("ab '\"\n\\$`^!é")), min_size=1))

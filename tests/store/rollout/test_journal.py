@@ -189,6 +189,6 @@ def test_a_lone_surrogate_is_replaced_not_refused(store: Store, clock: Clock) ->
     turn = writer.turn("hello", "ok", items=[AgentMessageThreadItem(id="a", text="x\udc80y")])
     journal.close()
 
-    found = store.read(journal.thread_id).turns[0].items[1]
-    assert found == AgentMessageThreadItem(id="a", text="x\N{REPLACEMENT CHARACTER}y")
+    item = store.read(journal.thread_id).turns[0].items[1]
+    assert item == AgentMessageThreadItem(id="a", text="x\N{REPLACEMENT CHARACTER}y")
     assert turn.id == store.read(journal.thread_id).turns[0].id
