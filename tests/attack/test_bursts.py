@@ -37,12 +37,12 @@ async def test_requests_are_answered_while_many_calls_of_one_answer_begin(
     begun = 0
     run = ToolRegistry.run
 
-    async def counted(tools: ToolRegistry, call: ToolCall, turn: ActiveTurn) -> Output:
+    async def count_start(tools: ToolRegistry, call: ToolCall, turn: ActiveTurn) -> Output:
         nonlocal begun
         begun += 1
         return await run(tools, call, turn)
 
-    monkeypatch.setattr(ToolRegistry, "run", counted)
+    monkeypatch.setattr(ToolRegistry, "run", count_start)
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     items = [done(call(number)) for number in range(CALLS)]

@@ -17,7 +17,7 @@ from treadle.config.configuration import Configuration
 from treadle.server.server import Server
 
 
-async def spoken(stage: Stage) -> tuple[str, Path]:
+async def start_conversation(stage: Stage) -> tuple[str, Path]:
     """Run one turn and stop the server; return the thread id and the rollout."""
     client = await stage.client()
     stage.model.plays(says("hi"))
@@ -47,7 +47,7 @@ async def paths(client: Client) -> list[str]:
 async def test_a_copy_leaves_the_threads_of_the_first_home_alone(
     stage: Stage, tmp_path: Path, method: str
 ) -> None:
-    thread_id, path = await spoken(stage)
+    thread_id, path = await start_conversation(stage)
     before = path.read_bytes()
     copy = tmp_path / "copy"
     shutil.copytree(stage.home, copy)
@@ -62,7 +62,7 @@ async def test_a_copy_leaves_the_threads_of_the_first_home_alone(
 async def test_a_copy_without_a_thread_does_not_read_that_of_the_first_home(
     stage: Stage, tmp_path: Path
 ) -> None:
-    thread_id, path = await spoken(stage)
+    thread_id, path = await start_conversation(stage)
     copy = tmp_path / "copy"
     shutil.copytree(stage.home, copy)
     (copy / path.relative_to(stage.home)).unlink()
@@ -74,7 +74,7 @@ async def test_a_copy_without_a_thread_does_not_read_that_of_the_first_home(
 
 
 async def test_another_name_of_the_same_home_keeps_its_index(stage: Stage, tmp_path: Path) -> None:
-    thread_id, path = await spoken(stage)
+    thread_id, path = await start_conversation(stage)
     (tmp_path / "link").symlink_to(stage.home)
 
     async with client_in(tmp_path / "link") as client:

@@ -48,7 +48,7 @@ async def listed(client: Client, **params: JsonValue) -> list[str]:
     return [thread["id"] for thread in answer["data"]]
 
 
-async def spoken(stage: Stage, client: Client, text: str = "hello") -> tuple[str, Path]:
+async def start_conversation(stage: Stage, client: Client, text: str = "hello") -> tuple[str, Path]:
     """Start a thread with one turn; return its id and its rollout."""
     stage.model.plays(says("hi"))
     thread_id = await client.start()
@@ -130,7 +130,7 @@ ODD_FILES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("kind", ODD_FILES)
 async def test_odd_files_hide_no_thread(stage: Stage, kind: str) -> None:
     client = await stage.client()
-    thread_id, _ = await spoken(stage, client)
+    thread_id, _ = await start_conversation(stage, client)
     ODD_FILES[kind](rollout(stage))
 
     assert await listed(client) == [thread_id]
@@ -193,8 +193,8 @@ ODD_LINES = {
 @pytest.mark.parametrize("kind", ODD_LINES)
 async def test_a_bad_line_loses_only_itself(stage: Stage, kind: str) -> None:
     client = await stage.client()
-    other, _ = await spoken(stage, client, "other")
-    thread_id, path = await spoken(stage, client)
+    other, _ = await start_conversation(stage, client, "other")
+    thread_id, path = await start_conversation(stage, client)
     await stage.restart()
     with path.open("ab") as file:
         file.write(ODD_LINES[kind])
@@ -216,7 +216,7 @@ async def test_a_line_that_is_too_long_is_skipped(
 ) -> None:
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 200_000)
     client = await stage.client()
-    thread_id, path = await spoken(stage, client)
+    thread_id, path = await start_conversation(stage, client)
     await stage.restart()
     with path.open("ab") as file:
         file.write(EVENT % (b'{"type":"agent_message","message":"' + b"x" * 300_000 + b'"}'))
@@ -232,7 +232,7 @@ async def test_a_rollout_that_is_too_large_is_refused_by_size(
 ) -> None:
     monkeypatch.setattr(loading, "MAX_ROLLOUT_BYTES", 100_000)
     client = await stage.client()
-    thread_id, path = await spoken(stage, client)
+    thread_id, path = await start_conversation(stage, client)
     await stage.restart()
     with path.open("ab") as file:
         file.write(EVENT % (b'"' + b"x" * 100_000 + b'"'))
@@ -375,8 +375,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("kind", DAMAGES)
 async def test_a_damaged_index_is_rebuilt(stage: Stage, kind: str) -> None:
     client = await stage.client()
-    first, _ = await spoken(stage, client, "one")
-    second, _ = await spoken(stage, client, "two")
+    first, _ = await start_conversation(stage, client, "one")
+    second, _ = await start_conversation(stage, client, "two")
     await client.ask("thread/name/set", {"threadId": first, "name": "named"})
     await client.ask("thread/archive", {"threadId": second})
     assert await listed(client) == [first]
@@ -390,14 +390,14 @@ async def test_a_damaged_index_is_rebuilt(stage: Stage, kind: str) -> None:
     assert await listed(client, searchTerm="named") == [first]
     answer = await client.ask("thread/search", {"searchTerm": "one"})
     assert [found["thread"]["id"] for found in answer["data"]] == [first]
-    third, _ = await spoken(stage, client, "three")
+    third, _ = await start_conversation(stage, client, "three")
     assert set(await listed(client)) == {first, third}
 
 
 @pytest.mark.parametrize("kind", ["garbage", "zeroed pages", "filled pages", "tables", "rows"])
 async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: str) -> None:
     client = await stage.client()
-    threads = {(await spoken(stage, client, f"word{number}"))[0] for number in range(3)}
+    threads = {(await start_conversation(stage, client, f"word{number}"))[0] for number in range(3)}
     assert set(await listed(client)) == threads
     DAMAGES[kind](stage.home / "treadle.sqlite")
 
@@ -407,7 +407,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
         assert set(await listed(beside)) == threads
     await other.close()
     assert set(await listed(client)) == threads
-    added, _ = await spoken(stage, client, "after it")
+    added, _ = await start_conversation(stage, client, "after it")
     assert set(await listed(client)) == threads | {added}
     answer = await client.ask("thread/search", {"searchTerm": "word1"})
     assert len(answer["data"]) == 1
@@ -415,7 +415,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
 
 async def test_damage_to_any_page_of_the_index_is_survived(stage: Stage) -> None:
     client = await stage.client()
-    threads = {(await spoken(stage, client, f"word{number}"))[0] for number in range(3)}
+    threads = {(await start_conversation(stage, client, f"word{number}"))[0] for number in range(3)}
     await listed(client)
     await client.ask("thread/search", {"searchTerm": "word"})
     await stage.close()

@@ -147,7 +147,7 @@ async def test_an_approval_that_cannot_be_stored_is_a_denial(tmp_path: Path) -> 
         assert len(disk.model.requests) == 1
 
 
-async def test_a_full_disk_refuses_new_threads_and_messages_in_words(tmp_path: Path) -> None:
+async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_path: Path) -> None:
     async with small_disk(tmp_path) as disk:
         client = disk.client
         thread_id = await client.start(cwd=str(disk.workspace))

@@ -136,11 +136,11 @@ async def test_allowed_script_that_starts_a_shell_stays_in_the_sandbox(
 async def test_shell_itself_is_judged_too(scene: Scene) -> None:
     ws = scene.bench.stage.workspace
     program(ws, "bash", scene.evil)
-    wanted = {"command": ["./bash", "-c", "mine"]}
+    arguments = {"command": ["./bash", "-c", "mine"]}
     scene.bench.thread_id = await scene.bench.client.start(
         cwd=str(ws), approvalPolicy="never", sandbox="workspace-write"
     )
-    _, output = await scene.bench.call("shell", wanted)
+    _, output = await scene.bench.call("shell", arguments)
     assert "evil" in output
     assert names(scene.outside) == []
 
@@ -172,7 +172,7 @@ async def test_library_of_the_workspace_is_not_loaded(
 # -- read-only commands, approved to run outside
 
 
-async def approved(scene: Scene, tool: str, wanted: dict[str, JsonValue]) -> str:
+async def approved(scene: Scene, tool: str, arguments: dict[str, JsonValue]) -> str:
     """Run a command outside the sandbox after an approval; return its output."""
     client: Client = scene.bench.client
     ws = str(scene.bench.stage.workspace)
@@ -180,7 +180,7 @@ async def approved(scene: Scene, tool: str, wanted: dict[str, JsonValue]) -> str
         cwd=ws, approvalPolicy="on-request", sandbox="workspace-write"
     )
     more = {"sandbox_permissions": "require_escalated", "justification": "why"}
-    turn_id = await scene.bench.begin(tool, {**wanted, **more})
+    turn_id = await scene.bench.begin(tool, {**arguments, **more})
     approval = (await client.until(APPROVAL))[-1]
     await client.peer.send({"id": approval["id"], "result": {"decision": "accept"}})
     (ended,) = commands(await client.end_of(turn_id))
@@ -195,16 +195,16 @@ READING: dict[str, tuple[str, dict[str, JsonValue]]] = {
 }
 
 
-@pytest.mark.parametrize(("tool", "wanted"), READING.values(), ids=READING)
+@pytest.mark.parametrize(("tool", "arguments"), READING.values(), ids=READING)
 async def test_approved_read_only_command_does_not_run_a_planted_program(
-    scene: Scene, tool: str, wanted: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, tool: str, arguments: dict[str, JsonValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ws = scene.bench.stage.workspace
     program(ws / ".venv" / "bin", "ls", scene.evil)
     (scene.user / ".profile").write_text(f'PATH="{ws}/.venv/bin:$PATH"\n')
     monkeypatch.setenv("PATH", f"{ws}/.venv/bin:{os.environ['PATH']}")
     (ws / "seen").touch()
-    assert "seen" in await approved(scene, tool, wanted)
+    assert "seen" in await approved(scene, tool, arguments)
     assert names(scene.outside) == []
 
 

@@ -38,7 +38,7 @@ async def shown(client: Client) -> tuple[list[str], list[str]]:
     )
 
 
-async def spoken_until(home: Path, moment: str) -> str:
+async def kill_after(home: Path, moment: str) -> str:
     """Send a message to a new thread, and kill the server at this moment."""
     transport = killable(home)
     async with asyncio.timeout(SECONDS), over(transport) as client:
@@ -50,17 +50,17 @@ async def spoken_until(home: Path, moment: str) -> str:
     return thread_id
 
 
-def said_first(thread: JsonValue) -> Sequence[str]:
+def first_message(thread: JsonValue) -> Sequence[str]:
     return words(thread)[0][:1]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_the_next_server_shows_it(home: Path, moment: str) -> None:
-    thread_id = await spoken_until(home, moment)
+    thread_id = await kill_after(home, moment)
     async with playing(home, [says("ok")]) as server, client_of(server) as client:
         assert await shown(client) == ([thread_id], [thread_id])
         thread = await client.read(thread_id)
-        assert said_first(thread) == [WORDS]
+        assert first_message(thread) == [WORDS]
         assert thread["turns"][0]["status"] in ("interrupted", "completed")
         turns = await client.ask("thread/turns/list", {"threadId": thread_id})
         assert [turn["id"] for turn in turns["data"]] == [thread["turns"][0]["id"]]
@@ -82,7 +82,7 @@ async def test_another_server_on_the_same_home_shows_it(home: Path) -> None:
             os.kill(transport.pid, signal.SIGKILL)
 
         assert await shown(client) == ([thread_id], [thread_id])
-        assert said_first(await client.read(thread_id)) == [WORDS]
+        assert first_message(await client.read(thread_id)) == [WORDS]
 
 
 async def test_every_prefix_of_the_file_that_holds_the_message_shows_it(home: Path) -> None:
@@ -99,7 +99,7 @@ async def test_every_prefix_of_the_file_that_holds_the_message_shows_it(home: Pa
         path.write_bytes(state + whole[len(state) : len(state) + 20])
         async with playing(home, [says("ok")]) as server, client_of(server) as client:
             assert await shown(client) == ([thread_id], [thread_id])
-            assert said_first(await client.read(thread_id)) == [WORDS]
+            assert first_message(await client.read(thread_id)) == [WORDS]
 
 
 def rollout_in(home: Path) -> tuple[Path, bytes]:

@@ -131,12 +131,12 @@ async def test_long_messages_are_decoded_off_the_event_loop_and_stay_in_order(
     on_loop: list[bool] = []
     parse = stdio._parse  # noqa: SLF001 - the step that looks at every byte of a message
 
-    def noted(line: bytes) -> stdio.Incoming | None:
+    def record_line(line: bytes) -> stdio.Incoming | None:
         if len(line) > LONG_MESSAGE_BYTES:
             on_loop.append(threading.current_thread() is threading.main_thread())
         return parse(line)
 
-    monkeypatch.setattr(stdio, "_parse", noted)
+    monkeypatch.setattr(stdio, "_parse", record_line)
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__flood__progress", {}))
     sent = await client.run(thread_id)

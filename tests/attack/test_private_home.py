@@ -24,7 +24,7 @@ def modes(folder: Path) -> dict[str, int]:
     }
 
 
-async def spoken(stage: Stage, client: Client, text: str = "hello") -> str:
+async def start_conversation(stage: Stage, client: Client, text: str = "hello") -> str:
     stage.model.plays(says("hi"))
     thread_id = await client.start()
     await client.run(thread_id, text)
@@ -35,7 +35,10 @@ async def test_only_the_owner_may_read_sessions(stage: Stage) -> None:
     before = os.umask(0)
     try:
         client = await stage.client()
-        kept, archived = await spoken(stage, client), await spoken(stage, client)
+        kept, archived = (
+            await start_conversation(stage, client),
+            await start_conversation(stage, client),
+        )
         await client.ask("thread/archive", {"threadId": archived})
         await client.ask("thread/name/set", {"threadId": kept, "name": "named"})
     finally:
@@ -56,7 +59,7 @@ async def test_existing_folders_that_others_can_read_become_private(stage: Stage
     for name in ("sessions", "archived_sessions"):
         (stage.home / name).mkdir(mode=0o755)
     client = await stage.client()
-    await spoken(stage, client)
+    await start_conversation(stage, client)
 
     for name in ("sessions", "archived_sessions"):
         assert stat.S_IMODE((stage.home / name).stat().st_mode) == 0o700
@@ -64,7 +67,7 @@ async def test_existing_folders_that_others_can_read_become_private(stage: Stage
 
 async def test_an_unfinished_new_rollout_that_a_kill_left_is_removed(stage: Stage) -> None:
     client = await stage.client()
-    thread_id = await spoken(stage, client)
+    thread_id = await start_conversation(stage, client)
     (rollout,) = stage.home.rglob("rollout-*")
     orphan, in_work = uuid7(), uuid7()
     left = rollout.with_name(f".rollout-2026-01-01T00-00-00-{orphan}.jsonl")
@@ -126,7 +129,7 @@ async def test_a_home_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
 
 async def test_a_rollout_whose_name_is_not_utf8_hides_no_thread(stage: Stage) -> None:
     client = await stage.client()
-    thread_id = await spoken(stage, client)
+    thread_id = await start_conversation(stage, client)
     (rollout,) = stage.home.rglob("rollout-*")
     folder = os.fsencode(rollout.parent)
     for name in (b"/rollout-2026-01-02T03-04-05-\xff\xfe.jsonl", b"/.rollout-\xff.jsonl"):

@@ -19,7 +19,9 @@ APPROVAL = "item/commandExecution/requestApproval"
 REASON = "command failed; retry without sandbox?"
 
 
-async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> list[JsonValue]:
+async def run_and_answer(
+    b: Bench, arguments: dict[str, JsonValue], *decisions: str
+) -> list[JsonValue]:
     """Have the model run a command, and answer each approval request; return the reasons shown.
 
     There must be as many approval requests as decisions.
@@ -27,7 +29,7 @@ async def answered(b: Bench, wanted: dict[str, JsonValue], *decisions: str) -> l
     b.thread_id = await b.client.start(
         cwd=str(b.stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
     )
-    turn_id = await b.begin("exec_command", {**wanted, "login": False})
+    turn_id = await b.begin("exec_command", {**arguments, "login": False})
     reasons: list[JsonValue] = []
     for decision in decisions:
         approval = (await b.client.until(APPROVAL))[-1]
@@ -52,10 +54,10 @@ async def test_user_is_asked_before_an_approved_command_leaves_the_sandbox(
     outside.mkdir()
     async with bench(home) as b:
         b.stage.configure(NO_TEMPORARY_FOLDERS)
-        wanted: dict[str, JsonValue] = {"cmd": leaving(outside), "justification": justification}
+        arguments: dict[str, JsonValue] = {"cmd": leaving(outside), "justification": justification}
         if first == "acceptForSession":
-            wanted["cmd"] = f"if true; then {wanted['cmd']}; fi"
-        reasons = await answered(b, wanted, first, "decline")
+            arguments["cmd"] = f"if true; then {arguments['cmd']}; fi"
+        reasons = await run_and_answer(b, arguments, first, "decline")
         assert reasons == [justification, REASON]
         assert (b.stage.workspace / "runs").read_text() == "run\n"
     assert names(outside) == []
@@ -66,7 +68,7 @@ async def test_command_leaves_the_sandbox_after_a_second_approval(home: Path) ->
     outside.mkdir()
     async with bench(home) as b:
         b.stage.configure(NO_TEMPORARY_FOLDERS)
-        reasons = await answered(b, {"cmd": leaving(outside)}, "accept", "accept")
+        reasons = await run_and_answer(b, {"cmd": leaving(outside)}, "accept", "accept")
         assert reasons == [None, REASON]
         assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"
     assert names(outside) == ["left"]
@@ -77,27 +79,27 @@ async def test_command_that_was_approved_to_run_outside_needs_one_approval(home:
     outside.mkdir()
     async with bench(home) as b:
         b.stage.configure(NO_TEMPORARY_FOLDERS)
-        wanted: dict[str, JsonValue] = {
+        arguments: dict[str, JsonValue] = {
             "cmd": f"{leaving(outside)}; echo permission denied; exit 1",
             "sandbox_permissions": "require_escalated",
             "justification": "why",
         }
-        assert await answered(b, wanted, "accept") == ["why"]
+        assert await run_and_answer(b, arguments, "accept") == ["why"]
         assert (b.stage.workspace / "runs").read_text() == "run\n"
     assert names(outside) == ["left"]
 
 
 async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(home: Path) -> None:
-    wanted: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
+    arguments: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
     async with bench(home, approvalPolicy="untrusted", sandbox="workspace-write") as b:
-        turn_id = await b.begin("exec_command", wanted)
+        turn_id = await b.begin("exec_command", arguments)
         approval = (await b.client.until(APPROVAL))[-1]
         await b.client.peer.send({"id": approval["id"], "result": {"decision": "acceptForSession"}})
         await b.client.end_of(turn_id)
-        await b.call("exec_command", wanted, "call-2")
+        await b.call("exec_command", arguments, "call-2")
         assert (b.stage.workspace / "runs").read_text() == "run\nrun\n"
 
-        b.stage.model.plays(calls("exec_command", wanted, "call-3"))
+        b.stage.model.plays(calls("exec_command", arguments, "call-3"))
         free: JsonValue = {"type": "dangerFullAccess"}
         turn_id = await b.client.begin(b.thread_id, sandboxPolicy=free)
         approval = (await b.client.until(APPROVAL))[-1]

@@ -20,7 +20,7 @@ from treadle.store.stored_thread import ThreadQuery
 LIMIT = MAX_TERM_CHARACTERS
 
 
-async def spoken(stage: Stage, client: Client, text: str) -> str:
+async def start_conversation(stage: Stage, client: Client, text: str) -> str:
     stage.model.plays(says("ok"))
     thread_id = await client.start()
     await client.run(thread_id, text)
@@ -35,7 +35,7 @@ async def search_hits(client: Client, term: str) -> list[JsonValue]:
 
 async def test_long_terms_are_refused_with_parameter_limit_and_length(stage: Stage) -> None:
     client = await stage.client()
-    thread_id = await spoken(stage, client, "hello")
+    thread_id = await start_conversation(stage, client, "hello")
     term = "x" * (LIMIT + 1)
     for method, params in {
         "thread/search": {"searchTerm": term},
@@ -53,7 +53,7 @@ async def test_long_terms_are_refused_with_parameter_limit_and_length(stage: Sta
 async def test_long_filters_are_refused_and_do_no_harm(stage: Stage, field: str) -> None:
     """More values than an SQL statement can have would look like damage."""
     client = await stage.client()
-    thread_id = await spoken(stage, client, "hello")
+    thread_id = await start_conversation(stage, client, "hello")
     refused = await client.refusal("thread/list", {field: [f"v{n}" for n in range(40_000)]})
     assert refused.message == f"{field} must have at most 1000 entries, not 40000"
     listing = await client.ask("thread/list", {})
@@ -65,8 +65,8 @@ async def test_long_filters_are_refused_and_do_no_harm(stage: Stage, field: str)
 async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: int) -> None:
     client = await stage.client()
     text = "".join(f"Word{number:05}é" for number in range(600))
-    thread_id = await spoken(stage, client, text)
-    await spoken(stage, client, text[:30] + "something else")
+    thread_id = await start_conversation(stage, client, text)
+    await start_conversation(stage, client, text[:30] + "something else")
     term = text[10 : 10 + length]
 
     hits = await search_hits(client, term.upper())
@@ -84,7 +84,7 @@ async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: in
 )
 async def test_terms_are_not_parsed_as_syntax(stage: Stage, term: str) -> None:
     client = await stage.client()
-    thread_id = await spoken(stage, client, f"before {term} after")
+    thread_id = await start_conversation(stage, client, f"before {term} after")
     await search_hits(client, term)
     await client.ask("thread/list", {"searchTerm": term})
     hits = await search_hits(client, "before")
@@ -95,7 +95,7 @@ async def test_terms_are_not_parsed_as_syntax(stage: Stage, term: str) -> None:
 async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> None:
     client = await stage.client()
     for _ in range(3):
-        await spoken(stage, client, "a" * 1_000_000)
+        await start_conversation(stage, client, "a" * 1_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     assert len(await search_hits(client, "a" * LIMIT)) == 3
@@ -107,7 +107,7 @@ async def test_the_worst_term_in_the_worst_message_is_cheap(stage: Stage) -> Non
 
 async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None:
     client = await stage.client()
-    thread_id = await spoken(stage, client, "Aa" * 300_000)
+    thread_id = await start_conversation(stage, client, "Aa" * 300_000)
     search = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
     tracemalloc.start()
     try:
@@ -129,7 +129,7 @@ async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None
 async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
     """A search that restarts after each character would take minutes."""
     client = await stage.client()
-    thread_id = await spoken(stage, client, "ab" * 500_000)
+    thread_id = await start_conversation(stage, client, "ab" * 500_000)
     search = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
     answer = await client.ask("thread/searchOccurrences", search)
     assert answer["data"] == []

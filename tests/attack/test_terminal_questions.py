@@ -11,7 +11,7 @@ import pytest
 from tests.client.fake import ROOT, ServerLog
 from tests.harness.processes import TREADLE, environment
 from tests.harness.pseudo_terminal import converse
-from tests.unattended.fake import END, begun
+from tests.unattended.fake import END, turn_prompt
 from tests.unattended.fake import command as fake_command
 from treadle.protocol.base import JsonValue
 
@@ -97,7 +97,7 @@ def fake_run(
     arguments = ["--command", server, "--max-failures", "0", "--questions", "ask"]
     shown = converse(
         [TREADLE, "run", "--unattended", "--approval-policy", "on-request", *arguments,
-         begun(*steps, END)],
+         turn_prompt(*steps, END)],
         replies,
         cwd=home,
         env=environment(home, PYTHONPATH=str(ROOT)),

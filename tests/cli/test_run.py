@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.fake import ROOT, ServerLog, message_item, turn
 from tests.harness.processes import TREADLE, environment
-from tests.unattended.fake import END, begun, usage
+from tests.unattended.fake import END, turn_prompt, usage
 from tests.unattended.fake import command as fake_command
 from treadle.protocol.base import JsonValue
 
@@ -62,7 +62,7 @@ def test_our_own_server_and_its_model_are_the_defaults(home: Path) -> None:
 
 
 def test_text_output_shows_what_happened(home: Path) -> None:
-    done = run(home, *fake(home), begun(ASKED, SAID, usage(7, 7), END))
+    done = run(home, *fake(home), turn_prompt(ASKED, SAID, usage(7, 7), END))
     assert done.stdout.splitlines() == [
         "turn thr-1-turn-1",
         f"tool input auto answered: {INPUT}",
@@ -81,7 +81,7 @@ def test_text_from_others_neither_controls_the_terminal_nor_imitates_a_line(home
         ["notify", "item/completed", {"item": item, "completedAtMs": 1}] for item in (ran, message)
     ]
     steps.append(["notify", "warning", {"message": "odd\x9b1A"}])
-    done = run(home, *fake(home), begun(*steps, usage(7, 7), END))
+    done = run(home, *fake(home), turn_prompt(*steps, usage(7, 7), END))
     assert done.stdout.splitlines()[1:-2] == [
         "$ rm x #\\x1b[2K\\r\\nls -> 0",
         "agent: Hello\\x1b[2J",
@@ -92,7 +92,7 @@ def test_text_from_others_neither_controls_the_terminal_nor_imitates_a_line(home
 
 
 def test_json_output_has_a_line_for_each_event(home: Path) -> None:
-    done = run(home, "--json", *fake(home), "-", stdin_text=begun(SAID, usage(7, 7), END))
+    done = run(home, "--json", *fake(home), "-", stdin_text=turn_prompt(SAID, usage(7, 7), END))
     events: list[JsonValue] = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["event"] for each in events] == [
         "session_started",
@@ -135,7 +135,7 @@ def test_json_output_has_a_line_for_each_event(home: Path) -> None:
 def test_the_exit_code_names_the_kind_of_failure(
     home: Path, steps: list[list[JsonValue]], options: list[str], exit_code: int, kind: str
 ) -> None:
-    done = run(home, *options, *fake(home), begun(*steps))
+    done = run(home, *options, *fake(home), turn_prompt(*steps))
     assert done.returncode == exit_code
     assert done.stderr.startswith(f"Error: {kind}: ")
 
@@ -165,7 +165,9 @@ def test_a_check_that_never_succeeds_has_its_own_exit_code(home: Path) -> None:
 
 
 def test_questions_can_be_answered_in_the_terminal(home: Path) -> None:
-    done = run(home, "--questions", "ask", *fake(home), begun(ASKED, END), stdin_text="because\n")
+    done = run(
+        home, "--questions", "ask", *fake(home), turn_prompt(ASKED, END), stdin_text="because\n"
+    )
     assert done.returncode == 0
     assert "why?" in done.stderr
     assert ServerLog(home.parent / "heard").answers() == {
@@ -203,7 +205,7 @@ def test_a_run_must_be_declared_unattended(home: Path) -> None:
 async def test_a_signal_ends_the_turn_the_server_and_the_run(home: Path, number: int) -> None:
     async with asyncio.timeout(SECONDS):
         process = await asyncio.create_subprocess_exec(
-            *[TREADLE, "run", "--unattended", *fake(home), begun()],
+            *[TREADLE, "run", "--unattended", *fake(home), turn_prompt()],
             env=environment(home, PYTHONPATH=str(ROOT)),
             cwd=home,
             stdout=asyncio.subprocess.PIPE,

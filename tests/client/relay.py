@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Relay:
-    """Forwards bytes both ways until it is cut; then it refuses connections until it is mended."""
+    """Forwards bytes both ways until it is cut; then it refuses connections until `restore`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -22,7 +22,7 @@ class Relay:
         for writer in self._writers:
             writer.transport.abort()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Accept connections again."""
         self._is_cut = False
 

@@ -487,7 +487,7 @@ async def test_a_turn_survives_a_broken_connection(scene: Scene, is_late: bool) 
         if is_late:
             gate.set()
             await ended_without_us(scene)
-        line.mend()
+        line.restore()
         gate.set()
         words += "".join([word async for word in turn.text()])
         result = await turn.result()

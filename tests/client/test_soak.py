@@ -83,7 +83,7 @@ async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home
                 if chance.random() < 0.05:
                     cuts += 1
                     line.cut()
-                    line.mend()
+                    line.restore()
 
             threads = [await client.start_thread(cwd=home, **FREE) for _ in range(AT_ONCE)]
             commands = 0

@@ -171,7 +171,7 @@ def nothing() -> None:
 
 
 def models() -> Visitor:
-    """Give a model."""
+    """Return a model."""
     return Visitor(name="v")
 
 

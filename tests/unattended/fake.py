@@ -159,7 +159,7 @@ class Stage:
     workspace: str
     is_begun: asyncio.Event
 
-    async def begun(self) -> None:
+    async def until_started(self) -> None:
         """Wait until a turn runs."""
         await self.is_begun.wait()
 
@@ -224,7 +224,7 @@ async def _serve_pipes(name: str, log_path: Path) -> None:
     await Fake(SCENARIOS[name], log_path).attach(stdio())
 
 
-def begun(*steps: Step, turn_id: str = TURN) -> str:
+def turn_prompt(*steps: Step, turn_id: str = TURN) -> str:
     """Return a prompt: the turn starts, then these steps."""
     started = ["notify", "turn/started", {"turn": {**turn(), "id": turn_id}, "turnId": turn_id}]
     return json.dumps([["begin", turn_id], started, *steps])

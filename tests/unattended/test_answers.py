@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake import THREAD, TRANSPORTS
-from tests.unattended.fake import END, Stage, begun, staged
+from tests.unattended.fake import END, Stage, staged, turn_prompt
 from treadle.client.approvals import ApprovalPolicy, CannotDecide, CommandApproval, fail_on_ask
 from treadle.protocol.base import JsonValue
 from treadle.testing import VirtualClock
@@ -56,7 +56,7 @@ async def test_approvals_are_granted_for_the_session_when_the_policy_is_never(
     """Seed 000, 4 and 9: in the newer and the older format, with ids of either type."""
     async with stage() as play, play.session as session:
         await session.run(
-            begun(
+            turn_prompt(
                 ask(99, COMMAND, command="rm x"),
                 ask("a-b", FILES),
                 ask(101, "execCommandApproval", **OLD_COMMAND),
@@ -88,7 +88,7 @@ async def test_with_another_policy_an_approval_ends_the_turn(
     """Seed 000, 6: approval_required; the server gets an answer, and does not wait for ever."""
     async with stage(approval_policy="on-request") as play, play.session as session:
         with pytest.raises(SessionApprovalRequired) as caught:
-            await session.run(begun(ask(5, method, **params), END))
+            await session.run(turn_prompt(ask(5, method, **params), END))
         assert session.is_closed
     assert play.log.answers() == {5: answer}
     assert set(params) <= set(caught.value.payload)
@@ -103,7 +103,9 @@ async def test_a_policy_of_the_caller_decides_before_the_default(in_memory: Stag
         play.session as session,
     ):
         await session.run(
-            begun(ask(1, COMMAND, command="ls"), ask(2, COMMAND, command="rm"), ask(3, FILES), END)
+            turn_prompt(
+                ask(1, COMMAND, command="ls"), ask(2, COMMAND, command="rm"), ask(3, FILES), END
+            )
         )
     assert [each["decision"] for each in play.log.answers().values()] == [
         "accept",
@@ -115,7 +117,7 @@ async def test_a_policy_of_the_caller_decides_before_the_default(in_memory: Stag
 async def test_a_policy_that_cannot_decide_ends_the_turn(in_memory: Staged) -> None:
     async with in_memory(approvals=fail_on_ask) as play, play.session as session:
         with pytest.raises(TurnInputRequired):
-            await session.run(begun(question("q", []), END))
+            await session.run(turn_prompt(question("q", []), END))
 
 
 def question(id_: str, labels: list[str], ask_id: JsonValue = 110) -> list[JsonValue]:
@@ -145,7 +147,7 @@ async def test_questions_to_the_user_get_the_canned_answers(
 ) -> None:
     """Seed 000, 4."""
     async with in_memory(approval_policy=policy) as play, play.session as session:
-        await session.run(begun(question(id_, labels), END))
+        await session.run(turn_prompt(question(id_, labels), END))
     assert play.log.answers() == {110: {"answers": {id_: {"answers": [answer]}}}}
     is_approval = answer != UNAVAILABLE
     kind = "approval_auto_approved" if is_approval else "tool_input_auto_answered"
@@ -155,7 +157,7 @@ async def test_questions_to_the_user_get_the_canned_answers(
 async def test_questions_may_end_the_turn_instead(stage: Staged) -> None:
     async with stage(questions="block") as play, play.session as session:
         with pytest.raises(TurnInputRequired) as caught:
-            await session.run(begun(question("why", []), END))
+            await session.run(turn_prompt(question("why", []), END))
     assert caught.value.payload["questions"][0]["id"] == "why"
     assert play.log.answers() == {110: {"answers": {}}}
 
@@ -165,7 +167,7 @@ async def test_questions_may_be_answered_by_a_callback(in_memory: Staged) -> Non
         return {each.id: "forty-two" for each in ask.questions}
 
     async with in_memory(questions="ask", on_question=reply) as play, play.session as session:
-        await session.run(begun(question("why", []), END))
+        await session.run(turn_prompt(question("why", []), END))
     assert play.log.answers() == {110: {"answers": {"why": {"answers": ["forty-two"]}}}}
 
 
@@ -189,7 +191,7 @@ async def test_elicitations_of_mcp_servers_are_approved_or_declined(
 ) -> None:
     form = {**FORM, "_meta": meta, "requestedSchema": {"type": "object", "properties": {}}}
     async with in_memory() as play, play.session as session:
-        await session.run(begun(ask(1, ELICITATION, **form), END))
+        await session.run(turn_prompt(ask(1, ELICITATION, **form), END))
     assert play.log.answers() == {1: answer}
     assert f"{event} {ELICITATION}" in play.event_names()
 
@@ -208,7 +210,7 @@ async def test_a_turn_that_reports_that_it_needs_input_is_ended(
     """Seed 000, 6: "input-required variants", which are notifications without an answer."""
     async with in_memory() as play, play.session as session:
         with pytest.raises(TurnInputRequired):
-            await session.run(begun(["notify", method, params]))
+            await session.run(turn_prompt(["notify", method, params]))
 
 
 # -- tools
@@ -240,7 +242,7 @@ async def test_tools_are_served_and_unknown_ones_refused(stage: Staged) -> None:
             call(102, "lookup", query="x"),
             call(103, "lookup", query="bad"),
         ]
-        await session.run(begun(*steps, old, END))
+        await session.run(turn_prompt(*steps, old, END))
         assert [each["name"] for each in play.log.calls("thread/start")[0]["dynamicTools"]] == [
             "lookup"
         ]
@@ -267,7 +269,7 @@ async def test_a_tool_that_takes_too_long_fails_and_the_turn_continues(
 
     async with in_memory(tools=[wait], tool_seconds=10.0) as play, play.session as session:
         with virtual_clock:
-            await session.run(begun(call(1, "wait"), END))
+            await session.run(turn_prompt(call(1, "wait"), END))
     words = "the tool 'wait' did not answer within 10 s"
     assert play.log.answers() == {1: text(words, success=False)}
 
@@ -281,4 +283,4 @@ async def test_a_callback_may_refuse_to_answer(in_memory: Staged) -> None:
     asking = in_memory(questions="ask", on_question=refuse_to_say)
     async with asking as play, play.session as session:
         with pytest.raises(TurnInputRequired):
-            await session.run(begun(question("why", []), END))
+            await session.run(turn_prompt(question("why", []), END))

@@ -18,7 +18,17 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake import THREAD, TURN, ServerLog
-from tests.unattended.fake import END, QUICK, Stage, begun, failed, is_alive, reached, staged, usage
+from tests.unattended.fake import (
+    END,
+    QUICK,
+    Stage,
+    failed,
+    is_alive,
+    reached,
+    staged,
+    turn_prompt,
+    usage,
+)
 from treadle.client._runtime.reconnect import Backoff
 from treadle.protocol.base import JsonValue
 from treadle.protocol.server_requests import SERVER_REQUESTS
@@ -62,7 +72,9 @@ async def test_1_a_completed_turn_that_failed_is_not_a_success(
     async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where)
         with pytest.raises(SessionTurnFailed) as caught:
-            await run_unattended(begun(failed("unauthorized")), options, RunPlan(max_turns=20))
+            await run_unattended(
+                turn_prompt(failed("unauthorized")), options, RunPlan(max_turns=20)
+            )
     assert caught.value.codex_error_info == "unauthorized"
     assert len(ServerLog(log_path).calls("turn/start")) == 1
 
@@ -79,7 +91,7 @@ async def test_2_every_server_request_is_answered_known_or_not(in_memory: Staged
     methods = [*SERVER_REQUESTS, "brand/new", COMMAND]
     requests = [["ask", number, name, params.get(name, {})] for number, name in enumerate(methods)]
     async with in_memory() as play, play.session as session:
-        await session.run(begun(*requests, END))
+        await session.run(turn_prompt(*requests, END))
     answers = play.log.answers()
     assert list(answers) == list(range(len(methods)))
     assert answers[methods.index("brand/new")] == {
@@ -122,7 +134,7 @@ async def test_5_rate_limits_are_read_in_both_spellings(
 ) -> None:
     update = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
     async with in_memory() as play, play.session as session:
-        await session.run(begun(update, END))
+        await session.run(turn_prompt(update, END))
         assert session.rate_limits == {
             "codex": RateLimit(
                 limit_id="codex",
@@ -139,7 +151,7 @@ async def test_6_the_server_and_its_children_are_gone_when_the_session_stops(
     """This server ignores the end of its input and SIGTERM."""
     async with staged("subprocess", short_folder, "leaves a child") as play:
         async with play.session as session:
-            await session.run(begun(END))
+            await session.run(turn_prompt(END))
             child = int((short_folder / "child").read_text())
             assert session.pid is not None
             assert is_alive(session.pid)
@@ -189,11 +201,11 @@ async def test_8_a_check_that_blocks_does_not_stop_the_monitoring_of_other_sessi
     ):
         options = SessionOptions(cwd=workspace, server=where)
         plan = RunPlan(is_done=check)
-        run = tasks.create_task(run_unattended(begun(END), options, plan))
+        run = tasks.create_task(run_unattended(turn_prompt(END), options, plan))
         await is_asked.wait()
         async with play.session as session:
             with pytest.raises(Stalled):
-                await session.run(begun())
+                await session.run(turn_prompt())
         assert not run.done()
         release.set()
     assert run.result().ending == "done"
@@ -203,7 +215,7 @@ async def test_9_failures_have_a_budget(workspace: Path, tmp_path: Path) -> None
     log_path, events = tmp_path / "heard", list[SessionEvent]()
     async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where, on_event=events.append)
-        prompt = begun(failed("serverOverloaded"))
+        prompt = turn_prompt(failed("serverOverloaded"))
         plan = RunPlan(retry=QUICK, continuation=prompt)
         with pytest.raises(SessionTurnFailed) as caught:
             await run_unattended(prompt, options, plan)
@@ -221,7 +233,7 @@ async def test_10_a_restart_continues_with_the_thread_the_counts_and_the_budget(
 ) -> None:
     """And does not send the prompt again: the thread already has it."""
     log_path, state = tmp_path / "heard", tmp_path / "state.json"
-    prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(15, 5), END)
+    prompt, more = turn_prompt(usage(10, 10), ["exit", 1]), turn_prompt(usage(15, 5), END)
     once = RunPlan(retry=Backoff(attempts=0), continuation=more, state=state)
     async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where, stall_seconds=10.0)
@@ -254,7 +266,7 @@ async def test_11_a_slow_tool_does_not_delay_approvals(in_memory: Staged) -> Non
     approval = ["ask", 2, COMMAND, {"command": "ls"}]
     second = ["ask", 3, "item/tool/call", {**called}]
     async with in_memory(tools=[slow], on_event=listen) as play, play.session as session:
-        await session.run(begun(call, approval, second, END))
+        await session.run(turn_prompt(call, approval, second, END))
     assert next(iter(play.log.answers())) == 2
     assert {*play.log.answers()} == {1, 2, 3}
 
@@ -265,9 +277,11 @@ async def test_12_turns_that_complete_and_change_nothing_are_not_progress(
     log_path = tmp_path / "heard"
     async with asyncio.timeout(SECONDS), reached("memory", "steps", log_path) as where:
         options = SessionOptions(cwd=workspace, server=where)
-        plan = RunPlan(is_done=lambda _report: False, max_idle_turns=3, continuation=begun(END))
+        plan = RunPlan(
+            is_done=lambda _report: False, max_idle_turns=3, continuation=turn_prompt(END)
+        )
         with pytest.raises(NoProgress):
-            await run_unattended(begun(END), options, plan)
+            await run_unattended(turn_prompt(END), options, plan)
     assert len(ServerLog(log_path).calls("turn/start")) == 3
 
 
@@ -279,7 +293,7 @@ async def test_13_steps_of_the_wall_clock_neither_stall_a_turn_nor_hide_a_stall(
     monkeypatch.setattr(time, "time_ns", lambda: -next(hours) * 10**9)
     talk = [["notify", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]] * 20
     async with in_memory(stall_seconds=10.0) as play, play.session as session:
-        await session.run(begun(*talk, END))
+        await session.run(turn_prompt(*talk, END))
         with virtual_clock, pytest.raises(Stalled):
-            await session.run(begun())
+            await session.run(turn_prompt())
     assert virtual_clock.elapsed == 10

@@ -14,7 +14,7 @@ import pytest
 
 from tests.client.fake import THREAD, TURN, ServerLog, turn
 from tests.harness.repositories import commit, repository
-from tests.unattended.fake import END, QUICK, begun, failed, reached, usage
+from tests.unattended.fake import END, QUICK, failed, reached, turn_prompt, usage
 from treadle.client._runtime.reconnect import Backoff
 from treadle.protocol.base import JsonValue
 from treadle.testing import FakeAppServer, FakeConnection, fake
@@ -57,25 +57,25 @@ async def test_turns_continue_in_the_same_thread_until_the_work_is_done(tmp_path
         seen.append(report.number)
         return len(seen) == 3
 
-    plan = RunPlan(is_done=is_done, continuation=begun(END))
+    plan = RunPlan(is_done=is_done, continuation=turn_prompt(END))
     async with work(tmp_path) as (options, log):
-        report = await run_unattended(begun(usage(5, 5), END), options, plan)
+        report = await run_unattended(turn_prompt(usage(5, 5), END), options, plan)
     assert (report.ending, len(report.turns), report.usage.total_tokens) == ("done", 3, 5)
-    assert inputs(log) == [begun(usage(5, 5), END), begun(END), begun(END)]
+    assert inputs(log) == [turn_prompt(usage(5, 5), END), turn_prompt(END), turn_prompt(END)]
     assert len(log.calls("thread/start")) == 1
 
 
 async def test_a_run_without_a_check_ends_when_nothing_changes(tmp_path: Path) -> None:
     async with work(tmp_path) as (options, log):
-        report = await run_unattended(begun(END), options, RunPlan(max_turns=5))
+        report = await run_unattended(turn_prompt(END), options, RunPlan(max_turns=5))
     assert (report.ending, len(inputs(log))) == ("idle", 1)
 
 
 async def test_a_run_has_a_maximum_of_turns(tmp_path: Path) -> None:
     diff = ["notify", "turn/diff/updated", {"diff": "--- a\n+++ b\n"}]
-    plan = RunPlan(max_turns=2, continuation=begun(diff, END))
+    plan = RunPlan(max_turns=2, continuation=turn_prompt(diff, END))
     async with work(tmp_path) as (options, log):
-        report = await run_unattended(begun(diff, END), options, plan)
+        report = await run_unattended(turn_prompt(diff, END), options, plan)
     assert (report.ending, len(inputs(log))) == ("max_turns", 2)
 
 
@@ -96,9 +96,9 @@ async def test_commits_and_changes_in_the_workspace_are_evidence(tmp_path: Path)
 
     scene = work(tmp_path, "runs commands", tools=[write, save])
     async with scene as (options, _), Session(options) as session:
-        idle = await session.run(begun(END))
-        written = await session.run(begun(call("write"), END))
-        saved = await session.run(begun(call("save"), END))
+        idle = await session.run(turn_prompt(END))
+        written = await session.run(turn_prompt(call("write"), END))
+        saved = await session.run(turn_prompt(call("save"), END))
     assert not idle.evidence.is_any
     assert (written.evidence.after.changes, written.evidence.commit) == ("?? b.txt", None)
     assert saved.evidence.commit == saved.evidence.after.head != saved.evidence.before.head
@@ -114,7 +114,7 @@ async def test_a_turn_ends_where_the_server_runs_no_git(
     monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
     repository(tmp_path / "workspace")
     async with work(tmp_path, scenario) as (options, log), Session(options) as session:
-        reports = [await session.run(begun(END)) for _ in range(2)]
+        reports = [await session.run(turn_prompt(END)) for _ in range(2)]
     assert [each.evidence.before for each in reports] == [Snapshot(), Snapshot()]
     assert not any(each.evidence.is_any for each in reports)
     policies = {each["sandboxPolicy"]["type"] for each in log.calls("command/exec")}
@@ -127,8 +127,8 @@ async def test_a_server_that_never_answers_a_command_is_asked_only_once(
     monkeypatch.setattr(unattended_git, "ANSWER_SECONDS", 0.2)
     scene = work(tmp_path, "leaves commands unanswered")
     async with scene as (options, log), Session(options) as session:
-        await session.run(begun(END))
-        await session.run(begun(END))
+        await session.run(turn_prompt(END))
+        await session.run(turn_prompt(END))
     assert len(log.calls("command/exec")) == 2  # the two commands of one snapshot
 
 
@@ -137,7 +137,7 @@ async def test_git_runs_without_a_sandbox_only_where_commands_do(
 ) -> None:
     scene = work(tmp_path, "refuses commands", sandbox="danger-full-access")
     async with scene as (options, log), Session(options) as session:
-        await session.run(begun(END))
+        await session.run(turn_prompt(END))
     policies = [each["sandboxPolicy"]["type"] for each in log.calls("command/exec")]
     assert sorted(policies) == ["dangerFullAccess"] * 4 + ["readOnly"] * 4
 
@@ -154,25 +154,25 @@ async def test_a_temporary_failure_is_retried_without_repeating_the_prompt(
 ) -> None:
     info = {"responseStreamDisconnected": {"httpStatusCode": 502}}
     async with work(tmp_path) as (options, log):
-        plan = RunPlan(retry=QUICK, continuation=begun(END))
-        report = await run_unattended(begun(failed(info)), options, plan)
-    assert inputs(log) == [begun(failed(info)), begun(END)]
+        plan = RunPlan(retry=QUICK, continuation=turn_prompt(END))
+        report = await run_unattended(turn_prompt(failed(info)), options, plan)
+    assert inputs(log) == [turn_prompt(failed(info)), turn_prompt(END)]
     assert (report.failures, report.ending) == (1, "idle")
 
 
 async def test_a_failed_turn_does_not_count_towards_the_maximum(tmp_path: Path) -> None:
     """Otherwise a run of one failed turn would succeed, with nothing done."""
     async with work(tmp_path) as (options, log):
-        prompt = begun(failed("serverOverloaded"))
-        plan = RunPlan(max_turns=1, retry=QUICK, continuation=begun(END))
+        prompt = turn_prompt(failed("serverOverloaded"))
+        plan = RunPlan(max_turns=1, retry=QUICK, continuation=turn_prompt(END))
         report = await run_unattended(prompt, options, plan)
-    assert inputs(log) == [prompt, begun(END)]
+    assert inputs(log) == [prompt, turn_prompt(END)]
     assert (report.ending, len(report.turns), report.failures) == ("idle", 1, 1)
 
 
 async def test_after_a_crash_the_thread_is_resumed(short_folder: Path) -> None:
     """In a new process; nothing that was counted before counts again."""
-    prompt, more = begun(usage(10, 10), ["exit", 1]), begun(usage(14, 4), END)
+    prompt, more = turn_prompt(usage(10, 10), ["exit", 1]), turn_prompt(usage(14, 4), END)
     log, workspace = short_folder / "heard", short_folder / "workspace"
     workspace.mkdir()
     async with (
@@ -191,7 +191,7 @@ async def test_a_thread_that_the_server_lost_is_replaced_with_the_whole_prompt(
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state.json"
-    prompt = begun(END)
+    prompt = turn_prompt(END)
     async with work(tmp_path, "forgets threads") as (options, log):
         plan = RunPlan(state=state, is_done=lambda _report: False, max_turns=1)
         await run_unattended(prompt, options, plan)
@@ -203,10 +203,10 @@ async def test_a_thread_that_the_server_lost_is_replaced_with_the_whole_prompt(
 async def test_another_prompt_with_the_same_state_continues_the_thread(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json")
     async with work(tmp_path) as (options, log):
-        await run_unattended(begun(END), options, plan)
-        second = begun(usage(1, 1), END)
+        await run_unattended(turn_prompt(END), options, plan)
+        second = turn_prompt(usage(1, 1), END)
         await run_unattended(second, options, plan)
-    assert inputs(log) == [begun(END), second]
+    assert inputs(log) == [turn_prompt(END), second]
     assert len(log.calls("thread/start")) == 1
 
 
@@ -214,12 +214,12 @@ async def test_an_unreadable_state_file_is_ignored(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     state.write_text("{")
     async with work(tmp_path) as (options, _):
-        report = await run_unattended(begun(END), options, RunPlan(state=state))
+        report = await run_unattended(turn_prompt(END), options, RunPlan(state=state))
     assert json.loads(state.read_text())["threadId"] == report.thread_id == THREAD
 
 
 async def test_a_full_thread_is_compacted_once(tmp_path: Path) -> None:
-    full = begun(failed("contextWindowExceeded"))
+    full = turn_prompt(failed("contextWindowExceeded"))
     async with work(tmp_path) as (options, log):
         with pytest.raises(SessionTurnFailed):
             await run_unattended(full, options, RunPlan(retry=QUICK, continuation=full))
@@ -257,7 +257,7 @@ def limited(resets_at: float) -> str:
     window = {"usedPercent": 100, "windowDurationMins": 300, "resetsAt": int(resets_at)}
     limit = {"limitId": "codex", "primary": window}
     update = ["send", {"method": "account/rateLimits/updated", "params": {"rateLimits": limit}}]
-    return begun(update, failed("usageLimitExceeded"))
+    return turn_prompt(update, failed("usageLimitExceeded"))
 
 
 async def test_a_run_waits_until_a_limit_resets(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_a_run_waits_until_a_limit_resets(tmp_path: Path) -> None:
             waits.append(event.payload["waitSeconds"])
 
     async with work(tmp_path, on_event=listen) as (options, log):
-        plan = RunPlan(retry=QUICK, continuation=begun(END))
+        plan = RunPlan(retry=QUICK, continuation=turn_prompt(END))
         await run_unattended(limited(time.time() + 2), options, plan)
     assert [0 < wait <= 2 for wait in waits] == [True]
     assert len(inputs(log)) == 2
@@ -285,11 +285,11 @@ async def test_a_run_does_not_wait_for_a_limit_that_lasts_too_long(tmp_path: Pat
 async def test_the_token_budget_covers_all_sessions_of_a_run(tmp_path: Path) -> None:
     plan = RunPlan(state=tmp_path / "state.json", is_done=lambda _report: False, max_turns=1)
     async with work(tmp_path, max_tokens=100) as (options, log):
-        await run_unattended(begun(usage(90, 90), END), options, plan)
-        more = begun(usage(120, 30), END)
+        await run_unattended(turn_prompt(usage(90, 90), END), options, plan)
+        more = turn_prompt(usage(120, 30), END)
         later = replace(plan, max_turns=2, continuation=more)
         with pytest.raises(SessionBudgetExceeded):
-            await run_unattended(begun(usage(90, 90), END), options, later)
+            await run_unattended(turn_prompt(usage(90, 90), END), options, later)
     assert len(inputs(log)) == 2
 
 
@@ -297,5 +297,5 @@ async def test_an_interrupted_turn_is_not_retried(tmp_path: Path) -> None:
     stopped = ["notify", "turn/completed", {"turn": turn("interrupted"), "turnId": TURN}]
     async with work(tmp_path) as (options, log):
         with pytest.raises(Exception, match="interrupted"):
-            await run_unattended(begun(stopped), options, RunPlan(retry=QUICK))
+            await run_unattended(turn_prompt(stopped), options, RunPlan(retry=QUICK))
     assert len(inputs(log)) == 1

@@ -21,7 +21,7 @@ from tests.client.fake import (
     message_item,
     turn,
 )
-from tests.unattended.fake import END, Stage, begun, is_alive, staged, usage
+from tests.unattended.fake import END, Stage, is_alive, staged, turn_prompt, usage
 from treadle.protocol.base import JsonValue
 from treadle.testing import VirtualClock
 from treadle.unattended import (
@@ -71,8 +71,8 @@ async def test_a_session_initializes_starts_one_thread_and_runs_a_turn(stage: St
     message = ["notify", "item/completed", {"item": message_item("Hello"), "completedAtMs": 1}]
     async with stage(model="m", title="MT-1: do it") as play:
         async with play.session as session:
-            report = await session.run(begun(message, usage(7, 7), END))
-            await session.run(begun(usage(9, 2), END))
+            report = await session.run(turn_prompt(message, usage(7, 7), END))
+            await session.run(turn_prompt(usage(9, 2), END))
         assert play.log.calls("thread/start") == [
             {
                 "approvalPolicy": "never",
@@ -96,7 +96,7 @@ async def test_every_event_is_reported_in_order_with_its_session(stage: Staged) 
     delta = ["notify", "item/agentMessage/delta", {"itemId": "i", "delta": "x"}]
     new = ["notify", "brand/new", {"thing": 1}]
     async with stage() as play, play.session as session:
-        await session.run(begun(delta, new, END))
+        await session.run(turn_prompt(delta, new, END))
     assert play.event_names() == [
         "session_started",
         "notification turn/started",
@@ -119,7 +119,7 @@ async def test_a_callback_that_fails_or_blocks_does_no_harm(in_memory: Staged) -
         raise RuntimeError("the log is full")
 
     async with in_memory(on_event=listen) as play, play.session as session:
-        await session.run(begun(END))
+        await session.run(turn_prompt(END))
     assert heard == [
         "session_started",
         "notification",
@@ -159,10 +159,10 @@ async def test_a_turn_that_fails_is_an_error_in_every_format(
     """Seed 000, 4 and 6; and the newer format, in which a failure is a completed turn."""
     async with stage() as play, play.session as session:
         with pytest.raises(error) as caught:
-            await session.run(begun(["notify", *ending]))
+            await session.run(turn_prompt(["notify", *ending]))
         assert str(caught.value) == words
         assert not session.is_closed
-        await session.run(begun(END))
+        await session.run(turn_prompt(END))
 
 
 async def test_a_bare_turn_completed_is_a_success(stage: Staged) -> None:
@@ -177,7 +177,7 @@ async def test_a_bare_turn_completed_is_a_success(stage: Staged) -> None:
 async def test_an_idle_turn_ends_with_the_session(stage: Staged) -> None:
     async with stage(stall_seconds=0.2) as play, play.session as session:
         with pytest.raises(Stalled):
-            await session.run(begun())
+            await session.run(turn_prompt())
         assert session.is_closed
         assert play.log.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 
@@ -194,7 +194,7 @@ async def test_a_slow_client_tool_does_not_count_as_idle(
     steps = [["ask", 1, "item/tool/call", called], END]
     async with in_memory(tools=[think], stall_seconds=5.0) as play, play.session as session:
         with virtual_clock:
-            report = await session.run(begun(*steps))
+            report = await session.run(turn_prompt(*steps))
     assert report.result.turn.status == "completed"
     assert virtual_clock.elapsed >= 20
 
@@ -203,7 +203,7 @@ async def test_a_missed_end_is_looked_up_before_a_turn_counts_as_stalled(
     stage: Staged,
 ) -> None:
     async with stage("ends unheard", stall_seconds=0.2) as play, play.session as session:
-        report = await session.run(begun())
+        report = await session.run(turn_prompt())
     assert report.result.turn.status == "completed"
 
 
@@ -211,14 +211,14 @@ async def test_a_turn_may_have_a_total_timeout(stage: Staged) -> None:
     """Seed 000, 6: turn_timeout."""
     async with stage(turn_seconds=0.2) as play, play.session as session:
         with pytest.raises(SessionTurnTimeout):
-            await session.run(begun())
+            await session.run(turn_prompt())
 
 
 async def test_a_server_that_dies_ends_the_turn_with_its_exit_code(process: Staged) -> None:
     """Seed 000, 6: port_exit."""
     async with process() as play, play.session as session:
         with pytest.raises(PortExit) as caught:
-            await session.run(begun(["exit", 7]))
+            await session.run(turn_prompt(["exit", 7]))
     assert (caught.value.status, caught.value.stderr) == (7, "last words")
 
 
@@ -293,7 +293,7 @@ async def test_invalid_lines_are_reported_and_skipped(stage: Staged) -> None:
     noise = [["raw", '{"half": '], ["raw", "WARN starting up"], ["raw", "[1, 2]"]]
     stray = [["send", {"id": "unsolicited", "result": {}}], ["send", {"jsonrpc": "2.0"}]]
     async with stage() as play, play.session as session:
-        await session.run(begun(*noise, *stray, END))
+        await session.run(turn_prompt(*noise, *stray, END))
     kept = [e for e in play.event_names() if e in ("malformed", "other_message")]
     assert kept == ["malformed", "malformed", "other_message", "other_message", "other_message"]
 
@@ -303,7 +303,7 @@ async def test_a_long_line_in_pieces_is_complete(process: Staged) -> None:
     words = "x" * 3_000_000
     message = ["notify", "item/completed", {"item": message_item(words), "completedAtMs": 1}]
     async with process(read_seconds=20.0) as play, play.session as session:
-        report = await session.run(begun(message, END))
+        report = await session.run(turn_prompt(message, END))
     assert report.agent_message == words
 
 
@@ -313,7 +313,7 @@ async def test_a_lone_surrogate_does_not_lose_the_message(stage: Staged) -> None
         '"item":{"type":"agentMessage","id":"i","text":"half \\ud83d"},"completedAtMs":1}}'
     )
     async with stage() as play, play.session as session:
-        report = await session.run(begun(["raw", raw], END))
+        report = await session.run(turn_prompt(["raw", raw], END))
     assert report.agent_message == "half \ufffd"
 
 
@@ -321,7 +321,7 @@ async def test_stderr_can_be_merged_into_the_stream(process: Staged) -> None:
     """Seed 000, 6: drivers of this kind merge both; ours does on request."""
     async with process(merge_stderr=True) as play, play.session as session:
         with pytest.raises(PortExit):
-            await session.run(begun(["exit", 1]))
+            await session.run(turn_prompt(["exit", 1]))
     assert [e.payload for e in play.events if e.event == "malformed"] == ["last words"]
 
 
@@ -331,23 +331,23 @@ async def test_stderr_can_be_merged_into_the_stream(process: Staged) -> None:
 async def test_a_session_that_exceeds_its_token_budget_is_stopped(stage: Staged) -> None:
     async with stage(max_tokens=100) as play, play.session as session:
         with pytest.raises(SessionBudgetExceeded) as caught:
-            await session.run(begun(usage(60, 60), usage(120, 60)))
+            await session.run(turn_prompt(usage(60, 60), usage(120, 60)))
     assert (caught.value.used, caught.value.limit) == (120, 100)
 
 
 async def test_a_session_runs_one_turn_at_a_time(in_memory: Staged) -> None:
     async with in_memory() as play, play.session as session, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(session.run(begun()))
-        await play.begun()
+        first = tasks.create_task(session.run(turn_prompt()))
+        await play.until_started()
         with pytest.raises(RuntimeError, match="a turn is already running"):
-            await session.run(begun(END))
+            await session.run(turn_prompt(END))
         first.cancel()
 
 
 async def test_cancelling_the_waiting_task_interrupts_the_turn(stage: Staged) -> None:
     async with stage() as play, play.session as session, asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(session.run(begun()))
-        await play.begun()
+        running = tasks.create_task(session.run(turn_prompt()))
+        await play.until_started()
         running.cancel()
     assert play.log.calls("turn/interrupt") == [{"threadId": THREAD, "turnId": TURN}]
 

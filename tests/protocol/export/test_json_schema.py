@@ -36,7 +36,7 @@ def schema(path: str, *, experimental: bool = True) -> JsonValue:
     return json.loads(files(experimental=experimental)[path])
 
 
-def spoken(name: str) -> Iterator[tuple[str, str]]:
+def wire_definitions(name: str) -> Iterator[tuple[str, str]]:
     """Pair each struct with the definition that describes it on the wire."""
     vocabulary = read_vocabulary(experimental=True)
     definition = vocabulary.definitions[name]
@@ -53,7 +53,7 @@ def described() -> list[tuple[str, str]]:
     definitions = schema(NESTED)["definitions"]
     known = read_vocabulary(experimental=True).definitions.keys()
     names = sorted({*definitions, *definitions["v2"]} & known)
-    return [pair for name in names for pair in spoken(name)]
+    return [pair for name in names for pair in wire_definitions(name)]
 
 
 @cache

@@ -60,9 +60,9 @@ def streamed(client: Client, process_id: str, stream: str = "stdout") -> bytes:
     )
 
 
-async def printed(client: Client, process_id: str, wanted: bytes) -> None:
+async def wait_for_output(client: Client, process_id: str, expected: bytes) -> None:
     """Wait until a command has printed this."""
-    while wanted not in streamed(client, process_id):
+    while expected not in streamed(client, process_id):
         client.unread.append(await client.peer.receive())
 
 
@@ -270,7 +270,7 @@ async def test_input_is_forwarded_until_it_is_closed(client: Client) -> None:
     where = {"processId": "c1"}
     hello = {**where, "deltaBase64": b64("hello\n")}
     assert await client.ask("command/exec/write", hello) == {}
-    await printed(client, "c1", b"hello\n")
+    await wait_for_output(client, "c1", b"hello\n")
     refused = await client.refusal("command/exec/write", where)
     assert (refused.code, refused.message) == (
         -32602,
@@ -301,13 +301,13 @@ async def test_a_terminal_has_a_size_that_can_change(client: Client) -> None:
     script = "stty size; read x; echo got $x; stty size; exec sleep 60"
     size = {"rows": 31, "cols": 77}
     await send(client, 900, run("sh", "-c", script, processId="t1", tty=True, size=size))
-    await printed(client, "t1", b"31 77\r\n")
+    await wait_for_output(client, "t1", b"31 77\r\n")
     where = {"processId": "t1"}
     resized = {**where, "size": {"rows": 40, "cols": 100}}
     assert await client.ask("command/exec/resize", resized) == {}
     typed = {**where, "deltaBase64": b64("yo\n")}
     assert await client.ask("command/exec/write", typed) == {}
-    await printed(client, "t1", b"yo\r\ngot yo\r\n40 100\r\n")
+    await wait_for_output(client, "t1", b"yo\r\ngot yo\r\n40 100\r\n")
     assert await client.ask("command/exec/terminate", where) == {}
     assert await result_of(client, 900) == {"exitCode": 137, "stdout": "", "stderr": ""}
 
@@ -328,7 +328,7 @@ async def test_ids_belong_to_a_connection_and_commands_end_with_it(home: Path) -
             script = "echo $$; sleep 1000; true"
             options = {"processId": "p", "streamStdoutStderr": True, "disableTimeout": True}
             await send(second, 900, run("sh", "-c", script, **options))
-            await printed(second, "p", b"\n")
+            await wait_for_output(second, "p", b"\n")
             pid = int(streamed(second, "p"))
             refused = await first.refusal("command/exec/terminate", {"processId": "p"})
             assert refused.message == 'no active command/exec for process id "p"'

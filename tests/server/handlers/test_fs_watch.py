@@ -56,9 +56,9 @@ async def watch(client: Client, path: Path, watch_id: str = "w") -> None:
     assert await client.ask("fs/watch", params) == answer
 
 
-async def changed(client: Client, *wanted: Path, watch_id: str = "w") -> set[str]:
+async def wait_for_changes(client: Client, *expected_paths: Path, watch_id: str = "w") -> set[str]:
     """Wait until these paths were reported, and return all that were reported until then."""
-    missing = {str(path) for path in wanted}
+    missing = {str(path) for path in expected_paths}
     seen: set[str] = set()
     async with asyncio.timeout(20):
         while not seen >= missing:
@@ -89,10 +89,10 @@ async def test_changes_in_a_folder_are_reported(client: Client, folder: Path) ->
     (folder / "b").mkdir()
     write(folder / "f", "other")
     expected = [folder / "a", folder / "b", folder / "f"]
-    assert await changed(client, *expected) == {str(path) for path in expected}
+    assert await wait_for_changes(client, *expected) == {str(path) for path in expected}
     (folder / "a").rename(folder / "c")
     expected = [folder / "a", folder / "c"]
-    assert await changed(client, *expected) == {str(path) for path in expected}
+    assert await wait_for_changes(client, *expected) == {str(path) for path in expected}
 
 
 @on_linux
@@ -113,13 +113,13 @@ async def test_changes_in_subfolders_are_not_reported(client: Client, folder: Pa
     await watch(client, folder)
     write(folder / "sub" / "deep")
     write(folder / "near")
-    assert await changed(client, folder / "near") == {str(folder / "near")}
+    assert await wait_for_changes(client, folder / "near") == {str(folder / "near")}
 
 
 async def test_changed_permissions_are_reported(client: Client, folder: Path) -> None:
     await watch(client, folder)
     (folder / "f").chmod(0o600)
-    assert await changed(client, folder / "f") == {str(folder / "f")}
+    assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
 
 
 async def test_every_kind_of_change_to_a_file_is_reported(client: Client, folder: Path) -> None:
@@ -127,21 +127,21 @@ async def test_every_kind_of_change_to_a_file_is_reported(client: Client, folder
     path = folder / "f"
     await watch(client, path)
     write(path, "longer")
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
     write(folder / "new", "replacement")
     (folder / "new").rename(path)
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
     path.unlink()
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
     write(path, "again")
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
 
 
 async def test_other_files_of_the_folder_are_not_reported(client: Client, folder: Path) -> None:
     await watch(client, folder / "f")
     write(folder / "other")
     write(folder / "f", "longer")
-    assert await changed(client, folder / "f") == {str(folder / "f")}
+    assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
 
 
 async def test_a_folder_that_is_created_again_is_reported_again(
@@ -149,28 +149,28 @@ async def test_a_folder_that_is_created_again_is_reported_again(
 ) -> None:
     await watch(client, folder)
     shutil.rmtree(folder)
-    await changed(client, folder)
+    await wait_for_changes(client, folder)
     make_folder(folder)
-    assert await changed(client, folder) == {str(folder)}
+    assert await wait_for_changes(client, folder) == {str(folder)}
     write(folder / "new")
-    assert await changed(client, folder / "new") == {str(folder / "new")}
+    assert await wait_for_changes(client, folder / "new") == {str(folder / "new")}
 
 
 async def test_a_folder_that_is_moved_away_is_not_followed(client: Client, folder: Path) -> None:
     await watch(client, folder / "f")
     shutil.move(folder, folder.with_name("elsewhere"))
-    assert await changed(client, folder / "f") == {str(folder / "f")}
+    assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
     shutil.move(folder.with_name("elsewhere"), folder)
-    assert await changed(client, folder / "f") == {str(folder / "f")}
+    assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
 
 
 async def test_a_path_can_be_watched_before_it_exists(client: Client, folder: Path) -> None:
     path = folder / "x" / "y" / "z"
     await watch(client, path)
     path.mkdir(parents=True)
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
     write(path / "new")
-    assert await changed(client, path / "new") == {str(path / "new")}
+    assert await wait_for_changes(client, path / "new") == {str(path / "new")}
 
 
 async def test_a_path_that_is_created_step_by_step_is_reported(
@@ -180,9 +180,9 @@ async def test_a_path_that_is_created_step_by_step_is_reported(
     await watch(client, path)
     await watch(client, folder, "steps")
     path.parent.mkdir()
-    await changed(client, folder / "x", watch_id="steps")
+    await wait_for_changes(client, folder / "x", watch_id="steps")
     write(path)
-    assert await changed(client, path) == {str(path)}
+    assert await wait_for_changes(client, path) == {str(path)}
 
 
 async def test_changes_behind_a_link_are_reported_by_the_requested_path(
@@ -195,11 +195,15 @@ async def test_changes_behind_a_link_are_reported_by_the_requested_path(
     await watch(client, to_file, "file")
     await watch(client, to_folder / "f", "through")
     write(folder / "f", "longer")
-    assert await changed(client, to_folder / "f", watch_id="folder") == {str(to_folder / "f")}
+    assert await wait_for_changes(client, to_folder / "f", watch_id="folder") == {
+        str(to_folder / "f")
+    }
     write(folder / "f", "longer still")
-    assert await changed(client, to_file, watch_id="file") == {str(to_file)}
+    assert await wait_for_changes(client, to_file, watch_id="file") == {str(to_file)}
     write(folder / "f", "longer than that")
-    assert await changed(client, to_folder / "f", watch_id="through") == {str(to_folder / "f")}
+    assert await wait_for_changes(client, to_folder / "f", watch_id="through") == {
+        str(to_folder / "f")
+    }
 
 
 async def test_a_redirected_link_is_reported(client: Client, folder: Path) -> None:
@@ -207,12 +211,12 @@ async def test_a_redirected_link_is_reported(client: Client, folder: Path) -> No
     link.symlink_to(folder / "missing")
     await watch(client, link)
     write(folder / "missing", "there now")
-    assert await changed(client, link) == {str(link)}
+    assert await wait_for_changes(client, link) == {str(link)}
     link.unlink()
     link.symlink_to(folder)
-    assert str(link) in await changed(client, link)
+    assert str(link) in await wait_for_changes(client, link)
     write(folder / "new")
-    assert await changed(client, link / "new") == {str(link / "new")}
+    assert await wait_for_changes(client, link / "new") == {str(link / "new")}
 
 
 async def test_a_file_that_the_server_writes_is_reported_alone(
@@ -223,7 +227,7 @@ async def test_a_file_that_the_server_writes_is_reported_alone(
     for data in ("Mg==", "MzM="):
         params = {"path": str(folder / "f"), "dataBase64": data}
         await client.ask("fs/writeFile", params)
-        assert await changed(client, folder / "f") == {str(folder / "f")}
+        assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
 
 
 async def test_names_that_are_not_utf_8_are_reported_approximately(
@@ -231,7 +235,7 @@ async def test_names_that_are_not_utf_8_are_reported_approximately(
 ) -> None:
     await watch(client, folder)
     write(folder / os.fsdecode(b"\xff"))
-    assert await changed(client, folder / "\ufffd") == {str(folder / "\ufffd")}
+    assert await wait_for_changes(client, folder / "\ufffd") == {str(folder / "\ufffd")}
 
 
 async def test_the_server_generates_an_id_if_none_is_given(client: Client, folder: Path) -> None:
@@ -240,7 +244,9 @@ async def test_the_server_generates_an_id_if_none_is_given(client: Client, folde
     watch_id = answer.pop("watchId")
     assert answer == {"path": str(folder)}
     write(folder / "new")
-    assert await changed(client, folder / "new", watch_id=watch_id) == {str(folder / "new")}
+    assert await wait_for_changes(client, folder / "new", watch_id=watch_id) == {
+        str(folder / "new")
+    }
 
 
 async def test_an_id_is_in_use_until_its_watch_ends(client: Client, folder: Path) -> None:
@@ -258,7 +264,7 @@ async def test_a_watch_that_ended_reports_no_more(client: Client, folder: Path) 
     assert await client.ask("fs/unwatch", {"watchId": "ended"}) == {}
     for name in ("a", "b"):
         write(folder / name)
-        await changed(client, folder / name)
+        await wait_for_changes(client, folder / name)
     notification = [each["params"] for each in client.heard if each.get("method") == "fs/changed"]
     assert {each["watchId"] for each in notification} == {"w"}
 
@@ -274,9 +280,9 @@ async def test_each_client_has_its_own_watches(
     async with client_of(server) as other:
         await watch(other, folder / "sub")
         write(folder / "sub" / "a")
-        assert await changed(other, folder / "sub" / "a") == {str(folder / "sub" / "a")}
+        assert await wait_for_changes(other, folder / "sub" / "a") == {str(folder / "sub" / "a")}
     write(folder / "b")
-    assert await changed(client, folder / "b") == {str(folder / "b")}
+    assert await wait_for_changes(client, folder / "b") == {str(folder / "b")}
 
 
 async def test_nothing_remains_of_the_watches_of_a_disconnected_client(
@@ -288,7 +294,7 @@ async def test_nothing_remains_of_the_watches_of_a_disconnected_client(
         await watch(client, folder / "f", "b")
         await watch(client, folder / "missing" / "x", "c")
         write(folder / "f", "longer")
-        await changed(client, folder / "f", watch_id="a")
+        await wait_for_changes(client, folder / "f", watch_id="a")
     assert asyncio.all_tasks() <= before
     if sys.platform == "linux":
         assert queues() == 0
@@ -301,7 +307,7 @@ async def test_any_number_of_watches_uses_one_queue(notified: Client, folder: Pa
         await watch(notified, folder / "sub" / str(number), str(number))
     assert queues() == 1
     write(folder / "sub" / "199")
-    await changed(notified, folder / "sub" / "199", watch_id="199")
+    await wait_for_changes(notified, folder / "sub" / "199", watch_id="199")
     for number in range(200):
         await notified.ask("fs/unwatch", {"watchId": str(number)})
     await notified.settled()
@@ -320,7 +326,7 @@ async def test_a_path_that_the_kernel_cannot_watch_is_polled(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert queues() == 0
     write(folder / "f", "longer")
-    assert await changed(notified, folder / "f") == {str(folder / "f")}
+    assert await wait_for_changes(notified, folder / "f") == {str(folder / "f")}
 
 
 @on_linux
@@ -334,4 +340,4 @@ async def test_too_many_changes_are_reported_as_one(notified: Client, folder: Pa
     for number in range(limit):
         (folder / "fg"[number % 2]).chmod(0o600)
     write(folder / "unheard")
-    assert str(folder) in await changed(notified, folder)
+    assert str(folder) in await wait_for_changes(notified, folder)

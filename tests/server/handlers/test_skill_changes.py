@@ -25,16 +25,16 @@ async def names(client: Client, cwd: Path) -> dict[str, JsonValue]:
     return {skill["name"]: skill["description"] for skill in entry["skills"]}
 
 
-async def until(client: Client, cwd: Path, wanted: dict[str, JsonValue]) -> None:
+async def until(client: Client, cwd: Path, expected: dict[str, JsonValue]) -> None:
     """List the skills after each notification, until the list is as wanted."""
     while True:
         await client.until(CHANGED)
-        if await names(client, cwd) == wanted:
+        if await names(client, cwd) == expected:
             return
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         pytest.param(
             lambda root: write(root / "two"), {"one": "Does it", "two": "Does it"}, id="+"
@@ -45,7 +45,7 @@ async def until(client: Client, cwd: Path, wanted: dict[str, JsonValue]) -> None
     ],
 )
 async def test_clients_are_notified_when_skills_are_added_changed_and_removed(
-    home: Path, change: Callable[[Path], object], wanted: dict[str, JsonValue]
+    home: Path, change: Callable[[Path], object], expected: dict[str, JsonValue]
 ) -> None:
     root = home / "skills"
     write(root / "one")
@@ -53,7 +53,7 @@ async def test_clients_are_notified_when_skills_are_added_changed_and_removed(
         client, other = await stage.client(), await stage.client()
         assert await names(client, stage.workspace) == {"one": "Does it"}
         change(root)
-        await until(client, stage.workspace, wanted)
+        await until(client, stage.workspace, expected)
         (notification, *_) = (await other.until(CHANGED))[-1:]
 
     assert (notification["method"], notification["params"]) == (CHANGED, {})
