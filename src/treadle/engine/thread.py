@@ -382,6 +382,7 @@ class LoadedThread(ModelContext):
             self.settings = settings
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
             self.log.publish(n.THREAD_SETTINGS_UPDATED, params)
+            self.services.agents.settings_changed(self)
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """The thread as clients see it."""

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.engine.agents.roles import ROLES, free_name
-from treadle.engine.agents.setup import depth_of, describe_child, settings_for, words_of
+from treadle.engine.agents.setup import (
+    depth_of,
+    describe_child,
+    permissions_in,
+    settings_for,
+    words_of,
+)
 from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, state_after, word_for
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
 from treadle.engine.settings import RunSettings
@@ -129,6 +135,7 @@ class Agents:
             # Nobody had listened to it for a while.
             thread = await self._load(child)
             self._adopt(parent, thread, child)
+        self._follow(child, parent.settings_of(turn))
         return self._give(child, thread, given, files, turn)
 
     async def interrupt(self, child: SubAgent) -> None:
@@ -219,6 +226,11 @@ class Agents:
                 self._note_closed(below, is_closed=True)
             self.dismiss(thread.id)
 
+    def settings_changed(self, parent: LoadedThread) -> None:
+        """Have the children of a thread keep to what it may do from now on."""
+        for child in self._below(parent.id):
+            self._follow(child, parent.settings)
+
     def wake(self) -> None:
         """Let those who wait for agents look up."""
         changed, self._change = self._change, asyncio.Event()
@@ -263,6 +275,16 @@ class Agents:
             parent.at_close(lambda: self._forget(parent.id))
         self._children[child.id] = child
 
+    def _follow(self, child: SubAgent, above: RunSettings) -> None:
+        """Let a child do what its parent may do now, unless a client chose otherwise for it."""
+        inherited, wanted = permissions_in(child.settings), permissions_in(above)
+        if wanted == inherited:
+            return
+        child.settings = replace(child.settings, **wanted)
+        thread = self._threads.find(child.id)
+        if thread is not None and permissions_in(thread.settings) == inherited:
+            thread.update_settings(replace(thread.settings, **wanted))
+
     def _give(
         self,
         child: SubAgent,
@@ -304,6 +326,8 @@ class Agents:
             thread = self._threads.find(child_id) or await self._load(child)
         except AgentRefused:
             return None
+        # A client may have loaded it, with what its parent could do when it was stored.
+        child.settings = replace(child.settings, **permissions_in(thread.settings))
         is_busy = thread.turn is not None
         child.state = RUNNING if is_busy else state_after(await self._threads.turns(thread))
         self._adopt(owner, thread, child)

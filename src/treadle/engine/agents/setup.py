@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -12,11 +12,17 @@ from treadle.engine.agents.roles import ROLES
 from treadle.engine.conversation.items import text_of
 from treadle.engine.settings import RunSettings
 from treadle.model.base import ModelItem
+from treadle.protocol.base import JsonValue
 from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
 from treadle.store.stored_thread import ThreadMeta
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
+
+_PERMISSIONS: Final = (
+    *("approval_policy", "approvals_reviewer", "asks"),
+    *("sandbox", "permission_profile", "network"),
+)
 
 
 def depth_of(meta: ThreadMeta) -> int:
@@ -41,6 +47,11 @@ def settings_for(
         collaboration_mode=None,
         dynamic_tools=(),
     )
+
+
+def permissions_in(settings: RunSettings) -> dict[str, JsonValue]:
+    """The settings that say what an agent may do, and who is asked for more."""
+    return {name: getattr(settings, name) for name in _PERMISSIONS}
 
 
 def describe_child(

@@ -1,0 +1,93 @@
+"""What a sub-agent may do follows its parent, also if that may do less than when it spawned it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scripted import client_of, playing
+from tests.harness.team import Team, more, spawn, wait
+from tests.harness.threads import Client
+from treadle.model.scripted.model import calls, waits_for
+from treadle.protocol.base import JsonValue
+from treadle.server.server import Server
+
+READ_ONLY: JsonValue = {"sandboxPolicy": {"type": "readOnly"}, "approvalPolicy": "never"}
+
+
+@pytest.fixture
+def team() -> Team:
+    return Team()
+
+
+@pytest.fixture
+async def server(home: Path, team: Team) -> AsyncIterator[Server]:
+    async with playing(home, team.model) as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with client_of(server) as client:
+        yield client
+
+
+async def spawned(client: Client, team: Team, workspace: Path) -> str:
+    """Have a thread that may do anything spawn a child; return the thread's id."""
+    thread_id = await client.start(
+        cwd=str(workspace), sandbox="danger-full-access", approvalPolicy="never"
+    )
+    team.plays(spawn(), wait)
+    await client.run(thread_id)
+    return thread_id
+
+
+async def test_a_child_may_do_no_more_than_its_parent_may_now(
+    client: Client, team: Team, workspace: Path
+) -> None:
+    thread_id = await spawned(client, team, workspace)
+    team.children = [calls("exec_command", {"cmd": f"touch {workspace}/made"}), "done"]
+    team.plays(more(team.child_id), wait(team.child_id))
+
+    await client.run(thread_id, **READ_ONLY)
+
+    assert not team.children
+    assert not (workspace / "made").exists()
+
+
+async def test_a_child_that_works_meanwhile_follows_its_parent(
+    client: Client, team: Team, workspace: Path
+) -> None:
+    thread_id = await client.start(
+        cwd=str(workspace), sandbox="danger-full-access", approvalPolicy="never"
+    )
+    held = asyncio.Event()
+    act = calls("exec_command", {"cmd": f"touch {workspace}/made"})
+    team.children = [[waits_for(held), act], "done"]
+    team.plays(spawn())
+    await client.run(thread_id)
+
+    await client.ask("thread/settings/update", {"threadId": thread_id, **READ_ONLY})
+    held.set()
+    team.plays(wait(team.child_id))
+    await client.run(thread_id)
+
+    assert not team.children
+    assert not (workspace / "made").exists()
+
+
+async def test_a_child_keeps_what_a_client_chose_for_it(
+    client: Client, team: Team, workspace: Path
+) -> None:
+    thread_id = await spawned(client, team, workspace)
+    await client.ask("thread/settings/update", {"threadId": team.child_id, **READ_ONLY})
+    team.children = [calls("exec_command", {"cmd": f"touch {workspace}/made"}), "done"]
+    team.plays(more(team.child_id), wait(team.child_id))
+
+    await client.run(thread_id)
+
+    assert not team.children
+    assert not (workspace / "made").exists()
