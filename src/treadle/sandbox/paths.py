@@ -9,8 +9,9 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -19,6 +20,8 @@ from treadle.support.files.reading import read_file
 _MATCHES: Final = 10_000
 # As many as the kernel follows.
 _LINKS: Final = 40
+_MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _POINTER: Final = "gitdir:"
 _POINTER_BYTES: Final = 16 * 1024
 
@@ -116,6 +119,25 @@ def change_time(path: str) -> int | None:
 
 def links(path: str) -> list[str]:
     """Where the links are that lead to what a path names."""
+    return _follow(path)[1]
+
+
+def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
+    """A path without links, each of which was judged as it was followed.
+
+    What the system opens by itself, such as `/proc/self/fd/1`, stays as it is.
+
+    Raises:
+        OSError: it has a link that may not be followed, or too many of them.
+    """
+    place, found = _follow(path)
+    if len(found) >= _LINKS or not all(map(may_follow, found)):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return place
+
+
+def _follow(path: str) -> tuple[str, list[str]]:
+    """The place that a path leads to, and the links on the way."""
     found: list[str] = []
     place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
     while ahead and len(found) < _LINKS:
@@ -125,14 +147,33 @@ def links(path: str) -> list[str]:
             continue
         here = place if name in ("", ".") else os.path.join(place, name)
         try:
-            target = os.readlink(here)
+            # Such a link only describes what the system opens.
+            target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
         except OSError:
+            target = ""
+        if not target:
             place = here
             continue
         found.append(here)
         place = "/" if target.startswith("/") else place
         ahead += target.split("/")[::-1]
-    return found
+    return place, found
+
+
+def open_folder(path: str) -> int:
+    """Open a folder by a path without links, one folder after the other.
+
+    Raises:
+        OSError: one is missing, or is a link by now.
+    """
+    folder = os.open("/", _FOLDER)
+    for name in filter(None, path.split("/")):
+        try:
+            below = os.open(name, _FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = below
+    return folder
 
 
 def between(folder: str, path: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from treadle.sandbox.paths import links
+from treadle.sandbox.paths import open_folder, resolve
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -22,19 +22,32 @@ def write_message(text: str, name: str, may_be_planted: Callable[[str], bool]) -
     Raises:
         OSError: it cannot be written, or its path has a link that a command may have made.
     """
-    _refuse_links(name, may_be_planted)
-    # Non-blocking: a command could have made it a pipe that is never read.
-    descriptor = os.open(name, _FLAGS, 0o666)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - already open
-        # A running command could have made a link in between.
-        _refuse_links(name, may_be_planted)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    with open(_open(name, may_be_planted), "wb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(0)
-        os.set_blocking(descriptor, True)
+        os.set_blocking(file.fileno(), True)
         file.write(text.encode("utf-8"))
 
 
-def _refuse_links(name: str, may_be_planted: Callable[[str], bool]) -> None:
-    if any(map(may_be_planted, links(name))):
+def _open(name: str, may_be_planted: Callable[[str], bool]) -> int:
+    """Open a file for writing, and follow only links that were judged.
+
+    A running command can exchange a file and a link at any moment, so the path is resolved once,
+    and no link is followed after that.
+    """
+    try:
+        path = resolve(name, lambda link: not may_be_planted(link))
+        parent, _, entry = path.rpartition("/")
+        folder = open_folder(parent)
+        try:
+            # No command can make a link in /proc; those there lead to what is open already.
+            no_links = 0 if path.startswith("/proc/") else os.O_NOFOLLOW
+            # Non-blocking: a command could have made it a pipe that is never read.
+            return os.open(entry, _FLAGS | no_links, 0o666, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
         message = "path has a link that a sandboxed command may have made"
-        raise OSError(errno.ELOOP, message, name)
+        raise OSError(errno.ELOOP, message, name) from error
