@@ -64,3 +64,25 @@ def test_state_of_a_run_is_not_written_through_a_link(tmp_path: Path, outside: P
     RunState(prompt="x").save(state)
     assert target.read_text() == "precious"
     assert RunState.load(state, "x").prompt
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "deep"])
+def test_state_of_a_run_may_be_anything(tmp_path: Path, kind: str) -> None:
+    state = tmp_path / "state.json"
+    if kind == "pipe":
+        os.mkfifo(state)
+    elif kind == "zero":
+        state.symlink_to("/dev/zero")
+    else:
+        state.write_text('{"x":' + "[" * 100_000)
+
+    assert RunState.load(state, "x") == RunState.load(None, "x")
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, " " * (16 * 1024 * 1024 + 1)])
+async def test_an_output_schema_that_is_too_much_is_refused(tmp_path: Path, content: str) -> None:
+    async with bench(TREADLE, tmp_path) as at:
+        (at.cwd / "schema").write_text(content)
+        ran = await at.run(*OPTIONS, "--output-schema", "schema", "go", replies=[])
+        assert ran.exit_code == 1
+        assert ran.stderr.splitlines()[-1].startswith("Output schema file schema is ")

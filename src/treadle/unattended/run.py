@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -103,8 +104,8 @@ class _Run:
         self._idle = 0
         self._is_compacted = False
         self._spent_before = self._state.usage
-        for _ in range(self._state.failures):
-            next(self._waits, None)
+        for _ in islice(self._waits, max(0, self._state.failures)):
+            pass
 
     async def go(self) -> RunReport:
         """Run turns until the run ends."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from treadle.support.files.reading import read_regular
 from treadle.support.files.writing import replace_file
 from treadle.unattended.usage import Usage
+
+_MAX_BYTES: Final = 1024 * 1024
 
 
 class RunState(msgspec.Struct, rename="camel", kw_only=True):
@@ -31,8 +35,10 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
         """Read the stored state; a missing or unreadable file means a new run."""
         digest = hashlib.sha256(prompt.encode()).hexdigest()
         try:
-            stored = msgspec.json.decode(path.read_bytes(), type=cls) if path else None
-        except (OSError, msgspec.MsgspecError):
+            # It may lie in the workspace, where a command can put anything in its place.
+            data = read_regular(path, _MAX_BYTES) if path else None
+            stored = msgspec.json.decode(data, type=cls) if data is not None else None
+        except (OSError, msgspec.MsgspecError, RecursionError):
             stored = None
         if stored is None:
             return cls(prompt=digest)

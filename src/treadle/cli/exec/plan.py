@@ -31,6 +31,7 @@ from treadle.protocol.review import (
 from treadle.server.handshake import home_folder
 
 KEY: Final = "CODEX_API_KEY"
+_MAX_SCHEMA: Final = 16 * 1024 * 1024
 _ROOTS: Final = "sandbox_workspace_write.writable_roots"
 
 
@@ -205,10 +206,16 @@ def _schema(name: str | None) -> JsonValue:
     if name is None:
         return None
     try:
-        return msgspec.json.decode(Path(name).read_bytes())
+        # Not only files: a shell passes the output of a program as a pipe.
+        with Path(name).open("rb") as file:
+            data = file.read(_MAX_SCHEMA + 1)
+        if len(data) > _MAX_SCHEMA:
+            message = f"Output schema file {name} is larger than {_MAX_SCHEMA} bytes"
+            raise ExecError(message)
+        return msgspec.json.decode(data)
     except OSError as error:
         message = f"Failed to read output schema file {name}: {error.strerror}"
         raise ExecError(message) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"Output schema file {name} is not valid JSON: {error}"
         raise ExecError(message) from error
