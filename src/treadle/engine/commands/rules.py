@@ -19,6 +19,7 @@ from treadle.engine.commands.rule_file import (
     read_rules,
 )
 from treadle.engine.commands.rule_writing import append_network_rule, append_rule
+from treadle.engine.commands.starters import without_options
 from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, may_begin
 from treadle.engine.commands.widths import is_too_wide
 from treadle.shell.safe import SYSTEM_FOLDERS, is_known_safe
@@ -130,7 +131,7 @@ class Rules:
         if isinstance(first, Unclear) and not isinstance(first, Glob):
             yield self._doubt(first, _UNCLEAR)
             return
-        for words in self._spellings(command):
+        for words in (*self._spellings(command), *self._spellings(without_options(command))):
             for rule in self._restricting_rules.get(words[0], ()) if words else ():
                 if rule.matches(words):
                     yield _verdict(rule, words)

@@ -17,18 +17,59 @@ def name_of(command: Sequence[str]) -> str:
     return program_name(command[0]) if command else ""
 
 
+def without_options(command: Sequence[str]) -> Sequence[str]:
+    """A command of git without the options before its sub-command; other commands as nothing."""
+    if name_of(command) != "git":
+        return ()
+    at = 1
+    while at < len(command) and command[at].startswith("-"):
+        at += 2 if command[at] in _GIT_VALUED else 1
+    return [command[0], *command[at:]] if at > 1 else ()
+
+
 def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
     """What a program that starts others may start: its options are not known, so any tail."""
     if not _is_starter(command):
         return
+    command = _with_input(command)
     starts = [at for at, word in enumerate(command) if at and program_name(word) in wanted]
     unclear = _operand(command)
     if unclear is not None and isinstance(command[unclear], Unclear):
         starts.append(unclear)
     for at in starts[:_MAX_TAILS]:
-        yield list(command[at : at + _MAX_TAIL])
+        tail = list(command[at : at + _MAX_TAIL])
+        if name_of(command) in _APPENDING and not reads_input(tail):
+            tail.append(_READ)
+            operand = _operand(tail)
+            # What is read may be the program that the tail starts.
+            if operand == len(tail) - 1 and _is_starter(tail):
+                yield [_READ]
+        yield tail
     if len(starts) > _MAX_TAILS:
         raise CommandTooComplex
+
+
+def _with_input(command: Sequence[str]) -> Sequence[str]:
+    """The command with what it reads or finds marked as not known, where it puts that in words."""
+    name = name_of(command)
+    if name == "parallel":
+        return [_filled(word, _BRACED.sub("$@", word)) for word in command]
+    if name not in {"find", "xargs"}:
+        return command
+    mark, words = "{}", list(command)
+    for at, word in enumerate(words[:_MAX_TAIL] if name == "xargs" else ()):
+        if word in {"-I", "-J"} and at + 1 < len(words):
+            mark = words[at + 1]
+            del words[at : at + 2]
+            break
+        if match := _REPLACED.match(word):
+            mark = match[1]
+            break
+    return [_filled(word, word.replace(mark, "$@")) if mark else word for word in words]
+
+
+def _filled(word: str, filled: str) -> str:
+    return word if filled == word else Unclear(filled)
 
 
 def _is_starter(command: Sequence[str]) -> bool:
@@ -58,8 +99,10 @@ def scripts_in(command: Sequence[str]) -> Iterator[str]:
             raise CommandTooComplex
         for at in starts:
             text = _OPTION.sub("", command[at], count=1)
-            # `env -S` takes this for a blank.
-            yield " ".join([text, *command[at + 1 : at + _MAX_TAIL]]).replace("\\_", " ")
+            words = [text, *command[at + 1 : at + _MAX_TAIL]]
+            # `env -S` takes this for a blank, and ignores what follows a `\c`.
+            yield " ".join(words).replace("\\_", " ")
+            yield " ".join(word.partition("\\c")[0] for word in words).replace("\\_", " ")
 
 
 def reads_input(command: Sequence[str]) -> bool:
@@ -120,6 +163,11 @@ def _operand(command: Sequence[str]) -> int | None:
     return None
 
 
+_GIT_VALUED: Final = frozenset(
+    """
+    -C -c --attr-source --config-env --git-dir --namespace --super-prefix --work-tree
+    """.split()
+)
 _MAX_TAILS: Final = 100
 _MAX_TAIL: Final = 1000
 SHELLS: Final = frozenset(
@@ -145,6 +193,12 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
     """.split()
 )
+# These append what they read to the words of a command.
+_APPENDING: Final = frozenset({"parallel", "xargs"})
+_BRACED: Final = re.compile(r"\{[^{}\s]{0,20}\}")
+_REPLACED: Final = re.compile(r"(?:-[Ii]|--replace=)(.+)")
+# The shell does not know it either.
+_READ: Final = Unclear("$@")
 # These start a program after one word, and take the same names for packages after others.
 _RUNNERS: Final = frozenset(
     "bundle conda direnv hatch mamba mise npm pdm pipenv pnpm poetry uv".split()
@@ -153,7 +207,7 @@ _RUNS: Final = frozenset({"exec", "run", "x"})
 _LOADER: Final = re.compile(r"ld(?:-[\w.-]+)?\.so")
 # Commands of shells that evaluate subscripts, and what is in them.
 _EVALUATING: Final = frozenset(
-    "[ declare export let local printf read readonly test typeset unset wait".split()
+    "[ declare export getopts let local printf read readonly test typeset unset wait".split()
 )
 _SUBSCRIPT: Final = re.compile(r"\[(?:[^\[\]`$]|\$(?!\())*(?:\$\(|`)")
 # Words of zsh that stand before a command.
@@ -168,4 +222,4 @@ _FIND_STARTS: Final = frozenset("-exec -execdir -ok -okdir".split())
 _ASSIGNMENT: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 _BEFORE_PROGRAM: Final = re.compile(rf"[-+]|{_ASSIGNMENT.pattern}|[0-9.]+[a-z]?$|0x[0-9a-f]+$")
 _OPTION: Final = re.compile(r"^(?:--[\w-]+=|-\w*?[Sc])")
-_STRING: Final = re.compile(rf"\s|\\_|{_OPTION.pattern}")
+_STRING: Final = re.compile(rf"\s|\\[_c]|{_OPTION.pattern}")
