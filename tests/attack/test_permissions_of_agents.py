@@ -1,4 +1,7 @@
-"""What a sub-agent may do follows its parent, also if that may do less than when it spawned it."""
+"""What a sub-agent may do follows its parent, also if that may do less than when it spawned it.
+
+And how much a call about agents may ask for.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +94,13 @@ async def test_a_child_keeps_what_a_client_chose_for_it(
 
     assert not team.children
     assert not (workspace / "made").exists()
+
+
+async def test_a_wait_for_very_many_agents_is_refused(client: Client, team: Team) -> None:
+    thread_id = await client.start()
+    targets: list[JsonValue] = [str(number) for number in range(1001)]
+    team.plays(calls("wait_agent", {"targets": targets}, call_id="wait"))
+
+    await client.run(thread_id)
+
+    assert team.last_output() == "targets must be at most 1000"

@@ -44,6 +44,8 @@ R = TypeVar("R")
 DEFAULT_WAIT_MS: Final = 30_000
 MIN_WAIT_MS: Final = 10_000
 MAX_WAIT_MS: Final = 3_600_000
+MAX_TARGETS: Final = 1000
+"""Each that is not known is looked for in the store."""
 
 _TEXT: Final[JsonValue] = {"type": "string"}
 _INPUT: Final[dict[str, JsonValue]] = {
@@ -217,6 +219,8 @@ class WaitAgent(_AgentTool):
         asked = read_arguments(call, WaitArguments)
         if not asked.targets:
             raise ToolRefused("targets must not be empty")
+        if len(asked.targets) > MAX_TARGETS:
+            raise ToolRefused(f"targets must be at most {MAX_TARGETS}")
         limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, asked.timeout_ms or DEFAULT_WAIT_MS))
         with AgentActivity("wait", call, turn, asked.targets) as deed:
             found = {
