@@ -1,1 +1,1 @@
-"""Threads and turns: what an agent is, apart from any wire."""
+"""Threads and turns: the agent itself, independent of any transport."""

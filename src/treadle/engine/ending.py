@@ -1,4 +1,4 @@
-"""The end of a turn: whatever fails on the way there, clients get one terminal event."""
+"""Ends turns: whatever fails meanwhile, clients get exactly one terminal event."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Step: TypeAlias = Literal["complete", "fail", "interrupt"]
 
 
 def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnError | None) -> None:
-    """End a turn, and be ready for the next one.
+    """End a turn and make the thread ready for the next one.
 
-    A turn that can no longer be stored fails, whatever it was about to end as.
+    A turn that can no longer be stored ends as failed, whatever `step` says.
     """
     if turn.is_suspended:
         turn.ended.set()
@@ -47,26 +47,26 @@ def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnErro
     try:
         turn.end(step, error)
     finally:
-        # Whatever happens: a thread that stays busy could never be used again.
+        # In all cases: a thread that stays busy could never be used again.
         turn.ended.set()
         turn.run_actions("after_end")
         thread.turn_ended(turn)
 
 
 def take_input(thread: LoadedThread, turn: ActiveTurn) -> None:
-    """Take up what the user said: at the start, between two answers of the model, at the end."""
-    thread.pass_notes()
-    waiting, turn.waiting = turn.waiting, []
-    for said in waiting:
-        thread.hear(turn, said)
+    """Add pending input to the history: at the start, between two responses, and at the end."""
+    thread.flush_notes()
+    pending, turn.pending_input = turn.pending_input, []
+    for each in pending:
+        thread.add_input(turn, each)
 
 
 def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception:
-        # Clients wait for the terminal event, which comes next.
-        logger.exception("end of turn is incomplete", extra={"turn": turn.id})
+        # Cleanup boundary: clients wait for the terminal event, which comes next.
+        logger.exception("could not end turn cleanly", extra={"turn": turn.id})
 
 
 def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | None) -> None:
@@ -79,9 +79,9 @@ def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | No
 
 
 def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: Step) -> None:
-    """Leave nothing half-said in the model's view, and nothing unheard of the user's."""
+    """Complete open items, answer open calls, and add the user's pending input."""
     ItemStream(turn).abandon()
-    text = "aborted by user" if step == "interrupt" else "not carried out: the turn failed"
+    text = "aborted by user" if step == "interrupt" else "not executed: the turn failed"
     calls = [read_call(item) for item in open_calls(thread.history_of(turn).items)]
     thread.remember(turn, *(output_item(call, text) for call in calls if call is not None))
     take_input(thread, turn)

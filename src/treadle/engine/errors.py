@@ -1,13 +1,13 @@
-"""Why a request cannot be done.
+"""Errors of the engine.
 
 EngineError
-├── ThreadNotLoaded      no such thread in memory
-├── NoActiveTurn         nothing runs that could be steered or interrupted
-├── WrongTurn            another turn runs than the one expected
-├── TurnNotSteerable     what runs takes no input
-├── MessageConflict      a message id was used before, with other content
-├── InvalidInput         the input cannot be used; names the field
-└── TurnNotFound         no such turn in the thread
+├── ThreadNotLoaded      the thread is not in memory
+├── NoActiveTurn         no turn to steer or interrupt
+├── WrongTurn            the active turn is not the expected one
+├── TurnNotSteerable     the active turn does not accept input
+├── MessageConflict      the message id was used before with other content
+├── InvalidInput         the input is invalid; names the field
+└── TurnNotFound         the thread has no such turn
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal
 
 
 class EngineError(Exception):
-    """The request cannot be done; the message says why."""
+    """The engine cannot fulfil the request; the message gives the reason."""
 
 
 class ThreadNotLoaded(EngineError):
-    """No such thread in memory."""
+    """The thread is not in memory."""
 
     def __init__(self, thread_id: str) -> None:
         super().__init__(f"thread not found: {thread_id}")
@@ -28,17 +28,17 @@ class ThreadNotLoaded(EngineError):
 
 
 class NoActiveTurn(EngineError):
-    """Nothing runs that could be steered or interrupted."""
+    """There is no turn to steer or interrupt."""
 
     def __init__(self, purpose: Literal["steer", "interrupt"]) -> None:
         super().__init__(f"no active turn to {purpose}")
 
 
 class WrongTurn(EngineError):
-    """Another turn runs than the one expected."""
+    """The active turn is not the expected one."""
 
     def __init__(self, purpose: Literal["steer", "interrupt"], expected: str, found: str) -> None:
-        # Upstream quotes the ids in one of the two only.
+        # Upstream quotes the ids only for `steer`.
         mark = "`" if purpose == "steer" else ""
         super().__init__(
             f"expected active turn id {mark}{expected}{mark} but found {mark}{found}{mark}"
@@ -48,7 +48,7 @@ class WrongTurn(EngineError):
 
 
 class TurnNotSteerable(EngineError):
-    """What runs takes no input."""
+    """The active turn does not accept input."""
 
     def __init__(self, kind: Literal["review", "compact"]) -> None:
         super().__init__(f"cannot steer a {kind} turn")
@@ -56,7 +56,7 @@ class TurnNotSteerable(EngineError):
 
 
 class MessageConflict(EngineError):
-    """A message id was used before, with other content."""
+    """The message id was used before with other content."""
 
     def __init__(self, client_id: str) -> None:
         super().__init__(f"message id {client_id!r} was used before with other content")
@@ -64,7 +64,7 @@ class MessageConflict(EngineError):
 
 
 class InvalidInput(EngineError):
-    """The input cannot be used; `path` names the field."""
+    """The input is invalid; `path` names the field."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class InvalidInput(EngineError):
 
 
 class TurnNotFound(EngineError):
-    """No such turn in the thread."""
+    """The thread has no such turn."""
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"turn not found: {turn_id}")
@@ -80,4 +80,4 @@ class TurnNotFound(EngineError):
 
 
 class TurnCancelled(Exception):
-    """The user refused an action and wants the whole turn to stop."""
+    """The user denied an action and cancelled the whole turn."""

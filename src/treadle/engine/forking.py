@@ -1,4 +1,4 @@
-"""Threads that go on from another conversation: from a stored thread, or from one elsewhere."""
+"""Starts threads from the history of another thread or of an external conversation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.engine.threads import Threads
 
-APPENDED_AT_ONCE: Final = 64
-"""How many entries of a copy are written at once."""
+BATCH: Final = 64
+"""The number of entries that a copy writes at a time."""
 
 
 async def fork(
@@ -36,10 +36,10 @@ async def fork(
     last_turn_id: str | None = None,
     before_turn_id: str | None = None,
 ) -> tuple[LoadedThread, list[TurnSnapshot]]:
-    """Copy a thread's history into a new one: whole, up to a turn, or before it.
+    """Copy a thread's history into a new thread: all of it, through a turn, or before a turn.
 
     Raises:
-        TurnNotFound: it has no such turn.
+        TurnNotFound: the source has no such turn.
     """
     origin = source.meta
     for turn_id in (last_turn_id, before_turn_id):
@@ -50,22 +50,22 @@ async def fork(
         copied = {"name": origin.name, "preview": origin.preview}
         return describe(msgspec.structs.replace(meta, forked_from_id=origin.id, **copied))
 
-    given = origin.extra or {}
-    budget = given.get("budget")
+    extra = origin.extra or {}
+    budget = extra.get("budget")
     thread = threads.start(
         settings,
         describe=describe_fork,
         ephemeral=ephemeral,
-        # The copy may use as much as the whole was given, and is counted anew.
+        # The fork gets the full budget, counted from zero.
         budget=None if budget is None else msgspec.convert(budget, Budget),
-        metadata=given.get("metadata"),
+        metadata=extra.get("metadata"),
     )
     entries = await threads.store.run(
         lambda: threads.store.copy_entries(
             source, thread.id, last_turn_id=last_turn_id, before_turn_id=before_turn_id
         )
     )
-    return await _begin_with(threads, thread, entries)
+    return await _fill(threads, thread, entries)
 
 
 async def start_from(
@@ -75,35 +75,35 @@ async def start_from(
     *,
     describe: Callable[[ThreadMeta], ThreadMeta],
 ) -> LoadedThread:
-    """Begin a thread whose model remembers a conversation that took place elsewhere."""
+    """Start a thread whose history is a conversation from elsewhere."""
     thread = threads.start(settings, describe=describe)
-    return (await _begin_with(threads, thread, [HistoryItem(item) for item in history]))[0]
+    return (await _fill(threads, thread, [HistoryItem(item) for item in history]))[0]
 
 
-async def _begin_with(
+async def _fill(
     threads: Threads, thread: LoadedThread, entries: Sequence[Entry]
 ) -> tuple[LoadedThread, list[TurnSnapshot]]:
-    """Let a new thread go on from entries of another one."""
+    """Append the entries to a new thread and load it with the resulting state."""
     from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
 
-    def begin() -> tuple[LoadedState, list[TurnSnapshot]]:
-        # A part at a time, so that neither memory nor other threads wait for the whole.
-        for place in range(0, len(entries), APPENDED_AT_ONCE):
-            thread.journal.append(entries[place : place + APPENDED_AT_ONCE])
+    def append() -> tuple[LoadedState, list[TurnSnapshot]]:
+        # In batches, to limit memory and not to block other threads.
+        for start in range(0, len(entries), BATCH):
+            thread.journal.append(entries[start : start + BATCH])
             give_way()
         loaded = LoadedState(
             thread.meta,
             thread.settings,
             history_of(entries),
             usage_of(entries),
-            last=settings_of(entries),
+            last_context=settings_of(entries),
         )
         return loaded, turns_of(entry for entry in entries if isinstance(entry, Event))
 
-    # Nobody but this knows the thread yet: its journal may be written elsewhere for once.
+    # No other code knows the thread yet, so a worker thread may write its journal.
     try:
-        loaded, turns = await threads.store.run(begin)
+        loaded, turns = await threads.store.run(append)
     except StorageFailed:
         await threads.discard(thread)
         raise
-    return threads.keep(thread.journal, loaded), turns
+    return threads.install(thread.journal, loaded), turns

@@ -1,4 +1,4 @@
-"""The loop: ask the model, carry out what it calls, ask again, until it has nothing left to do."""
+"""The agent loop: request a response, run its tool calls, and repeat until none are left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 MAX_REPAIRS: Final = 1
-# A history shorter than this is not worth halving: one item of it is too long by itself.
+# A shorter history is not halved: one of its items is too long by itself.
 MIN_HALVED: Final = 4
 INTERNAL_ERROR: Final = TurnError("internal error", codex_error_info="other")
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class TurnFailure(Exception):
-    """The turn cannot go on; `error` is what clients are told."""
+    """The turn cannot continue; `error` is published to clients."""
 
     def __init__(self, error: TurnError) -> None:
         super().__init__(error.message)
@@ -69,32 +69,32 @@ class AgentLoop:
     ) -> None:
         self._thread = thread
         self._turn = turn
-        # Calls that an earlier server put to the clients and did not live to carry out.
+        # Calls that an earlier server did not finish because they waited for clients.
         self._left_calls = left_calls
         self._ids = TurnIds(thread.used_ids(turn) if left_calls else ())
         self._repairs = 0
         self._has_item = False
-        self._beginning = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
 
     def begin(self) -> None:
-        """Tell that the turn runs."""
+        """Publish `turn/started`."""
         self._thread.set_status(ActiveThreadStatus(active_flags=[]))
-        self._thread.warn_of_model()
+        self._thread.warn_unknown_model()
         self._turn.begin()
 
     def give_up(self) -> None:
-        """End the turn as failed: it could not be started."""
+        """End a turn that could not be started as failed."""
         if self._thread.turn is self._turn:
             end_turn(self._thread, self._turn, "fail", INTERNAL_ERROR)
 
     def ensure_ended(self) -> None:
-        """End the turn if nothing else has."""
-        # A task that is cancelled before its first step does not even run its `finally`.
+        """End the turn if it has not ended."""
+        # A task that is cancelled before its first step does not run its `finally`.
         if self._thread.turn is self._turn:
             end_turn(self._thread, self._turn, "interrupt", None)
 
     async def run(self) -> None:
-        """Run the turn; however it ends, it ends with one terminal event."""
+        """Run the turn; it always ends with one terminal event."""
         step: Step = "interrupt"
         error: TurnError | None = None
         try:
@@ -107,7 +107,7 @@ class AgentLoop:
             step, error = "fail", to_turn_error(failure)
         except TurnCancelled:
             pass
-        except Exception:
+        except Exception:  # task boundary: clients get a generic error
             logger.exception("turn failed", extra={"turn": self._turn.id})
             step, error = "fail", INTERNAL_ERROR
         finally:
@@ -119,10 +119,10 @@ class AgentLoop:
         elif self._turn.kind == "review":
             from treadle.engine.review.review import conduct
 
-            await conduct(self._thread, self._turn, self._ask)
+            await conduct(self._thread, self._turn, self._request_response)
         elif self._turn.kind == "shell":
             await self._thread.terminals.settled(self._turn)
-            if self._turn.waiting:
+            if self._turn.pending_input:
                 await self._converse()
         else:
             await self._converse()
@@ -134,23 +134,23 @@ class AgentLoop:
 
             await self._wait_for_servers()
             end_orphans(self._turn, self._left_calls, self._tools)
-            async with self._carrying_out() as carry_out:
+            async with self._running_calls() as run_call:
                 for call in self._left_calls:
-                    carry_out(call, None)
+                    run_call(call, None)
         else:
-            await self._thread.look_around()
-            self._thread.tell_context(self._turn)
+            await self._thread.read_folder()
+            self._thread.add_context(self._turn)
             self._thread.mcp.tell_instructions(self._turn)
         needs_more = True
-        while needs_more or self._turn.waiting or await self._asks_for_repair():
+        while needs_more or self._turn.pending_input or await self._needs_repair():
             if self._thread.is_nearly_full():
                 await self._compact()
             take_input(self._thread, self._turn)
             await self._wait_for_servers()
-            needs_more = await self._ask()
+            needs_more = await self._request_response()
 
     async def _wait_for_servers(self) -> None:
-        """Give MCP servers the time that they may take, once; those that come later are heard."""
+        """Wait once for MCP servers to start, up to their timeouts; later ones join when ready."""
         calls = [call.flat_name for call in self._left_calls]
         reason = await self._thread.mcp.before_request(self._turn, calls)
         if reason is not None:
@@ -169,70 +169,70 @@ class AgentLoop:
                 raise
             raise tightest.out_of_time() from error
 
-    async def _asks_for_repair(self) -> bool:
-        """Whether the last message misses the schema it had to fit, and may be written anew."""
+    async def _needs_repair(self) -> bool:
+        """Ask for a corrected message if the last one violates the output schema."""
         schema, last = self._turn.output_schema, self._turn.last_message
         if schema is None or last is None or self._repairs >= MAX_REPAIRS:
             return False
-        # Off the loop: client and model decide how much work that is, up to a limit.
-        faults = await self._thread.services.text_workers.run(validate, last.text, schema)
-        if not faults:
+        # In a worker: client and model decide how much work this is, up to a limit.
+        errors = await self._thread.services.text_workers.run(validate, last.text, schema)
+        if not errors:
             return False
         self._repairs += 1
-        wish = "The last message does not fit the required JSON Schema. Send it again, corrected, "
-        self._thread.remember(
-            self._turn, message("user", f"{wish}and nothing else:\n" + "\n".join(faults))
+        prompt = (
+            "The last message does not match the required JSON Schema. Send only a corrected "
+            "version of it:"
         )
+        self._thread.remember(self._turn, message("user", "\n".join([prompt, *errors])))
         return True
 
     async def _compact(self) -> None:
-        """Replace the model's view by its own notes; when that fails, nothing has changed."""
+        """Replace the history by the model's own summary; a failure changes nothing."""
         thread, turn = self._thread, self._turn
         item = ContextCompactionThreadItem(uuid7())
         turn.start_item(item)
-        notes = await self._take_notes(list(thread.history.items))
-        if not notes.strip():
-            raise TurnFailure(TurnError("the model gave no notes to go on from"))
-        await thread.look_around()
-        thread.compact(notes)
+        summary = await self._summarize(list(thread.history.items))
+        if not summary.strip():
+            raise TurnFailure(TurnError("compaction failed: the model returned an empty summary"))
+        await thread.read_folder()
+        thread.compact(summary)
         turn.complete_item(item)
         turn.log.publish(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
 
-    async def _take_notes(self, history: list[ModelItem]) -> str:
-        """Let the model sum up; what is too long even for that loses its older half."""
-        asked = [*history, message("user", instructions.COMPACTION_REQUEST)]
+    async def _summarize(self, history: list[ModelItem]) -> str:
+        """Ask the model for a summary; without its older half if the history does not fit."""
         request = replace(
             self._request(),
-            input=asked,
+            input=[*history, message("user", instructions.COMPACTION_REQUEST)],
             tools=(),
             parallel_tool_calls=False,
             output_schema=None,
             subagent="compact",
         )
-        notes = ""
+        summary = ""
         try:
             async with aclosing(self._stream(request)) as events:
                 async for event in events:
                     if isinstance(event, ItemDone) and event.item.get("type") == "message":
-                        notes = text_of(event.item)
+                        summary = text_of(event.item)
                     elif isinstance(event, Completed):
                         self._thread.count(self._turn, event)
         except ModelError as error:
             if error.info != "contextWindowExceeded" or len(history) < MIN_HALVED:
                 raise
-            return await self._take_notes(without_older_half(history))
-        return notes
+            return await self._summarize(without_older_half(history))
+        return summary
 
-    async def _ask(self) -> bool:
-        """Ask the model, and again after a break that left finished items behind."""
+    async def _request_response(self) -> bool:
+        """Request a response, and retry if the stream breaks after a finished item."""
         for attempt in count(1):
             self._has_item = False
             try:
                 return await self._sample()
             except ModelError as error:
                 if error.info == "contextWindowExceeded":
-                    self._thread.overflowed()
-                # Without a finished item the whole request was repeated already.
+                    self._thread.mark_full()
+                # Without a finished item, `stream_with_retries` has already retried the request.
                 _, policy = self._thread.model(self._turn)
                 is_last = attempt > policy.stream_max_retries
                 if not error.is_retryable or not self._has_item or is_last:
@@ -241,89 +241,89 @@ class AgentLoop:
                 delay = min(policy.first_delay_s * 2 ** (attempt - 1), policy.max_delay_s)
                 self._on_retry(Retry(attempt, policy.stream_max_retries, delay, error))
                 await asyncio.sleep(delay)
-        raise AssertionError  # the loop has no end of its own
+        raise AssertionError  # unreachable: the loop never ends by itself
 
     async def _sample(self) -> bool:
-        """Ask the model once; true if it has to be asked again."""
+        """Request one response; true if the model needs another request."""
         thread, turn = self._thread, self._turn
         has_calls = False
         failure: ModelError | None = None
         wants_more = False
         items = self._item_stream()
-        self._ids.begin_answer()
-        # Opened outside the group: inside, what it raises would come out wrapped, its type hidden.
+        self._ids.begin_response()
+        # Opened outside the task group, which would wrap its exceptions and hide their types.
         stream = self._stream(self._request())
-        async with self._carrying_out() as carry_out:
+        async with self._running_calls() as run_call:
             try:
-                turn.is_listening = True
+                turn.is_streaming = True
                 async with aclosing(stream) as events:
-                    async for heard in events:
-                        event, refusal = limit_call(self._ids.apply(heard))
+                    async for received in events:
+                        event, refusal = limit_call(self._ids.apply(received))
                         items.take(event)
                         if isinstance(event, ItemDone):
                             self._has_item = True
-                            thread.keep(turn, event.item, items)
+                            thread.add_response_item(turn, event.item, items)
                             call = read_call(event.item)
                             if call is not None:
                                 has_calls = True
-                                carry_out(call, refusal)
+                                run_call(call, refusal)
                         elif isinstance(event, Completed):
                             wants_more = event.end_turn is False
                             thread.count(turn, event)
                         else:
-                            self._notice(event)
+                            self._publish_provider_event(event)
             except ModelError as error:
                 failure = error
             finally:
-                turn.is_listening = False
+                turn.is_streaming = False
         if failure is not None:
             raise failure
         return has_calls or wants_more
 
     def _item_stream(self) -> ItemStream:
-        if self._turn.aside is not None:
-            return self._turn.aside.stream(self._turn)
+        if self._turn.side is not None:
+            return self._turn.side.stream(self._turn)
         return ItemStream(self._turn, finds_plans=self._thread.settings.mode().mode == "plan")
 
     @property
     def _tools(self) -> ToolRegistry:
-        return self._thread.tools if self._turn.aside is None else self._turn.aside.tools
+        return self._thread.tools if self._turn.side is None else self._turn.side.tools
 
     @asynccontextmanager
-    async def _carrying_out(self) -> AsyncIterator[Callable[[ToolCall, str | None], object]]:
-        """Carry out calls at the same time; the model's view gets their outputs as they come.
+    async def _running_calls(self) -> AsyncIterator[Callable[[ToolCall, str | None], object]]:
+        """Run calls concurrently and add their outputs to the history as they finish.
 
-        Not before the model has finished speaking: an answer stays in one piece.
+        Outputs wait for the end of the response, so that its items stay together.
         """
-        has_heard = asyncio.Event()
+        response_ended = asyncio.Event()
         is_cancelled = False
         try:
             async with asyncio.TaskGroup() as tools:
                 yield lambda call, refusal: tools.create_task(
-                    self._carry_out(call, refusal, has_heard)
+                    self._run_call(call, refusal, response_ended)
                 )
-                has_heard.set()
+                response_ended.set()
         except* TurnCancelled:
             is_cancelled = True
         if is_cancelled:
             raise TurnCancelled
 
-    async def _carry_out(
-        self, call: ToolCall, refusal: str | None, has_heard: asyncio.Event
+    async def _run_call(
+        self, call: ToolCall, refusal: str | None, response_ended: asyncio.Event
     ) -> None:
         turn = self._turn
         turn.running_calls.add(call.id)
         try:
-            # One begins after the other: the first steps of a thousand calls take seconds.
-            async with self._beginning:
+            # Calls start one after the other: starting a thousand at once blocks for seconds.
+            async with self._start_lock:
                 await asyncio.sleep(0)
             output = output_item(call, refusal or await self._tools.run(call, turn))
             try:
-                if not has_heard.is_set():
-                    self._thread.note_output(turn, output)
-                    await has_heard.wait()
+                if not response_ended.is_set():
+                    self._thread.record_output(turn, output)
+                    await response_ended.wait()
             finally:
-                # Also when the turn is stopped meanwhile: what was done, was done.
+                # Even if the turn was stopped meanwhile: the call did run.
                 self._thread.remember(turn, output)
         finally:
             turn.running_calls.discard(call.id)
@@ -338,8 +338,8 @@ class AgentLoop:
         self._turn.model = model
         return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
 
-    def _notice(self, event: ModelEvent) -> None:
-        """Pass on what the provider says beside its answer."""
+    def _publish_provider_event(self, event: ModelEvent) -> None:
+        """Publish what the provider sends besides its response."""
         if isinstance(event, RateLimits):
             self._thread.services.on_rate_limits(event.snapshot)
         elif isinstance(event, Rerouted):
@@ -355,7 +355,7 @@ class AgentLoop:
             )
 
     def _on_retry(self, retry: Retry) -> None:
-        """Say that we try again, and why."""
+        """Publish the retry and its reason."""
         error = TurnError(
             f"Reconnecting... {retry.attempt}/{retry.max}",
             codex_error_info=retry.error.info,
@@ -370,7 +370,7 @@ class AgentLoop:
 
 
 def to_turn_error(failure: ModelError | BudgetExceeded) -> TurnError:
-    """Why a turn failed, in the protocol's words."""
+    """Convert the cause of a failed turn to the protocol's type."""
     if isinstance(failure, BudgetExceeded):
         return TurnError(str(failure), codex_error_info="sessionBudgetExceeded")
     return TurnError(

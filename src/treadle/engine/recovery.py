@@ -1,4 +1,4 @@
-"""What a server that died left behind: turns without an end, messages that nobody took up."""
+"""Recovers from a server that died: ends or continues its turn, and adds pending messages."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 RESTARTED_OUTPUT = "aborted: the server was restarted"
-ENDED_BEFORE = "The server was restarted after this call had ended. What is known of its end:"
+ENDED_BEFORE = "The server was restarted after this call had ended. Known result:"
 REVIEW_LOST = "The review was lost: the server ended before the reviewer had finished."
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A turn that waits for answers to some of its calls, though its server is gone."""
+class SuspendedTurn:
+    """A turn of an earlier server with calls that wait for answers."""
 
     turn: Turn
     items: list[ItemStartedNotification]
     calls: list[ToolCall]
-    asks: dict[str, RequestOpened]
+    requests: dict[str, RequestOpened]
     context: TurnContext | None = None
-    # What it does otherwise than its thread.
+    # Settings that differ from the thread's.
     adjusted: TurnAdjusted | None = None
-    # What it was given and has not taken up.
+    # Accepted input that the turn has not consumed.
     inputs: list[InputGiven] = field(default_factory=list)
 
-    def turn_in(self, thread: LoadedThread) -> LiveTurn:
-        """The turn as it stood, in a thread that goes on with it."""
+    def restore_turn(self, thread: LoadedThread) -> LiveTurn:
+        """Restore the turn in a loaded thread."""
         turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.services.clock)
         turn.state, turn.root_id = "running", self.turn.root_turn_id
         turn.started_at_ms = (self.turn.started_at or 0) * 1000
@@ -87,11 +87,11 @@ class Waiting:
             turn.output_schema, turn.budget = self.context.output_schema, self.context.budget
         if self.adjusted is not None and self.adjusted.turn_id == turn.id:
             turn.changes = dict(self.adjusted.changes)
-        for told in self.items:
-            turn.open_items[told.item.id] = ItemInProgress(
-                told.started_at_ms, partial(_same, told.item)
+        for started in self.items:
+            turn.open_items[started.item.id] = ItemInProgress(
+                started.started_at_ms, partial(_same, started.item)
             )
-        turn.waiting = [Message.left(given) for given in self.inputs]
+        turn.pending_input = [Message.from_record(record) for record in self.inputs]
         return turn
 
 
@@ -100,7 +100,7 @@ def _same(item: ThreadItem) -> ThreadItem:
 
 
 class _Entries:
-    """What is written on behalf of a server that is gone; its events follow its last one."""
+    """Journal entries written on behalf of the earlier server; numbered after its last event."""
 
     def __init__(self, journal: Journal, stored: StoredThread, now_ms: int) -> None:
         self._journal = journal
@@ -109,28 +109,28 @@ class _Entries:
         self._seq = journal.last_seq
         self._entries: list[Entry] = []
 
-    def tell(self, method: Notification[P], params: P, *records: AnyRecord) -> None:
+    def publish(self, method: Notification[P], params: P, *records: AnyRecord) -> None:
         self._seq += 1
         self._entries += [*records, Event(self._seq, self._now_ms, method.method, params)]
 
     def remember(self, *items: ModelItem) -> list[HistoryItem]:
-        """Add to the model's view; gives what has to be stored of that."""
+        """Add items to the model's history; return the records to store."""
         self._stored.history.extend(items)
         return [HistoryItem(item) for item in items]
 
-    def note(self, *records: AnyRecord) -> None:
+    def record(self, *records: AnyRecord) -> None:
         self._entries += records
 
-    def show(self, turn: Turn, item: ThreadItem, *records: AnyRecord) -> None:
-        """Let an item begin and end."""
+    def publish_item(self, turn: Turn, item: ThreadItem, *records: AnyRecord) -> None:
+        """Publish the start and the end of an item."""
         thread_id, now = self._stored.meta.id, self._now_ms
-        self.tell(n.ITEM_STARTED, ItemStartedNotification(item, now, thread_id, turn.id))
+        self.publish(n.ITEM_STARTED, ItemStartedNotification(item, now, thread_id, turn.id))
         self.complete(turn, item, *records)
 
     def complete(self, turn: Turn, item: ThreadItem, *records: AnyRecord) -> None:
         thread_id, now = self._stored.meta.id, self._now_ms
-        told = ItemCompletedNotification(now, item, thread_id, turn.id)
-        self.tell(n.ITEM_COMPLETED, told, *records)
+        params = ItemCompletedNotification(now, item, thread_id, turn.id)
+        self.publish(n.ITEM_COMPLETED, params, *records)
         turn.items.append(item)
 
     def write(self) -> None:
@@ -138,50 +138,50 @@ class _Entries:
 
 
 def recover(
-    journal: Journal, stored: StoredThread, now_ms: int, waits: Callable[[str], bool]
-) -> Waiting | None:
-    """Settle what an earlier server left; gives the turn that goes on, if one does.
+    journal: Journal, stored: StoredThread, now_ms: int, is_waiting: Callable[[str], bool]
+) -> SuspendedTurn | None:
+    """Clean up after an earlier server; return the turn to continue, if there is one.
 
-    `waits` tells of another thread whether it waits for an answer too.
+    `is_waiting` says whether another thread waits for an answer too.
     """
-    waiting = _find_waiting(journal, stored, waits)
-    _end_left_items(journal, stored, now_ms, waiting)
-    if waiting is None:
-        _end_left_behind(journal, stored, now_ms)
+    suspended = _find_suspended(journal, stored, is_waiting)
+    _end_open_items(journal, stored, now_ms, suspended)
+    if suspended is None:
+        _end_unfinished_turn(journal, stored, now_ms)
         if stored.grants:
-            # What was allowed for a session goes with it.
+            # Session grants end with the session.
             journal.append([GrantsDropped()])
-    return waiting
+    return suspended
 
 
-def calls_to_repeat(stored: StoredThread, waits: Callable[[str], bool]) -> list[ToolCall]:
-    """The calls that only waited for answers when the server ended: they can be made again.
+def calls_to_repeat(stored: StoredThread, is_waiting: Callable[[str], bool]) -> list[ToolCall]:
+    """Return the calls that only waited for answers when the server ended.
 
-    Calls that were being carried out then are not tried again: they may have done their work.
+    Calls that were running are not repeated: they may have had effects.
     """
-    asked = {ask.call_id for ask in _open_asks(stored).values()}
+    requesting = {request.call_id for request in _open_requests(stored).values()}
     return [
         call
-        for call in _left_calls(stored)
-        if call.id in asked or any(map(waits, _agents_waited_for(call, stored.meta.id)))
+        for call in _unfinished_calls(stored)
+        if call.id in requesting or any(map(is_waiting, _agents_waited_for(call, stored.meta.id)))
     ]
 
 
 def agents_waited_for(stored: StoredThread) -> list[str]:
-    """The agents that a thread was waiting for when its server ended."""
-    calls = _left_calls(stored)
+    """Return the sub-agents that a thread was waiting for when its server ended."""
+    calls = _unfinished_calls(stored)
     return [id_ for call in calls for id_ in _agents_waited_for(call, stored.meta.id)]
 
 
-def _open_asks(stored: StoredThread) -> dict[str, RequestOpened]:
+def _open_requests(stored: StoredThread) -> dict[str, RequestOpened]:
     return {
-        id_: ask
-        for id_, ask in stored.open_asks.items()
-        if ask.turn_id == stored.running_turn and ask.kind == "resumable"
+        id_: request
+        for id_, request in stored.open_asks.items()
+        if request.turn_id == stored.running_turn and request.kind == "resumable"
     }
 
 
-def _left_calls(stored: StoredThread) -> list[ToolCall]:
+def _unfinished_calls(stored: StoredThread) -> list[ToolCall]:
     if stored.running_turn is None:
         return []
     return [call for call in map(read_call, open_calls(stored.history)) if call is not None]
@@ -194,27 +194,27 @@ def _agents_waited_for(call: ToolCall, thread_id: str) -> Sequence[str]:
         targets = read_arguments(call, WaitArguments).targets
     except ToolRefused:
         return ()
-    # Ids grow with time, and an agent is younger than its parent: no circle is followed.
+    # Ids grow with time, and a sub-agent is younger than its parent: this excludes cycles.
     return [target for target in targets if target > thread_id]
 
 
-def _find_waiting(
-    journal: Journal, stored: StoredThread, waits: Callable[[str], bool]
-) -> Waiting | None:
-    """The turn that was waiting for answers when its server ended, if there is one."""
-    turn, again = _left_turn(stored), calls_to_repeat(stored, waits)
-    if turn is None or not again:
+def _find_suspended(
+    journal: Journal, stored: StoredThread, is_waiting: Callable[[str], bool]
+) -> SuspendedTurn | None:
+    """Return the turn that only waited for answers when its server ended, if there is one."""
+    turn, repeated = _unfinished_turn(stored), calls_to_repeat(stored, is_waiting)
+    if turn is None or not repeated:
         return None
-    calls, waiting = _left_calls(stored), {call.id for call in again}
-    notes = [_output(stored, call) for call in calls if call.id not in waiting]
-    journal.append([HistoryItem(note) for note in notes])
-    stored.history.extend(notes)
-    items = [told for told in stored.open_items if told.item.id in waiting]
-    return Waiting(
+    calls, repeated_ids = _unfinished_calls(stored), {call.id for call in repeated}
+    outputs = [_output(stored, call) for call in calls if call.id not in repeated_ids]
+    journal.append([HistoryItem(output) for output in outputs])
+    stored.history.extend(outputs)
+    items = [started for started in stored.open_items if started.item.id in repeated_ids]
+    return SuspendedTurn(
         turn,
         items,
-        again,
-        _open_asks(stored),
+        repeated,
+        _open_requests(stored),
         stored.settings,
         stored.adjusted,
         list(stored.inputs.values()),
@@ -222,115 +222,115 @@ def _find_waiting(
 
 
 def _output(stored: StoredThread, call: ToolCall) -> ModelItem:
-    """What came of a call that is not carried out again: as far as it is known, the truth."""
-    known = stored.outputs.get(call.id)
-    if known is not None:
-        return known
-    # The server died between hearing an answer, or telling the end of an item, and the output.
+    """Return the output of a call that is not repeated, as far as it is known."""
+    output = stored.outputs.get(call.id)
+    if output is not None:
+        return output
+    # The server may have died after an answer or an item's end, before it stored the output.
     method, answer = stored.answers.get(call.id, ("", None))
     if method == ITEM_TOOL_REQUEST_USER_INPUT.method:
         return output_item(call, msgspec.json.encode(answer).decode())
-    turn = _left_turn(stored)
+    turn = _unfinished_turn(stored)
     item = next((item for item in turn.items if item.id == call.id), None) if turn else None
-    # What a tool of the client's says is all that comes of calling it.
-    end = item or (answer if method == ITEM_TOOL_CALL.method else None)
-    if end is None:
+    # The answer of a client tool is its complete result.
+    result = item or (answer if method == ITEM_TOOL_CALL.method else None)
+    if result is None:
         return output_item(call, RESTARTED_OUTPUT)
-    text = truncate(msgspec.json.encode(end).decode(), DEFAULT_TOKENS)
+    text = truncate(msgspec.json.encode(result).decode(), DEFAULT_TOKENS)
     return output_item(call, f"{ENDED_BEFORE}\n{text}")
 
 
-def _end_left_items(
-    journal: Journal, stored: StoredThread, now_ms: int, waiting: Waiting | None
+def _end_open_items(
+    journal: Journal, stored: StoredThread, now_ms: int, suspended: SuspendedTurn | None
 ) -> None:
-    """Complete what was told to be under way and is not, unless it waits for an answer."""
-    kept = {told.item.id for told in waiting.items} if waiting else set()
+    """Complete the open items as failed, except those that wait for an answer."""
+    kept = {started.item.id for started in suspended.items} if suspended else set()
     turns = {turn.id: turn for turn in stored.turns}
     entries = _Entries(journal, stored, now_ms)
-    for told in stored.open_items:
-        if told.item.id in kept or getattr(told.item, "status", None) != "inProgress":
+    for started in stored.open_items:
+        if started.item.id in kept or getattr(started.item, "status", None) != "inProgress":
             continue
-        item = msgspec.structs.replace(told.item, status="failed")
-        entries.complete(turns[told.turn_id], item)
+        item = msgspec.structs.replace(started.item, status="failed")
+        entries.complete(turns[started.turn_id], item)
     entries.write()
 
 
 def end_orphans(turn: LiveTurn, calls: Sequence[ToolCall], tools: ToolRegistry) -> None:
-    """Complete what was begun by tools that are not there any more."""
+    """Complete as failed the open items of tools that no longer exist."""
     for call in calls:
-        begun = turn.open_items.get(call.id)
-        if begun is None or tools.find(call) is not None:
+        open_item = turn.open_items.get(call.id)
+        if open_item is None or tools.find(call) is not None:
             continue
-        item = begun.current()
+        item = open_item.current()
         if getattr(item, "status", None) == "inProgress":
             turn.complete_item(msgspec.structs.replace(item, status="failed"))
 
 
-def _end_left_behind(journal: Journal, stored: StoredThread, now_ms: int) -> None:
-    """End the turn that was running when its server died, and have what was said heard."""
+def _end_unfinished_turn(journal: Journal, stored: StoredThread, now_ms: int) -> None:
+    """End the turn that was active when its server died, and add its pending input."""
     entries = _Entries(journal, stored, now_ms)
-    turn = _left_turn(stored) or _promised_turn(entries, stored, now_ms)
+    turn = _unfinished_turn(stored) or _start_accepted_turn(entries, stored, now_ms)
     if turn is not None:
-        outputs = [_output(stored, call) for call in _left_calls(stored)]
-        entries.note(*entries.remember(*outputs))
-    _hear(entries, stored, turn)
+        outputs = [_output(stored, call) for call in _unfinished_calls(stored)]
+        entries.record(*entries.remember(*outputs))
+    _add_pending_input(entries, stored, turn)
     if turn is not None:
         _end(entries, stored, turn, now_ms)
     entries.write()
 
 
-def _left_turn(stored: StoredThread) -> Turn | None:
+def _unfinished_turn(stored: StoredThread) -> Turn | None:
     return next((turn for turn in stored.turns if turn.id == stored.running_turn), None)
 
 
-def _promised_turn(entries: _Entries, stored: StoredThread, now_ms: int) -> Turn | None:
-    """Begin the turn that a client was promised, if the server died before it could."""
+def _start_accepted_turn(entries: _Entries, stored: StoredThread, now_ms: int) -> Turn | None:
+    """Start the turn that the server had accepted but not started when it died."""
     known = {turn.id for turn in stored.turns}
-    ids = [given.turn_id for given in stored.inputs.values()]
+    ids = [record.turn_id for record in stored.inputs.values()]
     turn_id = next((id_ for id_ in ids if id_ is not None and id_ not in known), None)
     if turn_id is None:
         return None
     turn = Turn(turn_id, [], "inProgress", started_at=now_ms // 1000, root_turn_id=turn_id)
-    told = msgspec.structs.replace(turn, items_view="notLoaded")
-    entries.tell(n.TURN_STARTED, TurnStartedNotification(stored.meta.id, told))
+    snapshot = msgspec.structs.replace(turn, items_view="notLoaded")
+    entries.publish(n.TURN_STARTED, TurnStartedNotification(stored.meta.id, snapshot))
     stored.turns.append(turn)
     return turn
 
 
-def _hear(entries: _Entries, stored: StoredThread, turn: Turn | None) -> None:
-    """Take up what was given to the turn, in its place."""
-    for given in stored.inputs.values():
-        records: list[AnyRecord] = [*entries.remember(*given.items), InputTaken(given.id)]
-        item: ThreadItem | None = given.output
-        if given.content:
-            item = message_item(given)
+def _add_pending_input(entries: _Entries, stored: StoredThread, turn: Turn | None) -> None:
+    """Consume the pending input on behalf of the turn."""
+    for record in stored.inputs.values():
+        records: list[AnyRecord] = [*entries.remember(*record.items), InputTaken(record.id)]
+        item: ThreadItem | None = record.output
+        if record.content:
+            item = message_item(record)
             if not stored.meta.preview:
                 stored.meta = msgspec.structs.replace(stored.meta, preview=preview(item))
-        if item is None or turn is None or given.turn_id != turn.id:
-            entries.note(*records)
+        if item is None or turn is None or record.turn_id != turn.id:
+            entries.record(*records)
         else:
-            entries.show(turn, item, *records)
+            entries.publish_item(turn, item, *records)
     stored.inputs.clear()
 
 
-def message_item(given: InputGiven) -> UserMessageThreadItem:
-    """The message of a user that no turn has taken up; its id is the same each time."""
-    return UserMessageThreadItem(given.content, id=given.id, client_id=given.client_id)
+def message_item(record: InputGiven) -> UserMessageThreadItem:
+    """Return the item of a pending user message; its id is the same each time."""
+    return UserMessageThreadItem(record.content, id=record.id, client_id=record.client_id)
 
 
-def show_promised(stored: StoredThread) -> None:
-    """Add what clients were promised to the turns of a thread that is only read.
+def add_accepted_input(stored: StoredThread) -> None:
+    """Add accepted input to the turns of a thread that is only read.
 
-    Whoever loads the thread settles it in the same way, and stores that.
+    Loading the thread does the same and stores the result.
     """
-    for given in stored.inputs.values():
-        item = message_item(given) if given.content else given.output
-        if item is None or given.turn_id is None:
+    for record in stored.inputs.values():
+        item = message_item(record) if record.content else record.output
+        if item is None or record.turn_id is None:
             continue
-        turn = next((turn for turn in stored.turns if turn.id == given.turn_id), None)
+        turn = next((turn for turn in stored.turns if turn.id == record.turn_id), None)
         if turn is None:
             turn = Turn(
-                given.turn_id, [], "interrupted", error=SERVER_ENDED, root_turn_id=given.turn_id
+                record.turn_id, [], "interrupted", error=SERVER_ENDED, root_turn_id=record.turn_id
             )
             stored.turns.append(turn)
         turn.items.append(item)
@@ -338,33 +338,33 @@ def show_promised(stored: StoredThread) -> None:
 
 def _end(entries: _Entries, stored: StoredThread, turn: Turn, now_ms: int) -> None:
     _leave_review(entries, turn)
-    entries.note(*entries.remember(message("user", instructions.RESTARTED)))
+    entries.record(*entries.remember(message("user", instructions.RESTARTED)))
     ended = msgspec.structs.replace(
         turn,
         status="interrupted",
         completed_at=now_ms // 1000,
         error=SERVER_ENDED,
     )
-    told = msgspec.structs.replace(ended, items=[], items_view="notLoaded")
-    entries.tell(n.TURN_COMPLETED, TurnCompletedNotification(stored.meta.id, told))
+    snapshot = msgspec.structs.replace(ended, items=[], items_view="notLoaded")
+    entries.publish(n.TURN_COMPLETED, TurnCompletedNotification(stored.meta.id, snapshot))
     stored.running_turn = None
     stored.turns = [ended if each.id == ended.id else each for each in stored.turns]
 
 
 def _leave_review(entries: _Entries, turn: Turn) -> None:
-    """Leave review mode, if the turn has entered it and not left it."""
+    """Leave review mode if the turn is in it."""
     kinds = {type(item) for item in turn.items}
     if EnteredReviewModeThreadItem in kinds and ExitedReviewModeThreadItem not in kinds:
-        entries.show(turn, ExitedReviewModeThreadItem(uuid7(), REVIEW_LOST))
+        entries.publish_item(turn, ExitedReviewModeThreadItem(uuid7(), REVIEW_LOST))
 
 
-def heard_messages(stored: StoredThread) -> dict[str, ClientMessage]:
-    """The messages that arrived: one whose turn ended before it was taken up may be sent again."""
+def received_messages(stored: StoredThread) -> dict[str, ClientMessage]:
+    """Return the messages that are in a turn or pending; a client may send others again."""
     ids = {
         item.client_id
         for turn in stored.turns
         for item in turn.items
         if isinstance(item, UserMessageThreadItem)
     }
-    ids |= {given.client_id for given in stored.inputs.values()}
+    ids |= {record.client_id for record in stored.inputs.values()}
     return {id_: known for id_, known in stored.client_messages.items() if id_ in ids}

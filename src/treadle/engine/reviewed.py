@@ -1,4 +1,4 @@
-"""What the automatic reviewer is shown of an action besides what clients are."""
+"""Details of an action that the guardian sees and clients do not."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
 Details: TypeAlias = Mapping[str, JsonValue]
 
 IS_CUT: Final = "isCut"
-"""The detail which says that not all of the action is there."""
+"""The detail that marks an incomplete description of an action."""
 
 
 def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
-    """Where a command runs, and what it may do there besides."""
+    """Return whether a command runs outside the sandbox, and its additional permissions."""
     return {
         "runsOutsideTheSandbox": is_free,
         "additionalPermissions": msgspec.to_builtins(request.additional),
@@ -28,13 +28,13 @@ def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
 
 
 def details_of_edits(changes: Sequence[FileUpdateChange]) -> Details:
-    """What edits do to each file."""
+    """Return the changes to each file."""
     is_cut = any(change.diff.startswith(OMITTED) for change in changes)
     return {"changes": msgspec.to_builtins(list(changes)), IS_CUT: is_cut}
 
 
 def touched(changes: Sequence[FileUpdateChange]) -> list[str]:
-    """The files that edits make, change or take away."""
+    """Return the files that edits create, change or delete."""
     paths = [change.path for change in changes]
     paths += [
         change.kind.move_path

@@ -1,4 +1,4 @@
-"""What a thread needs of the server around it, and what is known of it when it is loaded."""
+"""The services that a thread needs from the server, and its state when it is loaded."""
 
 from __future__ import annotations
 
@@ -37,75 +37,75 @@ if TYPE_CHECKING:
 
 
 class Models(Protocol):
-    """Where models come from."""
+    """Creates models."""
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """The provider that these settings name, ready to be asked."""
+        """Return the model that these settings name, and its retry policy."""
         ...
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         ...
 
 
 class EngineServices(Protocol):
-    """What a thread needs of the server around it."""
+    """The services that a thread needs from the server."""
 
     clock: NowMs
     tasks: BackgroundTasks
     home: Path
-    # Numbers for questions to clients.
+    # Numbers for server requests.
     request_ids: Iterator[int]
-    # Threads that read files which clients and models name.
+    # Worker threads that read files named by clients and models.
     file_workers: Workers
-    # Threads for long looks at texts of models and MCP servers.
+    # Worker threads that process long texts of models and MCP servers.
     text_workers: Workers
-    # What patches share with those of other threads.
+    # Resources that patches of all threads share.
     patches: PatchResources
-    # The skills that a folder sees.
+    # Returns the skills that apply in a folder.
     skills: Callable[[str], Sequence[SkillMetadata]]
 
     @property
     def mcp(self) -> McpSource:
-        """Where the configuration of MCP servers comes from."""
+        """The source of MCP configuration."""
         ...
 
     @property
     def boundary(self) -> Boundary:
-        """What decides where commands and tools may write."""
+        """Decides what commands and tools may write."""
         ...
 
     @property
     def agents(self) -> Agents:
-        """The agents that work for other threads."""
+        """The sub-agents of all threads."""
         ...
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """The model provider that these settings name, ready to be asked."""
+        """Return the model that these settings name, and its retry policy."""
         ...
 
     def tools(self, thread: LoadedThread) -> ToolRegistry:
-        """The tools that a thread has."""
+        """Return the tools of a thread."""
         ...
 
     def prepare_sandbox(self) -> None:
-        """Make ready for commands, while the model still thinks about its first one."""
+        """Prepare the sandbox while the model produces its first command."""
         ...
 
     def rules(self, cwd: str) -> Rules:
-        """The rules about commands that apply in a folder."""
+        """Return the command rules that apply in a folder."""
         ...
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
-        """Pass on what a provider said of its limits."""
+        """Broadcast the rate limits that a provider reported."""
         ...
 
     def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
-        """Look after a thread whose turn is over."""
+        """Update the thread's metadata, and notify the agents that wait for the thread."""
         ...
 
-    def waits(self, thread_id: str) -> bool:
-        """Whether a thread waits for answers alone, so that its turn outlives its server."""
+    def is_waiting(self, thread_id: str) -> bool:
+        """Whether a thread only waits for answers, so that it can be suspended."""
         ...
 
 
@@ -117,7 +117,7 @@ def new_meta(
     *,
     ephemeral: bool,
 ) -> ThreadMeta:
-    """What is stored about a thread that begins now, in seconds."""
+    """Return the metadata of a new thread; `now` is in seconds."""
     extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
     return ThreadMeta(
         id=uuid7(),
@@ -138,7 +138,7 @@ def new_meta(
 
 @dataclass(slots=True)
 class LoadedState:
-    """What is known of a thread when it is loaded."""
+    """The state of a thread when it is loaded."""
 
     meta: ThreadMeta
     settings: RunSettings
@@ -147,9 +147,9 @@ class LoadedState:
     client_messages: dict[str, ClientMessage] | None = None
     meter: Meter | None = None
     goal: ThreadGoal | None = None
-    # Questions that its last server left open.
-    open_asks: dict[str, RequestOpened] = field(default_factory=dict)
-    # What the last turn ran under, as far as it is known.
-    last: TurnContext | None = None
-    # Agents that worked for it and were closed.
+    # Server requests that an earlier server left open.
+    open_requests: dict[str, RequestOpened] = field(default_factory=dict)
+    # The settings of the last turn, if known.
+    last_context: TurnContext | None = None
+    # Ids of its closed sub-agents.
     closed_agents: set[str] = field(default_factory=set)

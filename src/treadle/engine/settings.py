@@ -1,4 +1,4 @@
-"""What a thread's turns run under. Replaced as a whole, never changed in place."""
+"""The settings of a thread. They are replaced as a whole, never changed in place."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
-    """How many agents may work for a thread, and how many generations of them."""
+    """The maximum number of sub-agents of a thread, and the depth of their nesting."""
 
     max_threads: int = 6
     max_depth: int = 1
 
 
 class Profile(NamedTuple):
-    """A permission profile by its name, and the policy that it stands for."""
+    """A named permission profile and its policies."""
 
     active: ActivePermissionProfile
     sandbox: SandboxPolicy
@@ -48,7 +48,7 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """A thread's settings; a turn may override them, and most overrides stay."""
+    """A thread's settings. A turn can override them; most overrides persist."""
 
     model: str
     model_provider: str
@@ -56,9 +56,9 @@ class RunSettings:
     approval_policy: AskForApproval = "on-request"
     approvals_reviewer: ApprovalsReviewer = "user"
     sandbox: SandboxPolicy = field(default_factory=ReadOnlySandboxPolicy)
-    # Where the sandbox policy comes from, if it has a name.
+    # The profile that the sandbox policy comes from, if any.
     permission_profile: ActivePermissionProfile | None = None
-    # Which hosts commands reach where they have the network; null is all of them.
+    # The hosts that commands with network access can reach; null means all.
     network: NetworkPolicy | None = None
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
@@ -75,24 +75,24 @@ class RunSettings:
     publishes_raw_events: bool = False
     asks: AskPolicy | None = None
     agents: AgentLimits = AgentLimits()
-    # Features that are plainly on or off.
+    # Feature flags.
     features: Mapping[str, bool] = field(default_factory=dict)
     shell: ShellSettings = field(default_factory=ShellSettings)
-    # Null leaves it to the sandbox policy.
+    # Null: the sandbox policy decides.
     web_search: WebSearchMode | None = None
     web_search_options: WebSearchToolConfig | None = None
     config: JsonValue = None
-    # How requests to the model introduce the client that they are made for.
+    # The user agent of requests to the model.
     user_agent: str = ""
 
     def overridden_by(self, params: TurnStartParams, profile: Profile | None = None) -> RunSettings:
-        """These settings under what a turn asks for; what it leaves out stays.
+        """Return these settings with the overrides of a turn.
 
-        A collaboration mode decides about model and effort, also by giving no effort. The profile
-        is the one that the turn names.
+        A collaboration mode determines model and effort, even if its effort is null. `profile` is
+        the permission profile that the turn names.
         """
         mode = params.collaboration_mode
-        given = {
+        overrides = {
             "model": (mode.settings.model if mode else None) or params.model,
             "cwd": params.cwd,
             "approval_policy": params.approval_policy,
@@ -105,7 +105,7 @@ class RunSettings:
             "disabled_plugin_ids": _as_tuple(params.disabled_plugin_ids),
         }
         changed: dict[str, JsonValue] = {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in overrides.items() if value is not None
         }
         if params.service_tier is not UNSET:
             changed["service_tier"] = params.service_tier
@@ -118,7 +118,7 @@ class RunSettings:
         return replace(self, **changed)
 
     def mode(self) -> CollaborationMode:
-        """The collaboration mode, the default one if none was chosen, as it stands now."""
+        """Return the collaboration mode in force, or the default mode."""
         chosen = self.collaboration_mode
         settings = ModeSettings(
             model=self.model,
@@ -128,7 +128,7 @@ class RunSettings:
         return CollaborationMode(mode=chosen.mode if chosen else "default", settings=settings)
 
     def to_protocol(self) -> ThreadSettings:
-        """The settings as clients are told them."""
+        """Return the settings as clients see them."""
         return ThreadSettings(
             approval_policy=self.approval_policy,
             approvals_reviewer=self.approvals_reviewer,

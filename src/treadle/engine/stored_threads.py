@@ -1,4 +1,4 @@
-"""What threads have been: their turns as they are stored, read, and dropped."""
+"""Reads stored threads and rolls them back."""
 
 from __future__ import annotations
 
@@ -29,61 +29,63 @@ SERVER_ENDED: Final = TurnError(
 
 
 MAX_READS: Final = 3
-"""How often a thread that grows is read beside the event loop before the rest is read on it."""
+"""How often a growing thread is read in a worker before the event loop reads the rest."""
 
 
 class StoredThreads:
-    """The part of a server's threads that looks back; it needs to know which are in memory."""
+    """The stored threads of a server; knows which of them are in memory."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._loaded: dict[str, LoadedThread] = {}
 
     async def stored(self, thread_id: str, path: str | None = None) -> StoredThread:
-        """A thread as it is stored now, whoever writes it.
+        """Read a thread as it is stored now, whichever process writes it.
 
         Raises:
-            ThreadNotFound: there is none.
+            ThreadNotFound: the thread does not exist.
         """
         if path:
             return await self.store.run(partial(self.store.read_path, path))
         loaded = self._loaded.get(thread_id)
         if loaded is not None and loaded.meta.ephemeral:
             turns, history = self._in_memory(loaded).turns, list(loaded.history.items)
-            # Where in the history each turn began is not kept: the whole comes after the turns.
+            # The start of each turn in the history is unknown: all of it follows the turns.
             views = [(history, 0) for _ in turns]
             return StoredThread(loaded.meta, turns, history, views)
         return await self.store.run(partial(self.store.read, thread_id))
 
     async def meta(self, thread_id: str) -> ThreadMeta:
-        """What is known of a thread without reading all of it.
+        """Read the metadata of a thread without its turns.
 
         Raises:
-            ThreadNotFound: there is none.
+            ThreadNotFound: the thread does not exist.
         """
         read = partial(self.store.read, thread_id, turns=False)
         return (await self.store.run(read)).meta
 
     async def turns(self, thread: LoadedThread) -> list[TurnSnapshot]:
-        """The turns of a thread in memory, the running one included."""
-        return (await self.as_it_stands(thread.id)).turns
+        """Return the turns of a thread in memory, including the active one."""
+        return (await self.read_current(thread.id)).turns
 
-    async def as_it_stands(self, thread_id: str) -> StoredThread:
-        """A thread with its turns, the running one included.
+    async def read_current(self, thread_id: str) -> StoredThread:
+        """Read a thread with its turns, including the active one.
 
-        If the thread is in memory, nothing is published between what this gives and its return.
+        If the thread is in memory, the result includes all events published when this returns.
 
         Raises:
-            ThreadNotFound: there is none.
+            ThreadNotFound: the thread does not exist.
         """
         thread = self._loaded.get(thread_id)
         if thread is not None and thread.meta.ephemeral:
-            return self._with_running(thread, self._in_memory(thread))
+            return self._mark_active(thread, self._in_memory(thread))
         reader, stored = await self._read(thread_id)
         with reader:
-            stored = await self._caught_up(reader, stored)
+            stored = await self._catch_up(reader, stored)
         thread = self._loaded.get(thread_id)
-        return await self._left(stored) if thread is None else self._with_running(thread, stored)
+        if thread is None:
+            return await self._mark_interrupted(stored)
+        return self._mark_active(thread, stored)
 
     async def _read(self, thread_id: str) -> tuple[ThreadReader, StoredThread]:
         def read() -> tuple[ThreadReader, StoredThread]:
@@ -96,12 +98,12 @@ class StoredThreads:
 
         return await self.store.run(read, on_abandoned=lambda both: both[0].close())
 
-    async def _caught_up(self, reader: ThreadReader, stored: StoredThread) -> StoredThread:
+    async def _catch_up(self, reader: ThreadReader, stored: StoredThread) -> StoredThread:
         for _ in range(MAX_READS):
             if reader.is_current:
                 return stored
             stored = await self.store.run(reader.read)
-        # It grows all the time: what came since the last time is little.
+        # The thread keeps growing, but only a little since the last read.
         return stored if reader.is_current else reader.read()
 
     def _in_memory(self, thread: LoadedThread) -> StoredThread:
@@ -110,57 +112,57 @@ class StoredThreads:
         events = list(thread.journal.read(0))
         return StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
 
-    def _with_running(self, thread: LoadedThread, stored: StoredThread) -> StoredThread:
+    def _mark_active(self, thread: LoadedThread, stored: StoredThread) -> StoredThread:
         turns = stored.turns
         if thread.turn is not None and turns and turns[-1].id == thread.turn.id:
             turns[-1] = msgspec.structs.replace(turns[-1], status="inProgress", error=None)
         return stored
 
-    async def _left(self, stored: StoredThread) -> StoredThread:
-        """A thread that is not in memory: nobody goes on with its turn if its server is gone.
+    async def _mark_interrupted(self, stored: StoredThread) -> StoredThread:
+        """Show the unfinished turn of a thread without a writer as interrupted.
 
-        Unless the turn waits for an answer: then it goes on when the thread is loaded.
+        A turn that waits for an answer stays as it is: it continues when the thread is loaded.
         """
         is_over = stored.running_turn is None and not stored.inputs
         if is_over or self.store.is_held(stored.meta.id):
             return stored
-        from treadle.engine.recovery import calls_to_repeat, show_promised
+        from treadle.engine.recovery import add_accepted_input, calls_to_repeat
 
-        if not calls_to_repeat(stored, await self.who_waits(stored)):
+        if not calls_to_repeat(stored, await self.find_waiting_agents(stored)):
             # A rollback may have removed the turn.
             if stored.running_turn is not None and stored.turns:
                 stored.turns[-1] = msgspec.structs.replace(
                     stored.turns[-1], status="interrupted", error=SERVER_ENDED
                 )
-            show_promised(stored)
+            add_accepted_input(stored)
         return stored
 
-    def waits(self, thread_id: str) -> bool:
-        """Whether a thread in memory waits for answers alone, so that its turn may be left."""
+    def is_waiting(self, thread_id: str) -> bool:
+        """Whether a thread in memory only waits for answers, so that it can be suspended."""
         loaded = self._loaded.get(thread_id)
         if loaded is None:
             return False
-        from treadle.engine.suspension import only_waits
+        from treadle.engine.suspension import is_only_waiting
 
-        return only_waits(loaded)
+        return is_only_waiting(loaded)
 
-    async def who_waits(self, stored: StoredThread) -> Callable[[str], bool]:
-        """Find out which agents that a thread was waiting for wait for answers themselves."""
+    async def find_waiting_agents(self, stored: StoredThread) -> Callable[[str], bool]:
+        """Return a function that says whether a sub-agent of the thread waits for answers."""
         from treadle.engine.recovery import agents_waited_for
 
-        known = {id_: await self._is_waiting(id_) for id_ in agents_waited_for(stored)}
+        known = {id_: await self._was_waiting(id_) for id_ in agents_waited_for(stored)}
         return lambda id_: known.get(id_, False)
 
-    async def _is_waiting(self, thread_id: str) -> bool:
+    async def _was_waiting(self, thread_id: str) -> bool:
         if thread_id in self._loaded:
-            return self.waits(thread_id)
+            return self.is_waiting(thread_id)
         from treadle.engine.recovery import calls_to_repeat
 
         try:
             stored = await self.store.run(partial(self.store.read, thread_id))
         except StoreError:
             return False
-        return bool(calls_to_repeat(stored, await self.who_waits(stored)))
+        return bool(calls_to_repeat(stored, await self.find_waiting_agents(stored)))
 
     async def roll_back(
         self,
@@ -169,27 +171,27 @@ class StoredThreads:
         num_turns: int | None = None,
         before_turn_id: str | None = None,
     ) -> list[TurnSnapshot]:
-        """Drop the last turns of a thread; gives those that are left.
+        """Drop the last turns of a thread; return the remaining ones.
 
         Raises:
             EngineError: a turn is running, or the thread is not stored.
-            StorageFailed: that cannot be stored, and nothing is dropped.
-            TurnNotFound: it has no such turn.
+            StorageFailed: the rollback cannot be stored; no turn is dropped.
+            TurnNotFound: the thread has no such turn.
         """
         if thread.meta.ephemeral:
             raise EngineError("an ephemeral thread cannot be rolled back")
         self._check_idle(thread)
         reader, before = await self._read(thread.id)
         with reader:
-            before = await self._caught_up(reader, before)
-            # From here on nothing may come in between.
+            before = await self._catch_up(reader, before)
+            # No `await` from here on.
             self._check_idle(thread)
             if before_turn_id is not None and before_turn_id not in {t.id for t in before.turns}:
                 raise TurnNotFound(before_turn_id)
             record = RolledBack(num_turns=num_turns, before_turn_id=before_turn_id)
-            # In one with the record: who comes back later hears of what is gone, whatever happens.
-            told = ThreadRevertedNotification(thread.id)
-            thread.log.publish(n.THREAD_REVERTED, told, records=[record], required=True)
+            # Stored with the record, so that a client that reconnects later always receives it.
+            params = ThreadRevertedNotification(thread.id)
+            thread.log.publish(n.THREAD_REVERTED, params, records=[record], required=True)
             thread.log.sync_soon()
             stored = reader.read()
         thread.rewind(stored.history, stored.turns)

@@ -1,4 +1,4 @@
-"""Turns that wait for clients alone outlive their server."""
+"""Suspends turns that only wait for clients, so that the next server can continue them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
 
 
-def only_waits(thread: LoadedThread) -> bool:
-    """Whether the turn waits for answers alone: to its own questions, or to its agents'."""
+def is_only_waiting(thread: LoadedThread) -> bool:
+    """Whether the turn only waits for answers to its server requests or its sub-agents'."""
     turn = thread.turn
-    if turn is None or turn.is_listening or not turn.running_calls:
+    if turn is None or turn.is_streaming or not turn.running_calls:
         return False
     waiting = thread.server_requests.waiting_calls()
     waiting |= {
-        call_id for call_id, ids in turn.waits.items() if any(map(thread.services.waits, ids))
+        call_id for call_id, ids in turn.waits.items() if any(map(thread.services.is_waiting, ids))
     }
     return turn.running_calls <= waiting
 
 
 def stop_or_suspend(thread: LoadedThread) -> None:
-    """Stop the turn that runs because the server ends.
+    """Stop the active turn because the server shuts down.
 
-    One that only waits for answers is left as it is, for the next server to go on with.
+    A turn that only waits for answers is suspended: the next server continues it.
     """
     turn = thread.turn
     if turn is None:
         return
     turn.ends_with_server = True
-    if turn.failure is None and only_waits(thread):
+    if turn.failure is None and is_only_waiting(thread):
         turn.is_suspended = True
         thread.server_requests.suspend()
     thread.stop(turn)

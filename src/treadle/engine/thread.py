@@ -1,4 +1,4 @@
-"""A loaded thread: its settings, its log, the model's view of it, and the turn that runs in it."""
+"""A loaded thread: its settings, event log, model context and active turn."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class LoadedThread(ModelContext):
             journal,
             services.clock,
             open_items=self._open_items,
-            open_asks=self._open_asks,
+            open_requests=self._open_requests,
         )
         self.server_requests = ServerRequests(
-            self.id, self.log, services.request_ids, self._on_asks, services.clock
+            self.id, self.log, services.request_ids, self._on_requests_changed, services.clock
         )
-        self.server_requests.left = loaded.open_asks
+        self.server_requests.left_open = loaded.open_requests
         if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
             self.server_requests.deadline_s = limits.deadline_ms / 1000
         self.log.on_failure = self.storage_failed
@@ -102,14 +102,14 @@ class LoadedThread(ModelContext):
 
     @cached_property
     def approvals(self) -> Approvals:
-        """What was approved, and how to come by more; made when something wants approval."""
+        """The thread's grants and approval flow; created on first use."""
         from treadle.engine.approvals.approvals import Approvals
 
         return Approvals(self)
 
     @cached_property
     def tools(self) -> ToolRegistry:
-        """What the model can call; made with the first turn, as not every thread gets one."""
+        """The tools of the model; created with the first turn."""
         return self.services.tools(self)
 
     # -- turns
@@ -121,36 +121,36 @@ class LoadedThread(ModelContext):
         *,
         files: InputFiles = NO_FILES,
     ) -> tuple[TurnSnapshot, Callable[[], None] | None]:
-        """Accept input: for a new turn, or for the one that runs.
+        """Accept input for a new turn or for the active one.
 
-        Gives the turn, and what starts it once the client has had its answer; before that,
-        `intake.input_stored` waits for the disk. The turn asks for the permissions of the profile.
-        `files` holds what the input's files hold.
+        Returns the turn, and a function that starts it, to call after the reply to the client.
+        Before that, await `intake.input_stored`. `profile` is the permission profile that the turn
+        requests; `files` holds the contents of the input's files.
 
         Raises:
-            InvalidInput: the input cannot be used.
+            InvalidInput: the input is invalid.
             MessageConflict: the message id was used for other content.
             StorageFailed: the input cannot be stored.
         """
-        if known := self.messages.turn_of(params.client_user_message_id, params.input):
-            return self._known_turn(known), None
-        said = self._message(params, files)
+        if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
+            return self._earlier_turn(turn_id), None
+        pending = self._message(params, files)
 
         def change_settings() -> None:
             self.update_settings(self.settings.overridden_by(params, profile))
 
         if self.turn is not None:
             self._check_steerable(self.turn)
-            self._add_input(self.turn, said)
+            self._steer_input(self.turn, pending)
             return self.turn.snapshot(), change_settings
         turn = self._new_turn("regular", params)
         try:
-            if said.content or said.output:
-                self.expect(turn, said)
+            if pending.content or pending.output:
+                self.queue_input(turn, pending)
             else:
-                self.messages.note(said, turn, ())
+                self.messages.store(pending, turn, ())
         except Exception:
-            self.drop(turn)  # what could not be stored was not promised
+            self.drop(turn)  # no client has received it
             raise
 
         def start() -> None:
@@ -160,22 +160,22 @@ class LoadedThread(ModelContext):
         return turn.snapshot(), start
 
     def drop(self, turn: ActiveTurn) -> None:
-        """Forget a turn that was not promised to any client."""
+        """Forget a turn that no client has received."""
         if self.turn is turn:
             self.turn = None
         turn.ended.set()
 
-    def _known_turn(self, turn_id: str) -> TurnSnapshot:
-        """The turn that took a message before, perhaps under another server."""
+    def _earlier_turn(self, turn_id: str) -> TurnSnapshot:
+        """Return the turn that received a repeated message, perhaps on an earlier server."""
         if self.turn is not None and self.turn.id == turn_id:
             return self.turn.snapshot()
         return self.messages.past_turn(turn_id)
 
     def begin_other(self, kind: TurnKind) -> tuple[ActiveTurn, Callable[[], None]]:
-        """Accept a turn that no input begins; gives it, and what starts it.
+        """Accept a turn without user input; return it and a function that starts it.
 
         Raises:
-            InvalidInput: a turn is running.
+            InvalidInput: a turn is active.
         """
         if self.turn is not None:
             raise InvalidInput("threadId", f"thread {self.id} has an active turn")
@@ -183,34 +183,33 @@ class LoadedThread(ModelContext):
         return turn, lambda: self._start(turn)
 
     def steer(self, params: TurnSteerParams, *, files: InputFiles = NO_FILES) -> str:
-        """Give more input to the turn that runs; the model reads it after its current answer.
+        """Add input to the active turn; the model reads it after its current response.
 
         Raises:
-            EngineError: nothing runs, something else runs, or the input cannot be used.
+            EngineError: no turn or another one is active, or the input is invalid.
         """
         if not params.expected_turn_id:
             raise InvalidInput("expectedTurnId", "expectedTurnId must not be empty")
-        if known := self.messages.turn_of(params.client_user_message_id, params.input):
-            return known
+        if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
+            return turn_id
         turn = self._active("steer", params.expected_turn_id)
         self._check_steerable(turn)
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
-        said = self._message(params, files)
-        self._add_input(turn, said)
+        self._steer_input(turn, self._message(params, files))
         return turn.id
 
-    def _add_input(self, turn: ActiveTurn, said: Message) -> None:
+    def _steer_input(self, turn: ActiveTurn, pending: Message) -> None:
         try:
-            self.expect(turn, said)
+            self.queue_input(turn, pending)
         except StorageFailed as failure:
             self.storage_failed(failure)
             raise
-        # Whoever waits for other agents has something better to do now.
+        # New input ends a wait for sub-agents.
         self.services.agents.wake()
 
     def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
-        """Let the turn that runs go on under other settings; false if it does not run."""
+        """Change the settings of the active turn; false if that turn is not active."""
         turn = self.turn
         if turn is None or turn.id != params.turn_id:
             return False
@@ -226,10 +225,10 @@ class LoadedThread(ModelContext):
         return True
 
     def interrupt(self, turn_id: str) -> Callable[[], None]:
-        """Agree to stop the turn that runs; gives what stops it.
+        """Accept an interrupt of the active turn; return a function that stops it.
 
         Raises:
-            EngineError: nothing runs, or another turn.
+            EngineError: no turn or another one is active.
         """
         turn = self._active("interrupt", turn_id)
         return lambda: self.stop(turn)
@@ -264,7 +263,7 @@ class LoadedThread(ModelContext):
             self._run(turn, agent)
             self.services.agents.turn_began(self)
         except Exception:
-            # The client knows the turn and waits for its end. If its task runs, that brings it.
+            # The client waits for the end of the turn. If the task runs, it publishes the end.
             if turn.task is None:
                 agent.give_up()
             raise
@@ -273,65 +272,65 @@ class LoadedThread(ModelContext):
         self.services.prepare_sandbox()
         turn.task = self.services.tasks.spawn(agent.run(), f"turn {turn.id}")
         turn.task.add_done_callback(lambda _task: agent.ensure_ended())
-        if turn.is_unwanted or turn.failure is not None:
+        if turn.interrupt_requested or turn.failure is not None:
             turn.task.cancel()
 
     def stop(self, turn: ActiveTurn) -> None:
-        """Interrupt a turn; one that has not started yet is interrupted as soon as it does."""
-        turn.is_unwanted = True
+        """Interrupt a turn; one that has not started is interrupted when it starts."""
+        turn.interrupt_requested = True
         if turn.task is not None:
             turn.task.cancel()
 
     def storage_failed(self, failure: StorageFailed) -> None:
-        """End the turn that can no longer be stored; without one, show that something is wrong."""
+        """Fail the active turn, which can no longer be stored, or set an error status."""
         logger.warning("thread not stored", extra={"thread_id": self.id, "reason": str(failure)})
         if self.turn is not None:
             self.turn.fail(storage_error(failure))
         else:
             self.set_status(SystemErrorThreadStatus())
 
-    def restore_grants(self, turn: ActiveTurn, given: Sequence[Granted]) -> None:
-        """Let a turn that an earlier server left have what the user had allowed it."""
-        self.approvals.grants.recall(turn, given)
-        self.mcp.approved |= {grant.tool for grant in given if grant.tool is not None}
+    def restore_grants(self, turn: ActiveTurn, grants: Sequence[Granted]) -> None:
+        """Restore the grants of a turn that an earlier server started."""
+        self.approvals.grants.recall(turn, grants)
+        self.mcp.approved |= {grant.tool for grant in grants if grant.tool is not None}
 
     def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:
-        """Go on with a turn that an earlier server left waiting for answers to these calls."""
+        """Continue a turn of an earlier server by repeating the calls that wait for answers."""
         self.turn = turn
         self.usage.open_turn(turn.budget)
         self.set_status(ActiveThreadStatus(active_flags=[]))
         self._run(turn, AgentLoop(self, turn, calls))
 
     def at_close(self, action: Callable[[], None]) -> None:
-        """Call this when the thread is let go of."""
+        """Call `action` when the thread is closed."""
         self._closers.append(action)
 
     def close(self) -> None:
-        """Let go of everything that belongs to the thread."""
+        """Release all resources of the thread."""
         closers, self._closers = self._closers, []
         for action in closers:
             action()
         self.journal.close()
 
     async def halt(self) -> None:
-        """Interrupt whatever runs, and wait until it has ended."""
+        """Interrupt the active turn, and wait until it has ended."""
         while self.turn is not None:
             turn = self.turn
             self.stop(turn)
             await turn.ended.wait()
 
     def turn_ended(self, turn: ActiveTurn) -> None:
-        """Be ready for the next turn; while there is a goal, begin it."""
+        """Get ready for the next turn; start it if there is an active goal."""
         self.turn = None
         self.usage.close_turn()
-        self.pass_notes()
+        self.flush_notes()
         self.services.on_turn_ended(self, turn)
-        took = turn.snapshot().duration_ms or 0
-        if self.goals.after_turn(turn, self.usage.turn_tokens, took // 1000):
+        duration_ms = turn.snapshot().duration_ms or 0
+        if self.goals.after_turn(turn, self.usage.turn_tokens, duration_ms // 1000):
             self.pursue_goal()
 
     def pursue_goal(self) -> None:
-        """Begin a turn that works towards the goal, if none runs."""
+        """Start a turn that works towards the goal, if no turn is active."""
         goal = self.goals.current
         if goal is None or self.turn is not None or self.services.tasks.is_closed:
             return
@@ -339,37 +338,37 @@ class LoadedThread(ModelContext):
         self.history.add(message("user", instructions.goal(goal.objective)))
         self._start(turn)
 
-    # -- what the agent asks for
+    # -- the agent
 
     def model(self, turn: ActiveTurn) -> tuple[Model, RetryPolicy]:
-        """The model to ask."""
+        """Return the model of a turn, and its retry policy."""
         return self.services.model(self.settings_of(turn))
 
     def count(self, turn: ActiveTurn, completed: Completed) -> None:
-        """Enter a response into the books."""
+        """Count the usage of a response."""
         response_id = completed.response_id or uuid7()
         if self.settings.publishes_raw_events:
-            spent = breakdown(completed.usage) if completed.usage is not None else None
-            raw = RawResponseCompletedNotification(response_id, self.id, turn.id, spent)
+            usage = breakdown(completed.usage) if completed.usage is not None else None
+            raw = RawResponseCompletedNotification(response_id, self.id, turn.id, usage)
             self.log.publish(n.RAW_RESPONSE_COMPLETED, raw)
         self.usage.count(turn, completed, response_id, self.context_window)
 
     @property
     def subagent(self) -> str | None:
-        """How requests to the model name an agent that works for another one."""
+        """The kind of sub-agent in requests to the model; null for other threads."""
         return "collab_spawn" if self.meta.parent_thread_id is not None else None
 
-    # -- what clients are told
+    # -- state that clients see
 
     def set_status(self, status: ThreadStatus) -> None:
-        """Change the status and tell it, if it is another."""
+        """Set the status, and publish it if it changed."""
         if status != self.status:
             self.status = status
             params = ThreadStatusChangedNotification(status=status, thread_id=self.id)
             self.log.publish(n.THREAD_STATUS_CHANGED, params)
 
-    def _on_asks(self) -> None:
-        """Tell whether somebody is waited for: by the turn, or by a call that a client makes."""
+    def _on_requests_changed(self) -> None:
+        """Show in the status what the thread waits for; also calls outside a turn can wait."""
         flags = self.server_requests.flags()
         if self.turn is None:
             self.set_status(ActiveThreadStatus(flags) if flags else IdleThreadStatus())
@@ -377,7 +376,7 @@ class LoadedThread(ModelContext):
             self.set_status(ActiveThreadStatus(active_flags=flags))
 
     def update_settings(self, settings: RunSettings) -> None:
-        """Run later turns under other settings, and tell."""
+        """Set the settings of later turns, and publish them if they changed."""
         if settings != self.settings:
             self.settings = settings
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
@@ -385,19 +384,19 @@ class LoadedThread(ModelContext):
             self.services.agents.settings_changed(self)
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
-        """The thread as clients see it."""
+        """Return the thread as clients see it."""
         thread = to_thread(self.meta, self.status, turns or [])
         return msgspec.structs.replace(thread, environments=environments(self.settings))
 
     def rewind(self, history: Sequence[ModelItem], turns: list[TurnSnapshot]) -> None:
-        """Go on from an earlier view of the conversation."""
-        self.look_back(history)
-        self.messages.keep(turns)
+        """Return to an earlier point of the conversation."""
+        self.reset_history(history)
+        self.messages.forget_except(turns)
         self.terminals.keep_turns({turn.id for turn in turns})
 
-    def _open_asks(self) -> Sequence[OpenedRequest]:
+    def _open_requests(self) -> Sequence[OpenedRequest]:
         return self.server_requests.open_events()
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
-        left = self.terminals.open_items(self.turn)
-        return [*left, *self.turn.open_item_events()] if self.turn is not None else left
+        commands = self.terminals.open_items(self.turn)
+        return [*commands, *self.turn.open_item_events()] if self.turn is not None else commands

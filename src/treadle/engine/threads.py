@@ -1,4 +1,4 @@
-"""All threads of a server: starting, loading, forking and letting go of them."""
+"""The threads of a server: starts, loads and unloads them, and publishes to all clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from treadle.support.clock import NowMs, now_ms
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.concurrency.workers import Workers
 
-# What only a thread needs is imported with the first one: it brings all that an agent can do.
+# Imported with the first thread: these modules pull in everything that an agent can do.
 if TYPE_CHECKING:
     from treadle.engine.agents.agents import Agents
     from treadle.engine.commands.rules import Rules, RulesCache
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_IDLE: Final = 32
-"""How many threads stay in memory that nobody listens to."""
+"""The number of idle threads without subscribers that stay in memory."""
 
 MAX_FILE_WORKERS: Final = 32
 MAX_TEXT_WORKERS: Final = 4
@@ -61,11 +61,11 @@ MAX_TEXT_WORKERS: Final = 4
 BROADCAST: Final = frozenset(
     method.method for method in (n.THREAD_STATUS_CHANGED, n.THREAD_NAME_UPDATED, n.THREAD_REVERTED)
 )
-"""What every client is told of every thread, subscribed or not."""
+"""Thread events that every client receives, subscribed or not."""
 
 
 class Threads(StoredThreads):
-    """The threads of one home, and what is told to all clients."""
+    """The threads of one home, and the broadcasts to all clients."""
 
     def __init__(self, store: Store, models: Models, *, home: Path, clock: NowMs = now_ms) -> None:
         super().__init__(store)
@@ -77,25 +77,25 @@ class Threads(StoredThreads):
         self.patches = PatchResources()
         self.broadcasts = EventLog(None, clock)
         self.request_ids: Iterator[int] = count()
-        # Told of every agent that a thread spawns.
+        # Called with the parent and the child for every sub-agent.
         self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
-        # Where a folder's project keeps rules that may be heeded, besides the user's own.
+        # Folders with the rules of a trusted project, besides the user's own.
         self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
         self.skills: Callable[[str], Sequence[SkillMetadata]] = lambda _cwd: ()
-        # The folders of settings besides the home, and those of projects that the user trusts.
+        # Configuration folders besides the home, and the folders of trusted projects.
         self.settings_folders: Sequence[str] = ()
         self.trusted_folders: Callable[[], Sequence[str]] = tuple
-        # The record of folders that commands could write.
+        # The record of folders that commands were able to write.
         self.opened_roots: Callable[[], OpenedRoots] = self._opened_roots
         self.expects_commands = False
         self._mcp: McpSource | None = None
         self._models = models
-        self._listeners: dict[str, int] = {}
+        self._subscribers: dict[str, int] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @cached_property
     def agents(self) -> Agents:
-        """The agents that work for other threads."""
+        """The sub-agents of all threads."""
         from treadle.engine.agents.agents import Agents
 
         agents = Agents(self)
@@ -104,7 +104,7 @@ class Threads(StoredThreads):
 
     @cached_property
     def boundary(self) -> Boundary:
-        """What decides where commands and tools may write."""
+        """Decides what commands and tools may write."""
         from treadle.sandbox.boundary import Boundary
         from treadle.sandbox.protection import server_protection
 
@@ -126,7 +126,7 @@ class Threads(StoredThreads):
 
     @property
     def mcp(self) -> McpSource:
-        """Where MCP servers are configured; nowhere, unless somebody said."""
+        """The source of MCP configuration; empty by default."""
         if self._mcp is None:
             from treadle.engine.mcp.servers import NoMcp
 
@@ -137,7 +137,7 @@ class Threads(StoredThreads):
     def mcp(self, source: McpSource) -> None:
         self._mcp = source
 
-    # -- life
+    # -- life cycle
 
     def start(
         self,
@@ -148,26 +148,26 @@ class Threads(StoredThreads):
         budget: Budget | None = None,
         metadata: dict[str, JsonValue] | None = None,
     ) -> LoadedThread:
-        """Begin a thread; `intake.thread_stored` waits until the disk has it.
+        """Start a thread; `intake.thread_stored` waits until it is on the disk.
 
         Raises:
-            StorageFailed: it cannot be stored.
+            StorageFailed: the thread cannot be stored.
         """
         meta = describe(
             new_meta(settings, self.clock() // 1000, budget, metadata, ephemeral=ephemeral)
         )
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
-        return self.keep(
+        return self.install(
             journal, LoadedState(meta, settings, meter=Meter(budget, "thread") if budget else None)
         )
 
     def opening(self, thread_id: str) -> asyncio.Lock:
-        """Hold this while a thread is loaded, moved or removed: all of that takes a while."""
+        """The lock to hold while a thread is loaded, moved or removed."""
         return self._opening.setdefault(thread_id, asyncio.Lock())
 
     async def open(self, thread_id: str, path: str | None = None) -> tuple[Journal, StoredThread]:
-        """Become the writer of a stored thread, and read it beside the event loop."""
+        """Become the writer of a stored thread and read it in a worker thread."""
         store = self.store
         work = partial(store.open_path, path) if path else partial(store.open, thread_id)
         return await store.run(work, on_abandoned=lambda opened: opened[0].close())
@@ -177,16 +177,16 @@ class Threads(StoredThreads):
         journal: Journal,
         stored: StoredThread,
         settings: RunSettings,
-        waits: Callable[[str], bool],
+        is_waiting: Callable[[str], bool],
     ) -> LoadedThread:
-        """Go on with a stored thread.
+        """Load a stored thread.
 
-        A turn that its server left behind is ended, unless it waits for an answer: then it goes on
-        waiting. `waits` tells of its agents whether they do, as `who_waits` found.
+        A turn that an earlier server did not finish is ended, unless it waits for an answer: then
+        it continues to wait. `is_waiting` says whether a sub-agent waits (`find_waiting_agents`).
         """
-        from treadle.engine.recovery import heard_messages, recover
+        from treadle.engine.recovery import received_messages, recover
 
-        left = recover(journal, stored, self.clock(), waits)
+        suspended = recover(journal, stored, self.clock(), is_waiting)
         usage = stored.usage
         ledger = (
             TokenLedger(usage.total, usage.last, usage.model_context_window)
@@ -194,41 +194,41 @@ class Threads(StoredThreads):
             else TokenLedger()
         )
         ledger.know(stored.response_ids)
-        thread = self.keep(
+        thread = self.install(
             journal,
             LoadedState(
                 stored.meta,
                 settings,
                 stored.history,
                 ledger,
-                heard_messages(stored),
+                received_messages(stored),
                 meter=meter_of(stored),
                 goal=stored.goal,
-                open_asks=left.asks if left else {},
-                last=stored.settings,
+                open_requests=suspended.requests if suspended else {},
+                last_context=stored.settings,
                 closed_agents=stored.closed_agents,
             ),
         )
         thread.log.sync_soon()
-        thread.messages.recall(stored.turns)
-        if left is not None:
-            turn = left.turn_in(thread)
+        thread.messages.add_past_turns(stored.turns)
+        if suspended is not None:
+            turn = suspended.restore_turn(thread)
             thread.restore_grants(turn, stored.grants)
-            thread.continue_turn(turn, left.calls)
+            thread.continue_turn(turn, suspended.calls)
         return thread
 
     async def discard(self, thread: LoadedThread) -> None:
-        """Let go of a thread that no client knows, and remove what there is of it."""
+        """Unload a thread that no client knows, and delete what is stored of it."""
         self._loaded.pop(thread.id, None)
         thread.close()
         with suppress(OSError, StoreError):
             await self.store.run(partial(self.store.delete, thread.id))
 
     def get(self, thread_id: str) -> LoadedThread:
-        """A thread in memory.
+        """Return a thread in memory.
 
         Raises:
-            ThreadNotLoaded: it is not there.
+            ThreadNotLoaded: the thread is not in memory.
         """
         thread = self._loaded.get(thread_id)
         if thread is None:
@@ -236,18 +236,18 @@ class Threads(StoredThreads):
         return thread
 
     def find(self, thread_id: str) -> LoadedThread | None:
-        """A thread in memory, if it is there."""
+        """Return a thread if it is in memory."""
         return self._loaded.get(thread_id)
 
     def loaded_ids(self) -> list[str]:
-        """The threads in memory, oldest first."""
+        """Return the ids of the threads in memory, oldest first."""
         return sorted(self._loaded)
 
     def unload(self, thread: LoadedThread) -> None:
-        """Let go of a thread and tell everybody.
+        """Unload a thread and publish its new status.
 
         Raises:
-            EngineError: a turn is running in it.
+            EngineError: the thread has an active turn.
         """
         if thread.turn is not None:
             raise EngineError(f"thread {thread.id} has an active turn")
@@ -256,19 +256,19 @@ class Threads(StoredThreads):
             thread.close()
 
     def close_thread(self, thread: LoadedThread) -> None:
-        """Let go of a thread that nobody listens to any more."""
+        """Unload a thread that has lost its last subscriber."""
         self.unload(thread)
         self.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 
     def interrupt_turns(self) -> None:
-        """Stop every turn that runs, or leave it to the next server."""
+        """Stop every active turn, or suspend it for the next server."""
         from treadle.engine.suspension import stop_or_suspend
 
         for thread in self._loaded.values():
             stop_or_suspend(thread)
 
     async def close(self) -> None:
-        """End every turn and let go of everything."""
+        """End every turn and release all resources."""
         self.interrupt_turns()
         await self.tasks.close()
         for thread in self._loaded.values():
@@ -277,34 +277,34 @@ class Threads(StoredThreads):
         self.store.close()
         await self._models.close()
 
-    # -- listeners
+    # -- subscribers
 
     def add_subscriber(self, thread: LoadedThread) -> None:
-        """Count one more listener."""
-        self._listeners[thread.id] = self._listeners.get(thread.id, 0) + 1
+        """Count one more subscriber."""
+        self._subscribers[thread.id] = self._subscribers.get(thread.id, 0) + 1
 
     def remove_subscriber(self, thread: LoadedThread) -> int:
-        """Count one listener less; gives how many are left."""
-        left = self._listeners.pop(thread.id, 1) - 1
-        if left > 0:
-            self._listeners[thread.id] = left
+        """Count one subscriber less; return the remaining number."""
+        remaining = self._subscribers.pop(thread.id, 1) - 1
+        if remaining > 0:
+            self._subscribers[thread.id] = remaining
         else:
             self._trim()
-        return left
+        return remaining
 
     def has_subscribers(self, thread: LoadedThread) -> bool:
-        """Whether anybody is told what happens in a thread."""
-        return thread.id in self._listeners
+        """Whether any client is subscribed to a thread."""
+        return thread.id in self._subscribers
 
     def release_idle(self) -> None:
-        """Unload all threads that nobody listens to and that do nothing: descriptors are short."""
+        """Unload all idle threads without subscribers, to free file descriptors."""
         self._trim(keep=0)
 
     def _trim(self, keep: int = MAX_IDLE) -> None:
         idle = [
             thread
             for thread in self._loaded.values()
-            if thread.id not in self._listeners
+            if thread.id not in self._subscribers
             and thread.turn is None
             and not thread.meta.ephemeral
             and not self.agents.has_busy(thread)
@@ -312,25 +312,25 @@ class Threads(StoredThreads):
         for thread in idle[: max(0, len(idle) - keep)]:
             self.unload(thread)
 
-    # -- what threads ask for
+    # -- services for threads
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """The model provider that a thread uses."""
+        """Return the model that these settings name, and its retry policy."""
         return self._models.model(settings)
 
     def models_in_use(self) -> list[Model]:
-        """Those that turns ask now."""
+        """Return the models of the active turns."""
         turns = (thread.turn for thread in self._loaded.values())
         return [turn.model for turn in turns if turn is not None and turn.model is not None]
 
     def tools(self, thread: LoadedThread) -> ToolRegistry:
-        """The tools that a thread has."""
+        """Return the tools of a thread."""
         from treadle.engine.tools.toolset import toolbox_of
 
         return toolbox_of(thread)
 
     def prepare_sandbox(self) -> None:
-        """Make ready for commands, once."""
+        """Prepare the sandbox for commands, once."""
         if not self.expects_commands and not self.tasks.is_closed:
             self.expects_commands = True
             from treadle.engine.terminals.sandbox_status import make_ready
@@ -338,18 +338,18 @@ class Threads(StoredThreads):
             self.tasks.spawn(make_ready(self), "prepare the sandbox")
 
     def rules(self, cwd: str) -> Rules:
-        """The rules about commands: the user's own, and those of a project that is trusted."""
+        """Return the command rules: the user's own, and those of a trusted project."""
         return self._rules.load([self.home / "rules", *self.rule_folders(cwd)])
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
-        """Tell everybody what a provider said of its limits."""
+        """Broadcast the rate limits that a provider reported."""
         params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
         self.broadcast(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
 
     def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
-        """Bring the list up to date, and those who wait for the thread."""
+        """Update the thread's metadata, and notify the agents that wait for the thread."""
         self.agents.turn_ended(thread, turn)
-        thread.messages.recall([turn.snapshot()])
+        thread.messages.add_past_turns([turn.snapshot()])
         now = self.clock() // 1000
         thread.meta = msgspec.structs.replace(
             thread.meta,
@@ -358,25 +358,25 @@ class Threads(StoredThreads):
             model=thread.settings.model,
             reasoning_effort=thread.settings.effort,
         )
-        if thread.id not in self._listeners:
-            # Later: the thread still has to note what the turn did to its goal.
+        if thread.id not in self._subscribers:
+            # Later: the thread still has to record the turn's effect on its goal.
             asyncio.get_running_loop().call_soon(self._trim)
 
-    # -- telling
+    # -- broadcasts and snapshots
 
     def broadcast(self, method: Notification[P], params: P) -> None:
-        """Tell all clients."""
+        """Publish a notification to all clients."""
         self.broadcasts.publish(method, params)
 
     def snapshot(self, meta: ThreadMeta, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
-        """A thread as clients see it, loaded or not."""
+        """Return a thread as clients see it, loaded or not."""
         thread = self._loaded.get(meta.id)
         if thread is not None:
             return thread.snapshot(turns)
         return to_thread(meta, NotLoadedThreadStatus(), turns or [])
 
-    def keep(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
-        """Have a thread in memory, in place of the one that was there."""
+    def install(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
+        """Create a thread in memory; it replaces one with the same id."""
         from treadle.engine.thread import LoadedThread
 
         thread = LoadedThread(journal, loaded, self)

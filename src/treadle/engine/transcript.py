@@ -1,4 +1,4 @@
-"""From events back to turns: what a thread looks like to somebody who reads it afterwards."""
+"""Rebuilds turns, history, usage and settings from a thread's journal entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.store.stored_thread import ItemTimes
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
-    """The turns that these events tell of, each with its completed items in order."""
+    """Return the turns of these events, each with its completed items in order."""
     turns: dict[str, Turn] = {}
     items: dict[str, dict[str, ThreadItem]] = {}
     for event in events:
@@ -38,22 +38,22 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
 
 
 def times_of(events: Iterable[Event]) -> ItemTimes:
-    """When the items of these events began and were done, by turn and item."""
+    """Return the start and end times of the items, by turn and item."""
     times: ItemTimes = {}
     for event in events:
         match event.params:
-            case ItemStartedNotification(turn_id=turn_id, item=item, started_at_ms=began):
-                times.setdefault(turn_id, {}).setdefault(item.id, (began, None))
-            case ItemCompletedNotification(turn_id=turn_id, item=item, completed_at_ms=done):
+            case ItemStartedNotification(turn_id=turn_id, item=item, started_at_ms=start):
+                times.setdefault(turn_id, {}).setdefault(item.id, (start, None))
+            case ItemCompletedNotification(turn_id=turn_id, item=item, completed_at_ms=end):
                 known = times.setdefault(turn_id, {}).get(item.id, (None, None))
-                times[turn_id][item.id] = (known[0], done)
+                times[turn_id][item.id] = (known[0], end)
             case _:
                 pass
     return times
 
 
 def history_of(entries: Iterable[Entry]) -> list[ModelItem]:
-    """What the model sees after these entries."""
+    """Return the model's history after these entries."""
     history: list[ModelItem] = []
     for entry in entries:
         if isinstance(entry, HistoryItem):
@@ -64,7 +64,7 @@ def history_of(entries: Iterable[Entry]) -> list[ModelItem]:
 
 
 def usage_of(entries: Sequence[Entry]) -> TokenLedger:
-    """What was used up to these entries; their responses are not counted again."""
+    """Return the usage after these entries; their responses are not counted again."""
     records = [entry for entry in entries if isinstance(entry, UsageRecord)]
     if not records:
         return TokenLedger()
@@ -75,6 +75,6 @@ def usage_of(entries: Sequence[Entry]) -> TokenLedger:
 
 
 def settings_of(entries: Sequence[Entry]) -> TurnContext | None:
-    """What the last turn among these entries ran under."""
+    """Return the settings of the last turn in these entries."""
     contexts = [entry for entry in entries if isinstance(entry, TurnContext)]
     return contexts[-1] if contexts else None

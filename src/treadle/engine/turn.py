@@ -1,4 +1,4 @@
-"""One turn: its state, its items, and the one event that ends it."""
+"""An active turn: its state, its items, and its single terminal event."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ State: TypeAlias = Literal["accepted", "running", "completed", "failed", "interr
 
 NEXT: Final[dict[tuple[State, Step], State]] = {
     ("accepted", "begin"): "running",
-    # A turn can be interrupted from the moment it was promised to the client.
+    # A turn can be interrupted as soon as it is accepted.
     ("accepted", "interrupt"): "interrupted",
     ("accepted", "fail"): "failed",
     ("running", "complete"): "completed",
     ("running", "fail"): "failed",
     ("running", "interrupt"): "interrupted",
-    # Its end could not be put on the disk, and no client has seen it yet.
+    # Its completion could not be stored, and no client has received it yet.
     ("completed", "fail"): "failed",
 }
 STATUS: Final[dict[State, TurnStatus]] = {
@@ -69,40 +69,40 @@ STATUS: Final[dict[State, TurnStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Input that waits to be taken up: as it was given, as the model reads it, and its id."""
+    """Pending input: as the client sent it, as the model reads it, and its id."""
 
     content: list[UserInput]
     items: list[ModelItem]
     client_id: str | None = None
-    # What a tool of the client's says, in place of the user.
+    # The output of a client tool, instead of a user message.
     output: FunctionCallOutputThreadItem | None = None
-    # What it is stored under until it is taken up; null if it is not stored.
+    # The id of its `InputGiven` record; null if it is not stored.
     id: str | None = None
 
     @classmethod
-    def left(cls, given: InputGiven) -> Message:
-        """Input that an earlier server was given."""
-        return cls(given.content, given.items, given.client_id, given.output, given.id)
+    def from_record(cls, record: InputGiven) -> Message:
+        """Restore input that an earlier server accepted."""
+        return cls(record.content, record.items, record.client_id, record.output, record.id)
 
     @property
-    def taken(self) -> list[InputTaken]:
-        """What is stored when it is taken up."""
+    def taken_records(self) -> list[InputTaken]:
+        """The records to store when a turn consumes the input."""
         return [] if self.id is None else [InputTaken(self.id)]
 
 
 @dataclass(slots=True)
 class ItemInProgress:
-    """An item under way: what was told of it, and how to say it as it stands now."""
+    """An item in progress: its start time, and a function that returns its current state."""
 
     started_at_ms: int
     current: Callable[[], ThreadItem]
-    # Null if it was begun by an earlier server.
+    # Null if an earlier server started the item.
     stopwatch: Stopwatch | None = None
 
 
 @dataclass(slots=True)
 class ActiveTurn:
-    """A turn from its promise to its end; it ends once, and says so once."""
+    """A turn from acceptance to its end; it ends once, with one terminal event."""
 
     id: str
     thread_id: str
@@ -112,80 +112,81 @@ class ActiveTurn:
     root_id: str | None = None
     output_schema: JsonValue = None
     budget: Budget | None = None
-    # Whom it talks to, if not to the thread's own agent.
-    aside: SideConversation | None = None
-    # Whether the automatic reviewer sees even what nobody would have to approve.
+    # The side conversation that the turn holds instead of the thread's own.
+    side: SideConversation | None = None
+    # Whether the guardian also reviews actions that need no approval.
     reviews_all: bool = False
-    # What this turn does otherwise than its thread.
+    # Settings that differ from the thread's.
     changes: dict[str, JsonValue] = field(default_factory=dict)
     state: State = "accepted"
     error: TurnError | None = None
     started_at_ms: int | None = None
     completed_at_ms: int | None = None
     duration_ms: int | None = None
-    waiting: list[Message] = field(default_factory=list)
+    pending_input: list[Message] = field(default_factory=list)
     open_items: dict[str, ItemInProgress] = field(default_factory=dict)
     last_message: AgentMessageThreadItem | None = None
     diff: TurnDiff = field(default_factory=TurnDiff)
     task: asyncio.Task[None] | None = None
-    # What it asks: kept open until the turn ends.
+    # The model in use; it stays open until the turn ends.
     model: Model | None = None
-    # Calls of the model that are being carried out; none of them while it still speaks.
+    # Ids of the tool calls in progress.
     running_calls: set[str] = field(default_factory=set)
-    is_listening: bool = False
-    # Those of them that do nothing but wait for agents, with the agents' ids.
+    # Whether a response of the model is arriving.
+    is_streaming: bool = False
+    # The running calls that only wait for sub-agents, with the ids of those.
     waits: dict[str, Sequence[str]] = field(default_factory=dict)
-    # Stopped, if it is stopped, because the server ends: nobody wanted it to.
+    # Whether a stop is due to the server's shutdown, not to a user.
     ends_with_server: bool = False
-    # Left as it is for the next server, which goes on with it.
+    # Whether the turn is left for the next server to continue.
     is_suspended: bool = False
-    # Interrupted before it could be started.
-    is_unwanted: bool = False
-    # Why it has to end as failed, whatever else happens: it can no longer be stored.
+    # Whether an interrupt was requested, perhaps before the turn started.
+    interrupt_requested: bool = False
+    # Why the turn must end as failed in any case: it can no longer be stored.
     failure: TurnError | None = None
     is_ending: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    # Null if it was begun by an earlier server.
+    # Null if an earlier server started the turn.
     _stopwatch: Stopwatch | None = None
     _at_end: list[Callable[[], None]] = field(default_factory=list)
     _after_end: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and said so if there was a way to."""
+        """Whether the turn has ended and published that, if possible."""
         return self.ended.is_set()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to stop, and has perhaps done so."""
+        """Whether the turn was asked to stop; it may have ended already."""
         is_cancelled = self.task is not None and self.task.cancelling() > 0
         return self.is_over or is_cancelled or self.failure is not None
 
     def fail(self, error: TurnError) -> None:
-        """Stop at once and end as failed: no call is carried out from now on."""
+        """Stop at once and end as failed: no further call runs."""
         if self.failure is None and not self.is_over:
             self.failure = error
             if self.task is not None and not self.is_ending:
                 self.task.cancel()
 
     def check_storable(self) -> None:
-        """Refuse to begin anything in a turn that can no longer be stored.
+        """Prevent new actions in a turn that can no longer be stored.
 
         Raises:
-            CancelledError: the turn has failed, and this task has not been cancelled yet.
+            CancelledError: the turn has failed, but this task is not cancelled yet.
         """
         if self.failure is not None:
             raise asyncio.CancelledError
 
     def adjust(self, **settings: JsonValue) -> None:
-        """Change settings for this turn alone; null changes nothing."""
+        """Change settings for this turn only; null values are ignored."""
         self.changes |= {name: value for name, value in settings.items() if value is not None}
 
     def move(self, step: Step) -> None:
-        """Take a step of the table.
+        """Make a transition of the table.
 
         Raises:
-            LookupError: the table has no such step from here.
+            LookupError: the table has no such transition.
         """
         after = NEXT.get((self.state, step))
         if after is None:
@@ -193,14 +194,14 @@ class ActiveTurn:
         self.state = after
 
     def begin(self) -> None:
-        """Start to run, and tell."""
+        """Start, and publish `turn/started`."""
         self.move("begin")
         self.started_at_ms, self._stopwatch = self.clock(), Stopwatch()
         snapshot = self.snapshot("notLoaded")
         self.log.publish(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
 
     def end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
-        """Finish, and publish that: durable before any client gets it, if the disk works."""
+        """End, and publish `turn/completed` once it is durable, if the disk works."""
         self.move(step)
         self.error = error
         if self.started_at_ms is not None:
@@ -213,8 +214,8 @@ class ActiveTurn:
         try:
             self.log.publish(n.TURN_COMPLETED, params, on_unsynced=self._on_unsynced)
         except Exception:
-            # Clients wait for this event; the next server that loads the thread ends the turn.
-            logger.exception("end of turn is not stored", extra={"turn": self.id})
+            # Clients wait for this event. The next server that loads the thread ends the turn.
+            logger.exception("could not store end of turn", extra={"turn": self.id})
             self.log.publish_unstored(n.TURN_COMPLETED, params)
         self.ended.set()
 
@@ -223,43 +224,44 @@ class ActiveTurn:
         return TurnCompletedNotification(self.thread_id, self.snapshot(view))
 
     def _on_unsynced(self, event: Event, failure: StorageFailed) -> None:
-        """End as failed after all, if clients would otherwise take the turn for stored."""
+        """Change a completed turn to failed: clients must not assume that it is stored."""
         if self.state == "completed":
             self.move("fail")
             self.error = storage_error(failure)
-            told = ErrorNotification(self.error, self.thread_id, self.id, will_retry=False)
-            self.log.replace(event, n.ERROR, told)
+            params = ErrorNotification(self.error, self.thread_id, self.id, will_retry=False)
+            self.log.replace(event, n.ERROR, params)
             self.log.on_failure(failure)
             self.log.publish(n.TURN_COMPLETED, self._completed())
 
     def at_end(self, action: Callable[[], None]) -> None:
-        """Call this when the turn ends, however it ends, before anybody is told."""
+        """Call `action` when the turn ends, before the terminal event."""
         self._at_end.append(action)
 
     def after_end(self, action: Callable[[], None]) -> None:
-        """Call this when clients have been told that the turn is over."""
+        """Call `action` after the terminal event."""
         self._after_end.append(action)
 
     def run_actions(self, actions: Literal["at_end", "after_end"]) -> None:
-        """Do what was left for the end; one failure keeps nothing else from being done."""
-        waiting = self._at_end if actions == "at_end" else self._after_end
-        while waiting:
+        """Run the registered actions; a failure does not prevent the others."""
+        pending = self._at_end if actions == "at_end" else self._after_end
+        while pending:
             try:
-                waiting.pop(0)()
-            except Exception:
-                logger.exception("clean-up failed", extra={"turn": self.id})
+                pending.pop(0)()
+            except Exception:  # cleanup boundary: the remaining actions still run
+                logger.exception("cleanup failed", extra={"turn": self.id})
 
     def fail_item(self, item_id: str) -> None:
-        """Complete an item as failed, if it is under way."""
-        begun = self.open_items.get(item_id)
-        item = None if begun is None else begun.current()
+        """Complete an item as failed, if it is in progress."""
+        open_item = self.open_items.get(item_id)
+        item = None if open_item is None else open_item.current()
         if item is not None and getattr(item, "status", None) == "inProgress":
             self.complete_item(msgspec.structs.replace(item, status="failed"))
 
     def start_item(self, item: ThreadItem, current: Callable[[], ThreadItem] | None = None) -> None:
-        """Tell that an item has begun; `current` gives it as it stands at any later time.
+        """Publish `item/started`; `current` returns the item's state at any later time.
 
-        One that is under way already is not told again: its call is run anew after a restart.
+        An item that is already in progress is not published again: its call is repeated after a
+        restart.
         """
         now = self.clock()
         if item.id in self.open_items:
@@ -269,22 +271,22 @@ class ActiveTurn:
         self.log.publish(n.ITEM_STARTED, self._started(item, now))
 
     def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
-        """Tell that an item is finished; one that was never started is started first.
+        """Publish `item/completed`, after `item/started` if that is missing.
 
-        `records` are stored together with it, or not at all.
+        `records` are stored atomically with the event.
         """
         if self.is_suspended:
-            return  # the next server goes on with it
-        # A command may outlive its turn, and everything that was open with the turn is closed.
+            return  # the next server continues it
+        # A command may outlive its turn, which clears `open_items`.
         if item.id not in self.open_items and not self.is_over:
             self.start_item(item)
-        begun = self.open_items.pop(item.id, None)
+        open_item = self.open_items.pop(item.id, None)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
         self.log.publish(
             n.ITEM_COMPLETED,
             ItemCompletedNotification(
-                completed_at_ms=self.clock_after(begun.started_at_ms if begun else 0),
+                completed_at_ms=self.clock_after(open_item.started_at_ms if open_item else 0),
                 item=item,
                 thread_id=self.thread_id,
                 turn_id=self.id,
@@ -293,28 +295,28 @@ class ActiveTurn:
         )
 
     def clock_after(self, start_ms: int) -> int:
-        """The time now, and not before a start: the wall clock may have been set back since."""
+        """Return the current time, or `start_ms` if the wall clock was set back since."""
         return max(self.clock(), start_ms)
 
     def item_ms(self, item_id: str) -> int:
-        """How long an item has been under way; 0 if it is not."""
+        """Return how long an item has been in progress; 0 if it is not."""
         item = self.open_items.get(item_id)
         return 0 if item is None else self._elapsed_ms(item.started_at_ms, item.stopwatch)
 
     def _elapsed_ms(self, started_at_ms: int, stopwatch: Stopwatch | None) -> int:
-        # Between two processes there is only the wall clock to go by.
+        # Only the wall clock is shared by two processes.
         if stopwatch is None:
             return max(0, self.clock() - started_at_ms)
         return stopwatch.milliseconds
 
     def open_item_events(self) -> list[ItemStartedNotification]:
-        """The items under way as they stand now, for a client that missed their beginning."""
+        """Return the current state of open items, for a client that missed their start."""
         return [
             self._started(item.current(), item.started_at_ms) for item in self.open_items.values()
         ]
 
     def snapshot(self, view: TurnItemsView = "notLoaded") -> TurnSnapshot:
-        """The turn as clients see it."""
+        """Return the turn as clients see it."""
         started, completed = self.started_at_ms, self.completed_at_ms
         return TurnSnapshot(
             id=self.id,
@@ -335,7 +337,7 @@ class ActiveTurn:
 
 
 def storage_error(failure: StorageFailed) -> TurnError:
-    """Why a turn failed that cannot be stored: the protocol has no narrower kind than `other`."""
+    """Return the error of a turn that cannot be stored; the protocol has no kind for it."""
     return TurnError(
         f"the thread cannot be stored: {failure}",
         additional_details=f"{failure.code} in {failure.folder}",

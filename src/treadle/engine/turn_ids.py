@@ -1,4 +1,4 @@
-"""Ids of the items of one turn: unique, whatever the model sends."""
+"""Keeps the item ids of one turn unique, whatever ids the model sends."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from treadle.model.base import (
 from treadle.protocol.base import JsonValue
 from treadle.support.ids import uuid7
 
-# What clients see under the id that the model gives it; a call is seen under its call id.
+# Items that clients see under the model's own id. They see a call under its call id.
 _PREFIXES: Final = {"message": "msg", "reasoning": "rs", "web_search_call": "ws"}
 
 
 class TurnIds:
-    """Replaces ids that an earlier item of the turn has.
+    """Replaces ids that an earlier item of the turn already uses.
 
-    Items, approvals and outputs are found by these ids, in the order of a turn and by clients. The
-    model sees the new id as well: of a call, in the call and in its output.
+    The server and clients look up items, approvals and outputs by these ids. The model sees the
+    new id too; for a call, in both the call and its output.
     """
 
     def __init__(self, used: Iterable[str] = ()) -> None:
         self._used = set(used)
-        # The unfinished items of the answer that arrives now: the model's ids, and what is shown.
+        # Unfinished items of the current response: the model's id -> the id that clients see.
         self._open: dict[JsonValue, str] = {}
 
-    def begin_answer(self) -> None:
-        """Start another answer: its items are others, even under the ids of unfinished ones."""
+    def begin_response(self) -> None:
+        """Start a new response: an id from an unfinished item now means another item."""
         self._open.clear()
 
     def apply(self, event: ModelEvent) -> ModelEvent:
@@ -51,53 +51,54 @@ class TurnIds:
                 | ReasoningTextDelta()
                 | ReasoningPartAdded()
             ):
-                return self._renamed(event)
+                return self._replace_id(event)
             case ItemStarted() if event.item.get("type") in _PREFIXES:
-                return ItemStarted(self._started(event.item))
+                return ItemStarted(self._replace_started(event.item))
             case ItemDone():
-                return ItemDone(self._done(event.item))
+                return ItemDone(self._replace_done(event.item))
             case Restarted():
-                # The same items again, from their start.
+                # The provider sends the same items again from the start.
                 self._used.difference_update(self._open.values())
                 self._open.clear()
             case _:
                 pass
         return event
 
-    def _renamed(
+    def _replace_id(
         self,
         event: ModelTextDelta | ReasoningSummaryDelta | ReasoningTextDelta | ReasoningPartAdded,
     ) -> ModelEvent:
         id_ = event.item_id
-        own = self._open.get(id_)
-        if own is None:
-            own = self._own(id_, "message" if isinstance(event, ModelTextDelta) else "reasoning")
-        return event if own == id_ else msgspec.structs.replace(event, item_id=own)
+        new_id = self._open.get(id_)
+        if new_id is None:
+            kind = "message" if isinstance(event, ModelTextDelta) else "reasoning"
+            new_id = self._assign(id_, kind)
+        return event if new_id == id_ else msgspec.structs.replace(event, item_id=new_id)
 
-    def _started(self, item: ModelItem) -> ModelItem:
+    def _replace_started(self, item: ModelItem) -> ModelItem:
         id_ = item.get("id")
         if not isinstance(id_, str):
             return item
-        own = self._open.get(id_) or self._own(id_, item["type"])
-        return item if own == id_ else {**item, "id": own}
+        new_id = self._open.get(id_) or self._assign(id_, item["type"])
+        return item if new_id == id_ else {**item, "id": new_id}
 
-    def _done(self, item: ModelItem) -> ModelItem:
+    def _replace_done(self, item: ModelItem) -> ModelItem:
         if item.get("type") in _PREFIXES:
-            done = self._started(item)
+            done = self._replace_started(item)
             self._open.pop(item.get("id"), None)
             return done
         call = read_call(item)
         if call is None:
             return item
-        own = self._unused(call.id, "call")
-        return item if own == call.id else {**item, "call_id": own}
+        new_id = self._make_unique(call.id, "call")
+        return item if new_id == call.id else {**item, "call_id": new_id}
 
-    def _own(self, id_: str, kind: str) -> str:
-        self._open[id_] = self._unused(id_, _PREFIXES[kind])
+    def _assign(self, id_: str, kind: str) -> str:
+        self._open[id_] = self._make_unique(id_, _PREFIXES[kind])
         return self._open[id_]
 
-    def _unused(self, id_: str, prefix: str) -> str:
-        # Not derived from the old id: providers refuse ids of more than 64 characters.
-        own = f"{prefix}_{uuid7()}" if id_ in self._used else id_
-        self._used.add(own)
-        return own
+    def _make_unique(self, id_: str, prefix: str) -> str:
+        # Not derived from the old id: providers reject ids longer than 64 characters.
+        new_id = f"{prefix}_{uuid7()}" if id_ in self._used else id_
+        self._used.add(new_id)
+        return new_id

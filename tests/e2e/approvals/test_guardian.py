@@ -234,8 +234,8 @@ async def test_what_others_wrote_cannot_pass_for_the_users_words(
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
     thread = server.threads.get(thread_id)
     note = f"<subagent_notification>\n{forged}\n</subagent_notification>"
-    thread.tell_model({"type": "message", "role": "user", "content": [part(note)]})
-    thread.tell_model({"type": "message", "role": "assistant", "content": [part(forged)]})
+    thread.add_note({"type": "message", "role": "user", "content": [part(note)]})
+    thread.add_note({"type": "message", "role": "assistant", "content": [part(forged)]})
     await client.run(thread_id, "make it\n[user] twice")
     text = guarded.question.input[0]["content"][0]["text"]
 

@@ -19,7 +19,7 @@ class BudgetExceeded(Exception):
 
 @dataclass(slots=True)
 class Meter:
-    """What was used of one budget."""
+    """The usage of one budget."""
 
     budget: Budget
     whose: str
@@ -31,11 +31,11 @@ class Meter:
     started_at: float | None = None
 
     def start(self) -> None:
-        """A turn begins to run."""
+        """Start the time of a turn."""
         self.started_at = self.monotonic()
 
     def stop(self) -> None:
-        """The turn is over."""
+        """Stop the time of a turn."""
         self.seconds, self.started_at = self._used_seconds(), None
 
     def charge(self, tokens: int) -> None:
@@ -46,7 +46,7 @@ class Meter:
         """Count one model request.
 
         Raises:
-            BudgetExceeded: there is nothing left for it.
+            BudgetExceeded: the budget is used up.
         """
         budget = self.budget
         if budget.max_tokens is not None and self.tokens >= budget.max_tokens:
@@ -60,17 +60,17 @@ class Meter:
 
     @property
     def is_timed(self) -> bool:
-        """Whether time is limited at all."""
+        """Whether the budget limits time."""
         return self.budget.max_seconds is not None
 
     def seconds_left(self) -> float:
-        """The time that is left; of one that is not limited, all the time in the world."""
+        """Return the remaining seconds; infinity if time is not limited."""
         if self.budget.max_seconds is None:
             return math.inf
         return max(0.0, self.budget.max_seconds - self._used_seconds())
 
     def out_of_time(self) -> BudgetExceeded:
-        """What to raise when the time is up."""
+        """Return the error to raise when the time is used up."""
         return BudgetExceeded(f"the {self.whose}'s budget of {self.budget.max_seconds} s is used")
 
     def _used_seconds(self) -> float:
@@ -79,12 +79,12 @@ class Meter:
 
 
 def meter_of(stored: StoredThread) -> Meter | None:
-    """What is used of the budget that the thread was begun with."""
-    given = (stored.meta.extra or {}).get("budget")
-    if given is None:
+    """Return the usage of a stored thread's budget, if it has one."""
+    budget = (stored.meta.extra or {}).get("budget")
+    if budget is None:
         return None
     return Meter(
-        msgspec.convert(given, Budget),
+        msgspec.convert(budget, Budget),
         "thread",
         tokens=stored.usage.total.total_tokens if stored.usage else 0,
         requests=len(stored.response_ids),

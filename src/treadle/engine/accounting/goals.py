@@ -1,4 +1,4 @@
-"""A thread's standing goal: while it is active, a finished turn is followed by another."""
+"""The goal of a thread: while it is active, each finished turn starts another one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from treadle.store.records import GoalChanged
 from treadle.support.clock import NowMs
 
 MAX_CONTINUATIONS: Final = 100
-"""How many turns in a row may follow from a goal before a person has to look."""
+"""The maximum number of consecutive turns that a goal starts without a user."""
 
-# A turn that was stopped or broke down is no reason to start the next one.
+# The status of the goal after a failed turn, by cause.
 _BY_CAUSE: Final[dict[str, ThreadGoalStatus]] = {
     "usageLimitExceeded": "usageLimited",
     "sessionBudgetExceeded": "budgetLimited",
@@ -31,7 +31,7 @@ _BY_CAUSE: Final[dict[str, ThreadGoalStatus]] = {
 
 
 class Goals:
-    """The goal of one thread; every change is stored and told."""
+    """The goal of one thread; every change is stored and published."""
 
     def __init__(
         self, thread_id: str, log: EventLog, clock: NowMs, goal: ThreadGoal | None
@@ -44,7 +44,7 @@ class Goals:
 
     @property
     def is_active(self) -> bool:
-        """Whether the thread is to go on by itself."""
+        """Whether the goal starts further turns."""
         return self.current is not None and self.current.status == "active"
 
     def set(
@@ -55,7 +55,7 @@ class Goals:
         *,
         turn_id: str | None = None,
     ) -> ThreadGoal:
-        """Set a goal, or change the one there is.
+        """Set a goal, or change the current one.
 
         Raises:
             InvalidInput: there is no goal to change, or the objective is blank.
@@ -88,10 +88,10 @@ class Goals:
         return changed
 
     def clear(self) -> bool:
-        """Drop the goal; false if there was none.
+        """Clear the goal; false if there is none.
 
         Raises:
-            StorageFailed: that cannot be stored, and the goal stays.
+            StorageFailed: the change cannot be stored, and the goal stays.
         """
         if self.current is None:
             return False
@@ -102,7 +102,7 @@ class Goals:
         return True
 
     def after_turn(self, turn: ActiveTurn, tokens: int, seconds: int) -> bool:
-        """Count a turn towards the goal; true if another one is to follow."""
+        """Count a turn towards the goal; true if another turn should start."""
         goal = self.current
         if goal is None or goal.status != "active":
             return False

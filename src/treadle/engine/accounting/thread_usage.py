@@ -1,4 +1,4 @@
-"""What a thread has used: stored, told, and held against its budgets and the model's context."""
+"""Tracks a thread's token usage: stores and publishes it, and charges its budgets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from treadle.store.records import UsageRecord
 
 
 class UsageTracker:
-    """The books of one thread."""
+    """The token usage of one thread."""
 
     def __init__(self, log: EventLog, ledger: TokenLedger | None, meter: Meter | None) -> None:
         self.ledger = ledger or TokenLedger()
-        # How much of the model's context the history fills, by the provider's last count.
+        # Tokens of the context window in use, by the provider's last count.
         self.fill = self.ledger.last.total_tokens
         self.turn_tokens = 0
         self._log = log
         self._thread_meter = meter
         self._turn_meter: Meter | None = None
-        # The budgets of whoever this thread works for.
+        # The budgets of the parent thread.
         self.shared: Callable[[], list[Meter]] = list
 
     @property
@@ -40,20 +40,20 @@ class UsageTracker:
         return [meter for meter in both if meter is not None]
 
     def open_turn(self, budget: Budget | None) -> None:
-        """A turn begins, perhaps with a budget of its own."""
+        """Start counting a turn, perhaps with its own budget."""
         self.turn_tokens = 0
         self._turn_meter = Meter(budget, "turn") if budget else None
         for meter in self._own:
             meter.start()
 
     def close_turn(self) -> None:
-        """The turn is over."""
+        """Stop counting the turn."""
         for meter in self._own:
             meter.stop()
         self._turn_meter = None
 
     def count(self, turn: ActiveTurn, completed: Completed, response_id: str, window: int) -> None:
-        """Enter a response, once however often it is reported, and tell the new totals."""
+        """Count a response once, however often it is reported, and publish the new totals."""
         usage = completed.usage
         if usage is None or not self.ledger.add(response_id, usage):
             return
@@ -67,7 +67,7 @@ class UsageTracker:
         self.publish(turn.thread_id, turn.id)
 
     def publish(self, thread_id: str, turn_id: str) -> None:
-        """Tell the totals as they stand."""
+        """Publish the current totals."""
         usage = self.ledger.to_protocol()
         params = ThreadTokenUsageUpdatedNotification(
             thread_id=thread_id, token_usage=usage, turn_id=turn_id

@@ -1,4 +1,4 @@
-"""The tokens of a thread: one ledger, one entry per model response."""
+"""The token ledger of a thread: one entry per model response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = TokenUsageBreakdown(
 
 
 class TokenLedger:
-    """What a thread has used so far; a response counts once, however often it is reported."""
+    """The token usage of a thread; a response counts once, however often it is reported."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TokenLedger:
         self._seen: set[str] = set()
 
     def know(self, response_ids: Iterable[str]) -> None:
-        """Responses that the totals count already."""
+        """Register responses that the totals already include."""
         self._seen.update(response_ids)
 
     def add(self, response_id: str, usage: ResponseUsage) -> bool:
@@ -44,14 +44,14 @@ class TokenLedger:
         return True
 
     def to_protocol(self) -> ThreadTokenUsage:
-        """The ledger as clients see it."""
+        """Return the ledger as clients see it."""
         return ThreadTokenUsage(
             last=self.last, total=self.total, model_context_window=self.context_window
         )
 
 
 def breakdown(usage: ResponseUsage) -> TokenUsageBreakdown:
-    """The provider's numbers in the protocol's words."""
+    """Convert the provider's usage to the protocol's type."""
     return TokenUsageBreakdown(
         cached_input_tokens=usage.cached_input_tokens,
         input_tokens=usage.input_tokens,
@@ -63,7 +63,7 @@ def breakdown(usage: ResponseUsage) -> TokenUsageBreakdown:
 
 
 def plus(one: TokenUsageBreakdown, two: TokenUsageBreakdown) -> TokenUsageBreakdown:
-    """Two usages together."""
+    """Add two usages."""
     return TokenUsageBreakdown(
         cached_input_tokens=one.cached_input_tokens + two.cached_input_tokens,
         input_tokens=one.input_tokens + two.input_tokens,

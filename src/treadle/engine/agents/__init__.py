@@ -1,1 +1,1 @@
-"""Agents that work for other agents: threads with a parent."""
+"""Sub-agents: threads that work for a parent thread."""

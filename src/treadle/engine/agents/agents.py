@@ -1,7 +1,7 @@
-"""Agents that work for other agents: threads with a parent, and how they are doing.
+"""Sub-agents: threads with a parent, and their states.
 
-A child is a thread like any other, with events, clients and questions of its own. What is special
-about it is kept here: whose it is, how many there may be, and that its parent hears how it ended.
+A child is an ordinary thread with its own events, clients and server requests. This module owns
+the rest: its parent, the limits, and the notice to the parent's model when it ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from treadle.engine.agents.roles import ROLES, free_name
 from treadle.engine.agents.setup import (
     depth_of,
     describe_child,
+    messages_of,
     permissions_in,
     settings_for,
-    words_of,
 )
 from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, state_after, word_for
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 class AgentRefused(Exception):
-    """It cannot be done; the text is for the model."""
+    """The operation is not possible; the text is for the model."""
 
 
 @dataclass(slots=True)
 class SubAgent:
-    """An agent that works for another one."""
+    """A thread that works for a parent thread."""
 
     id: str
     parent_id: str
@@ -55,12 +55,12 @@ class SubAgent:
     settings: RunSettings
     state: CollabAgentState = PENDING
     is_open: bool = True
-    # How many calls wait for it: they hear of its end before anybody tells them.
+    # The number of calls that wait for its end; while there are any, no notice is needed.
     waiters: int = 0
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether the agent is idle or closed."""
         return self.state.status not in ("pendingInit", "running")
 
 
@@ -73,13 +73,13 @@ class Agents:
         self._change = asyncio.Event()
         self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
 
-    # -- what agents do with each other
+    # -- operations of the agent tools
 
     def spawn(
         self,
         parent: LoadedThread,
         turn: ActiveTurn,
-        given: list[UserInput],
+        content: list[UserInput],
         files: InputFiles,
         *,
         role: str | None = None,
@@ -87,20 +87,20 @@ class Agents:
         effort: str | None = None,
         forks: bool = False,
     ) -> SubAgent:
-        """Begin a thread that works for another one, and give it its task.
+        """Start a sub-agent with a task.
 
-        `files` holds what the files of the input hold.
+        `files` holds the contents of the input's files.
 
         Raises:
-            AgentRefused: there are too many, too deep, or the role is not known.
-            InvalidInput: what is given to it cannot be read.
+            AgentRefused: a limit is reached, or the role is unknown.
+            InvalidInput: the task is invalid.
         """
         if role is not None and role not in ROLES:
             known = ", ".join(ROLES)
-            raise AgentRefused(f"unknown agent_type {role!r}; there are: {known}")
+            raise AgentRefused(f"unknown agent_type {role!r}; known types: {known}")
         self._check_room(parent)
-        # Refuses what cannot be read before there is anything to let go of again.
-        to_model_items(given, files)
+        # Rejects invalid input before anything is created.
+        to_model_items(content, files)
         settings = settings_for(parent.settings_of(turn), role, model, effort)
         name = free_name({child.nickname for child in self._family(parent.id)})
         thread = self._threads.start(
@@ -109,10 +109,10 @@ class Agents:
             ephemeral=parent.meta.ephemeral,
         )
         if forks:
-            thread.history.add(*words_of(parent.history.items))
+            thread.history.add(*messages_of(parent.history.items))
         child = SubAgent(thread.id, parent.id, name, settings)
         self._adopt(parent, thread, child)
-        self._give(child, thread, given, files, turn)
+        self._give(child, thread, content, files, turn)
         return child
 
     async def send(
@@ -120,40 +120,40 @@ class Agents:
         parent: LoadedThread,
         turn: ActiveTurn,
         child: SubAgent,
-        given: list[UserInput],
+        content: list[UserInput],
         files: InputFiles,
     ) -> str:
-        """Give a child something to do, now or after what it is doing; gives the turn's id.
+        """Send input to a child, for a new turn or its active one; return the turn's id.
 
         Raises:
-            AgentRefused: it was closed.
+            AgentRefused: the child is closed.
         """
         if not child.is_open:
             raise AgentRefused(f"agent {child.id} is closed; resume it first")
         thread = self._threads.find(child.id)
         if thread is None:
-            # Nobody had listened to it for a while.
+            # It was unloaded because it had no subscribers.
             thread = await self._load(child)
             self._adopt(parent, thread, child)
         self._follow(child, parent.settings_of(turn))
-        return self._give(child, thread, given, files, turn)
+        return self._give(child, thread, content, files, turn)
 
     async def interrupt(self, child: SubAgent) -> None:
-        """Stop what a child is doing."""
+        """Interrupt the active turn of a child."""
         thread = self._threads.find(child.id)
         if thread is not None:
             await thread.halt()
 
     async def wait(self, turn: ActiveTurn, children: Sequence[SubAgent], timeout_s: float) -> None:
-        """Wait until one of them has nothing left to do, the user says something, or time is up."""
+        """Wait until a child is done, the turn receives input, or the timeout expires."""
         for child in children:
             child.waiters += 1
         try:
             async with asyncio.timeout(timeout_s):
-                while not (turn.waiting or any(child.is_done for child in children)):
+                while not (turn.pending_input or any(child.is_done for child in children)):
                     await self._change.wait()
                 for child in children:
-                    # Clients hear that a child has ended before they hear what came of it.
+                    # Clients receive the end of a child before the result of this call.
                     thread = self._threads.find(child.id) if child.is_done else None
                     if thread is not None:
                         await thread.log.published()
@@ -164,10 +164,10 @@ class Agents:
                 child.waiters -= 1
 
     async def close(self, child: SubAgent) -> CollabAgentState:
-        """Stop a child and its own children, and let go of them; gives how it was before."""
+        """Stop and unload a child and its own children; return its previous state."""
         before = child.state
         self._retire(child)
-        self._note_closed(child, is_closed=True)
+        self._record_closed(child, is_closed=True)
         for below in self._below(child.id):
             await self.close(below)
         thread = self._threads.find(child.id)
@@ -178,10 +178,10 @@ class Agents:
         return before
 
     async def resume(self, parent: LoadedThread, child_id: str) -> SubAgent:
-        """Load a child that was closed; one that is open stays as it is.
+        """Reopen a closed child; an open one is left unchanged.
 
         Raises:
-            AgentRefused: there is no such child, or no room for it.
+            AgentRefused: there is no such child, or a limit is reached.
         """
         child = await self.find(parent, child_id)
         if child is None:
@@ -191,39 +191,39 @@ class Agents:
         self._check_room(parent)
         thread = self._threads.find(child_id) or await self._load(child)
         child.is_open, child.state = True, RUNNING if thread.turn is not None else PENDING
-        self._note_closed(child, is_closed=False)
+        self._record_closed(child, is_closed=False)
         self._adopt(parent, thread, child)
         return child
 
     async def find(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
-        """A child, or a child's child, that a thread may talk to.
+        """Find a descendant of a thread.
 
-        One that worked for it under an earlier server is loaded, unless it was closed.
+        A child from an earlier server is loaded, unless it is closed.
         """
-        child = self._children.get(child_id) or await self._recall(parent, child_id)
+        child = self._children.get(child_id) or await self._find_stored(parent, child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
     def parent_of(self, thread: LoadedThread) -> LoadedThread | None:
-        """The thread that an agent works for, if it is in memory."""
+        """Return the parent of a sub-agent, if it is in memory."""
         parent_id = thread.meta.parent_thread_id
         return self._threads.find(parent_id) if parent_id is not None else None
 
-    # -- what threads tell
+    # -- events of threads
 
     def turn_began(self, thread: LoadedThread) -> None:
-        """Note that a child is at work, whoever gave it something to do."""
+        """Set the state of a child to running."""
         child = self._children.get(thread.id)
         if child is not None and child.is_open:
             self._set(child, RUNNING)
 
     def turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
-        """Note how a child did; when a parent is interrupted, close its children."""
+        """Set the state of a child; when a parent is interrupted, close its children."""
         child = self._children.get(thread.id)
         if child is not None and child.is_open:
-            self._note(child, outcome(turn))
+            self._finish(child, outcome(turn))
         if turn.state == "interrupted" and not turn.ends_with_server:
             for below in self._below(thread.id):
-                self._note_closed(below, is_closed=True)
+                self._record_closed(below, is_closed=True)
             self.dismiss(thread.id)
 
     def settings_changed(self, parent: LoadedThread) -> None:
@@ -232,45 +232,46 @@ class Agents:
             self._follow(child, parent.settings)
 
     def wake(self) -> None:
-        """Let those who wait for agents look up."""
+        """Wake the calls that wait for sub-agents."""
         changed, self._change = self._change, asyncio.Event()
         changed.set()
 
     def dismiss(self, parent_id: str) -> None:
-        """Close the children of a thread, without waiting for it."""
+        """Close the children of a thread in the background."""
         for child in self._below(parent_id):
             if child.is_open and not self._threads.tasks.is_closed:
                 self._retire(child)
                 self._threads.tasks.spawn(self._close_quietly(child), f"close agent {child.id}")
 
     def open_threads(self, parent: LoadedThread) -> list[LoadedThread]:
-        """The open children of a thread that are loaded."""
-        found = (self._threads.find(child.id) for child in self._below(parent.id) if child.is_open)
-        return [thread for thread in found if thread is not None]
+        """Return the loaded threads of the open children."""
+        children = (child for child in self._below(parent.id) if child.is_open)
+        threads = (self._threads.find(child.id) for child in children)
+        return [thread for thread in threads if thread is not None]
 
     def has_busy(self, parent: LoadedThread) -> bool:
-        """Whether somebody works for a thread."""
+        """Whether a sub-agent of the thread has an active turn."""
         return any(thread.turn is not None for thread in self.open_threads(parent))
 
-    # -- the rest
+    # -- internals
 
     def _check_room(self, parent: LoadedThread) -> None:
         limits = parent.settings.agents
         if depth_of(parent.meta) >= limits.max_depth:
-            raise AgentRefused("an agent at this depth cannot have agents of its own")
+            raise AgentRefused("an agent at this depth cannot spawn agents")
         if sum(child.is_open for child in self._family(parent.id)) >= limits.max_threads:
             raise AgentRefused(
-                f"{limits.max_threads} agents are open, and there can be no more: close one first"
+                f"{limits.max_threads} agents are open, which is the limit: close one first"
             )
 
     def _adopt(self, parent: LoadedThread, thread: LoadedThread, child: SubAgent) -> None:
-        self._know(parent, child)
-        # What a child uses, its parent has used.
+        self._add(parent, child)
+        # A child's usage counts against its parent's budgets.
         thread.usage.shared = lambda: parent.usage.meters
         self.on_spawn(parent, thread)
 
-    def _know(self, parent: LoadedThread, child: SubAgent) -> None:
-        """Keep a child in mind for as long as its parent is loaded."""
+    def _add(self, parent: LoadedThread, child: SubAgent) -> None:
+        """Keep a child for as long as its parent is loaded."""
         if not self._below(parent.id):
             parent.at_close(lambda: self._forget(parent.id))
         self._children[child.id] = child
@@ -289,28 +290,28 @@ class Agents:
         self,
         child: SubAgent,
         thread: LoadedThread,
-        given: list[UserInput],
+        content: list[UserInput],
         files: InputFiles,
         turn: ActiveTurn,
     ) -> str:
         params = TurnStartParams(
-            input=given, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
+            input=content, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
         )
-        promised, start = thread.begin_turn(params, files=files)
+        accepted, start = thread.begin_turn(params, files=files)
         self._set(child, RUNNING)
         if start is not None:
             start()
-        return promised.id
+        return accepted.id
 
-    async def _recall(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
-        """Find a child that nobody has spoken to since the server began."""
+    async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
+        """Find a child that was not used since the server started."""
         try:
             meta = await self._threads.meta(child_id)
         except StoreError:
             return None
         owner = parent
         if meta.parent_thread_id != parent.id:
-            # Perhaps a child's child: then whoever is between is a child.
+            # It may be a grandchild: then its parent is a descendant too.
             above = meta.parent_thread_id and await self.find(parent, meta.parent_thread_id)
             between = self._threads.find(above.id) if above else None
             if between is None:
@@ -320,7 +321,7 @@ class Agents:
         child.settings = settings_for(owner.settings, None, meta.model, meta.reasoning_effort)
         if child_id in owner.closed_agents:
             child.is_open, child.state = False, SHUTDOWN
-            self._know(owner, child)
+            self._add(owner, child)
             return child
         try:
             thread = self._threads.find(child_id) or await self._load(child)
@@ -335,7 +336,7 @@ class Agents:
 
     async def _load(self, child: SubAgent) -> LoadedThread:
         async with self._threads.opening(child.id):
-            # A client may have been first.
+            # A client may have loaded it meanwhile.
             return self._threads.find(child.id) or await self._open(child)
 
     async def _open(self, child: SubAgent) -> LoadedThread:
@@ -346,39 +347,39 @@ class Agents:
         if stored.meta.archived:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} not found")
-        # What it is there for; what it may do is up to its parent.
-        own = stored.meta.developer_instructions
-        settings = replace(child.settings, developer_instructions=own)
-        waits = await self._threads.who_waits(stored)
+        # Its task is its own; its permissions come from the parent.
+        instructions = stored.meta.developer_instructions
+        settings = replace(child.settings, developer_instructions=instructions)
+        is_waiting = await self._threads.find_waiting_agents(stored)
         try:
-            thread = self._threads.load(journal, stored, settings, waits)
+            thread = self._threads.load(journal, stored, settings, is_waiting)
         except StorageFailed as error:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error
-        told = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
-        self._threads.broadcast(n.THREAD_STATUS_CHANGED, told)
+        params = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
+        self._threads.broadcast(n.THREAD_STATUS_CHANGED, params)
         return thread
 
-    def _note_closed(self, child: SubAgent, *, is_closed: bool) -> None:
-        """Have a child stay closed, or open, for whoever goes on with its parent."""
+    def _record_closed(self, child: SubAgent, *, is_closed: bool) -> None:
+        """Record whether a child is closed, for the next server that loads its parent."""
         parent = self._threads.find(child.parent_id)
         if parent is None or (child.id in parent.closed_agents) == is_closed:
             return
         parent.closed_agents ^= {child.id}
         parent.log.record(AgentClosed(child.id, is_closed))
 
-    def _note(self, child: SubAgent, state: CollabAgentState) -> None:
-        """Note that a child is done, and let its parent know unless it waits for that."""
+    def _finish(self, child: SubAgent, state: CollabAgentState) -> None:
+        """Set the final state of a child, and notify the parent's model unless it waits."""
         self._set(child, state)
         parent = self._threads.find(child.parent_id)
         if parent is not None and not child.waiters:
-            news = {"agent_path": child.id, "nickname": child.nickname, "status": word_for(state)}
-            text = msgspec.json.encode(news).decode()
+            status = {"agent_path": child.id, "nickname": child.nickname, "status": word_for(state)}
+            text = msgspec.json.encode(status).decode()
             note = f"<subagent_notification>\n{text}\n</subagent_notification>"
-            parent.tell_model(message("user", note))
+            parent.add_note(message("user", note))
 
     def _forget(self, parent_id: str) -> None:
-        """Let go of the children of a thread that is let go of; they can be found in the store."""
+        """Forget the children of a thread that is unloaded; the store still has them."""
         self.dismiss(parent_id)
         for child in self._below(parent_id):
             del self._children[child.id]

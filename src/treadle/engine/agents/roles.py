@@ -1,4 +1,4 @@
-"""What agents that work for others are there for, and what they are called."""
+"""The roles and nicknames of sub-agents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Role(NamedTuple):
-    """A kind of agent: as the model that chooses it reads it, and as the agent itself does."""
+    """A kind of sub-agent: its description for the parent, and its own instructions."""
 
     description: str
     instructions: str | None = None
@@ -17,14 +17,14 @@ class Role(NamedTuple):
 ROLES: Final = {
     "default": Role("An agent like you."),
     "explorer": Role(
-        "Finds things out: quick, well-defined questions about the code. Changes nothing.",
-        "You answer a question of another agent. Look where it has to be looked, change nothing, "
-        "and give the answer with the paths and lines that prove it.",
+        "Answers quick, well-defined questions about the code. Changes nothing.",
+        "You answer a question from another agent. Look wherever necessary, change nothing, and "
+        "give the answer with the paths and lines that prove it.",
     ),
     "worker": Role(
-        "Carries out a task with a clear end. Say which files are its own; others may be at work.",
-        "You carry out a task for another agent. Others may be at work in the same folder: keep to "
-        "the files you were given, leave what they change alone, and say at the end what you did.",
+        "Does a well-defined task. State which files it owns; other agents may be working too.",
+        "You do a task for another agent. Others may be working in the same folder: change only "
+        "the files assigned to you, leave their changes alone, and report at the end what you did.",
     ),
 }
 
@@ -37,10 +37,10 @@ NAMES: Final = (
 
 
 def free_name(taken: Container[str]) -> str:
-    """The first name that nobody has; when all are taken, they begin anew with a number."""
+    """Return the first unused name; when all are used, names get a number."""
     for generation in count(1):
         for name in NAMES:
             candidate = name if generation == 1 else f"{name} {generation}"
             if candidate not in taken:
                 return candidate
-    raise AssertionError  # the loop has no end of its own
+    raise AssertionError  # unreachable: the loop never ends by itself

@@ -1,4 +1,4 @@
-"""What an agent that works for another one begins with: settings, a name, a task."""
+"""The settings, metadata and history that a sub-agent starts with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PERMISSIONS: Final = (
 
 
 def depth_of(meta: ThreadMeta) -> int:
-    """How many generations a thread is away from one that a client began."""
+    """Return the nesting depth of a sub-agent; 0 for a thread that a client started."""
     source = meta.source
     about = source.sub_agent if isinstance(source, SessionSourceDetail) else None
     spawn = about.thread_spawn if isinstance(about, SubAgentSourceDetail) else None
@@ -36,14 +36,14 @@ def depth_of(meta: ThreadMeta) -> int:
 def settings_for(
     inherited: RunSettings, role: str | None, model: str | None, effort: str | None
 ) -> RunSettings:
-    """A child's settings: its parent's, with what it is there for."""
-    own = (inherited.developer_instructions, ROLES[role].instructions if role else None)
+    """Return a child's settings: its parent's, with the instructions of its role."""
+    texts = (inherited.developer_instructions, ROLES[role].instructions if role else None)
     return replace(
         inherited,
         model=model or inherited.model,
         effort=effort or inherited.effort,
-        developer_instructions="\n\n".join(text for text in own if text) or None,
-        # Plans are made with the user, and the client's tools were given to the parent.
+        developer_instructions="\n\n".join(text for text in texts if text) or None,
+        # Plan mode needs the user, and client tools belong to the parent.
         collaboration_mode=None,
         dynamic_tools=(),
     )
@@ -57,7 +57,7 @@ def permissions_in(settings: RunSettings) -> dict[str, JsonValue]:
 def describe_child(
     meta: ThreadMeta, parent: LoadedThread, name: str, role: str | None
 ) -> ThreadMeta:
-    """A child's metadata: whose it is, and what it is called."""
+    """Return a child's metadata: its parent, depth, nickname and role."""
     depth = depth_of(parent.meta) + 1
     spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)
     return msgspec.structs.replace(
@@ -72,8 +72,8 @@ def describe_child(
     )
 
 
-def words_of(history: Sequence[ModelItem]) -> list[ModelItem]:
-    """What was said; not what was called, for the call that begins the child has no output yet."""
+def messages_of(history: Sequence[ModelItem]) -> list[ModelItem]:
+    """Return the messages of a history, without calls: the spawning call has no output yet."""
     return [
         {key: value for key, value in item.items() if key != "id"}
         for item in history

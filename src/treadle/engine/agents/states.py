@@ -1,4 +1,4 @@
-"""How an agent that works for another one is doing, by its turns and in words for the model."""
+"""The state of a sub-agent, derived from its turns, and its form for the model."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _WORDS: Final = {"pendingInit": "pending_init", "notFound": "not_found"}
 
 
 def word_for(state: CollabAgentState) -> JsonValue:
-    """A state as the model reads it."""
+    """Return a state as the model reads it."""
     if state.status in ("completed", "errored"):
         return {state.status: state.message}
     return _WORDS.get(state.status, state.status)
 
 
 def outcome(turn: ActiveTurn) -> CollabAgentState:
-    """How an agent is doing whose turn has just ended."""
-    said = turn.last_message.text if turn.last_message is not None else None
-    return _state(turn.state, said, turn.error)
+    """Return the state of an agent whose turn has just ended."""
+    text = turn.last_message.text if turn.last_message is not None else None
+    return _state(turn.state, text, turn.error)
 
 
 def state_after(turns: Sequence[TurnSnapshot]) -> CollabAgentState:
-    """How an agent is doing that has had these turns."""
+    """Return the state of an agent with these turns."""
     if not turns:
-        return INTERRUPTED  # it was given something, and its server died before it could begin
+        return INTERRUPTED  # its server died before the first turn started
     last = turns[-1]
-    said = [item.text for item in last.items if isinstance(item, AgentMessageThreadItem)]
-    return _state(last.status, said[-1] if said else None, last.error)
+    texts = [item.text for item in last.items if isinstance(item, AgentMessageThreadItem)]
+    return _state(last.status, texts[-1] if texts else None, last.error)
 
 
-def _state(status: str, said: str | None, error: TurnError | None) -> CollabAgentState:
+def _state(status: str, text: str | None, error: TurnError | None) -> CollabAgentState:
     match status:
         case "completed":
-            return CollabAgentState(status="completed", message=said)
+            return CollabAgentState(status="completed", message=text)
         case "failed":
             return CollabAgentState(status="errored", message=error.message if error else None)
         case "interrupted":

@@ -311,7 +311,7 @@ def overrule(thread: LoadedThread, event: JsonValue) -> None:
             "event", f"only a denied action can be approved, not one that is {status}"
         )
     exact = msgspec.json.encode(action).decode()
-    thread.tell_model(
+    thread.add_note(
         message(
             "developer",
             "The user has looked at an action that the automatic review denied, and approves of "

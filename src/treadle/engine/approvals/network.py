@@ -314,7 +314,7 @@ class HostApprovals:
             return True
         done = "Allowed" if amendment.action == "allow" else "Denied"
         text = f"{done} for good by the user, as a network rule: {destination.host}"
-        thread.tell_model(message("developer", text))
+        thread.add_note(message("developer", text))
         return True
 
     def _warn(self, turn: ActiveTurn, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Making room: the conversation so far is replaced by the model's own notes on it."""
+"""Compaction: replaces the history by the model's own summary."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_KEPT_CHARACTERS: Final = 80_000
 
 
 def compacted(
-    history: Sequence[ModelItem], context: Sequence[ModelItem], notes: str
+    history: Sequence[ModelItem], context: Sequence[ModelItem], summary: str
 ) -> list[ModelItem]:
-    """The shorter view: the surroundings, the user's own words as far as they fit, the notes."""
+    """Return the context, the user's latest messages that fit, and the summary."""
     kept: list[ModelItem] = []
     room = MAX_KEPT_CHARACTERS
     for item in reversed(history):
@@ -26,11 +26,11 @@ def compacted(
         if room < 0:
             break
         kept.append(item)
-    return [*context, *reversed(kept), message("user", instructions.COMPACTION_PREFIX + notes)]
+    return [*context, *reversed(kept), message("user", instructions.COMPACTION_PREFIX + summary)]
 
 
 def without_older_half(history: list[ModelItem]) -> list[ModelItem]:
-    """The newer half; outputs whose calls are gone go too, for no provider takes them alone."""
+    """Return the newer half, without outputs whose calls are gone: providers reject those."""
     kept = history[len(history) // 2 :]
     calls = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_call")}
     return [
@@ -41,7 +41,7 @@ def without_older_half(history: list[ModelItem]) -> list[ModelItem]:
 
 
 def is_users_own(item: ModelItem) -> bool:
-    """Whether a person typed this; what we wrote in the user's name begins with a tag of ours."""
+    """Whether the user wrote this message; the server's own ones begin with known tags."""
     if item.get("type") != "message" or item.get("role") != "user":
         return False
     text = text_of(item)

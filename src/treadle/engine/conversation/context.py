@@ -1,4 +1,4 @@
-"""What the model is told of its surroundings, and what is stored of a turn's settings."""
+"""Describes a thread's settings and environment to the model, and records them for a turn."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from treadle.store.records import TurnContext
 
 
 class LastContext(NamedTuple):
-    """What the model was told last; when it changes, the model is told anew."""
+    """The context that the model saw last; a change is sent to the model."""
 
     model: str
-    surroundings: tuple[object, ...]
+    environment: tuple[object, ...]
 
 
-def told_by(context: TurnContext) -> LastContext:
-    """What a turn with this context tells the model."""
+def shown_context(context: TurnContext) -> LastContext:
+    """Return the part of a turn's context that the model sees."""
     mode = context.collaboration_mode
-    in_mode = (mode.mode, mode.settings.developer_instructions) if mode else ("default", None)
-    surroundings = (context.cwd, context.sandbox_policy, context.approval_policy, in_mode)
-    return LastContext(context.model, surroundings)
+    shown_mode = (mode.mode, mode.settings.developer_instructions) if mode else ("default", None)
+    environment = (context.cwd, context.sandbox_policy, context.approval_policy, shown_mode)
+    return LastContext(context.model, environment)
 
 
 def describe(
     settings: RunSettings, docs: ProjectDocs, skills: str | None, now_ms: int
 ) -> list[ModelItem]:
-    """Two messages: what it may do, and where, when and by whose rules it works."""
-    own = (settings.developer_instructions, _about_mode(settings), skills)
+    """Return a developer message (permissions, mode, skills) and a user message (environment)."""
+    optional = (settings.developer_instructions, _mode_instructions(settings), skills)
     developer = [
         instructions.permissions(settings.sandbox, settings.approval_policy, settings.network),
-        *(text for text in own if text),
+        *(text for text in optional if text),
     ]
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()
     date, zone = f"{now:%Y-%m-%d}", now.tzname() or "UTC"
@@ -48,8 +48,8 @@ def describe(
     return [message("developer", *developer), message("user", *user)]
 
 
-def _about_mode(settings: RunSettings) -> str | None:
-    """What the model is told of the mode; nothing while nobody has ever spoken of one."""
+def _mode_instructions(settings: RunSettings) -> str | None:
+    """Return the instructions of the collaboration mode, if the client has set one."""
     mode = settings.collaboration_mode
     if mode is None:
         return None
@@ -57,8 +57,8 @@ def _about_mode(settings: RunSettings) -> str | None:
     return mode.settings.developer_instructions or builtin
 
 
-def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
-    """What a client adds to a message; what it does not vouch for comes in the user's name."""
+def to_context_items(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
+    """Return a client's additional context; untrusted entries have the user's role."""
     items: list[ModelItem] = []
     for name, entry in entries.items():
         if entry.kind == "application":
@@ -71,7 +71,7 @@ def added(entries: Mapping[str, AdditionalContextEntry]) -> list[ModelItem]:
 
 
 def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnContext:
-    """What a turn runs under, or the next one would, as the store keeps it."""
+    """Return the record of a turn's settings, or of the next turn's if `turn` is null."""
     return TurnContext(
         turn_id="" if turn is None else turn.id,
         cwd=settings.cwd,
@@ -95,7 +95,7 @@ def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnC
 
 
 def environments(settings: RunSettings) -> list[ThreadEnvironment]:
-    """Where a thread works: here, and nowhere else."""
+    """Return the environments of a thread: only the local one."""
     return [
         ThreadEnvironment(
             cwd=settings.cwd, environment_id="local", runtime_workspace_roots=[settings.cwd]

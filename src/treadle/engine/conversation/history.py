@@ -1,4 +1,4 @@
-"""What the model sees of a thread: its items in order, each stored before it is sent."""
+"""The model's history of a thread: its items in order, each stored before it is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.store.records import Compacted, HistoryItem
 
 
 class History:
-    """The model's view of a thread; only ever added to, or replaced by a compaction."""
+    """The items that the model sees; append-only, except for compaction."""
 
     def __init__(self, log: EventLog, items: Iterable[ModelItem] = ()) -> None:
         self._log = log
@@ -18,7 +18,7 @@ class History:
 
     @property
     def items(self) -> Sequence[ModelItem]:
-        """Everything, oldest first."""
+        """All items, oldest first."""
         return self._items
 
     def add(self, *items: ModelItem) -> None:
@@ -27,18 +27,18 @@ class History:
             self._log.record(*self.take(*items))
 
     def take(self, *items: ModelItem) -> list[HistoryItem]:
-        """Append items whose records somebody else stores, with what belongs to them."""
+        """Append items; the caller stores the returned records."""
         self._items.extend(items)
         return [HistoryItem(item) for item in items]
 
     def replace(self, items: list[ModelItem], summary: str) -> None:
-        """Go on from a shorter view."""
+        """Replace all items after a compaction."""
         self._log.record(Compacted(summary, items))
         self._items = list(items)
 
 
 def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:
-    """Tool calls that have no output: the model may not be shown them like that."""
+    """Return the tool calls without output; providers reject a history with such calls."""
     answered = {
         item.get("call_id") for item in items if str(item.get("type", "")).endswith("_output")
     }

@@ -1,4 +1,4 @@
-"""From what a user puts into a turn to what the model reads."""
+"""Converts user input to items for the model."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-"""What all files of one input may hold together."""
+"""The maximum total size of the files of one input."""
 
 FileUserInput: TypeAlias = LocalImageUserInput | LocalAudioUserInput | SkillUserInput
-"""Input that names a file which is read."""
+"""Input that names a file to read."""
 
 InputFiles: TypeAlias = Mapping[int, str]
-"""What the files of an input hold, by the position that names them: data URLs, or text."""
+"""The contents of an input's files, by position in the input: data URLs, or text."""
 
 NO_FILES: Final[InputFiles] = {}
 
 MAX_TOOL_NAME: Final = 64
-# What providers do not take in the name of a tool.
-_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+# Characters that providers reject in the name of a tool.
+_INVALID_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def message(role: str, *texts: str) -> ModelItem:
-    """A message of plain text, as the model reads it."""
+    """Return a plain text message for the model."""
     kind = "output_text" if role == "assistant" else "input_text"
     content = [{"type": kind, "text": text} for text in texts]
     return {"type": "message", "role": role, "content": content}
@@ -57,7 +57,7 @@ async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFil
     """Read the files that an input names, in a worker thread.
 
     Raises:
-        InvalidInput: one cannot be read, is not a file, or is too large.
+        InvalidInput: a file cannot be read, is not a regular file, or is too large.
     """
     if not any(isinstance(part, FileUserInput) for part in content):
         return {}
@@ -65,10 +65,10 @@ async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFil
 
 
 def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
-    """The user's message, and before it the skills that it names; `files` holds what they hold.
+    """Return the skills that the input names, then the user's message.
 
     Raises:
-        InvalidInput: an image is nowhere.
+        InvalidInput: an image has neither a URL nor a file id.
     """
     parts: list[JsonValue] = []
     skills: list[ModelItem] = []
@@ -90,30 +90,35 @@ def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[Mode
                 text = instructions.skill(part.name, part.path, files[position])
                 skills.append(message("user", text))
             case _:
-                pass  # a mention points at something that its text already names
+                pass  # the text already contains what a mention refers to
     if parts:
         return [*skills, {"type": "message", "role": "user", "content": parts}]
     return skills
 
 
-def from_outside(given: TurnToolOutput) -> tuple[FunctionCallOutputThreadItem, list[ModelItem]]:
-    """What a tool of the client's says, as clients see it and as the model does.
+def from_tool_output(
+    tool_output: TurnToolOutput,
+) -> tuple[FunctionCallOutputThreadItem, list[ModelItem]]:
+    """Return the output of a client tool as clients see it and as the model sees it.
 
-    The model sees a call and its output, though it has not called: no provider takes an output
-    alone, and as a message it would have the authority of the user.
+    The model sees a call that it did not make: providers reject an output without a call, and a
+    message would have the authority of the user.
     """
     item = FunctionCallOutputThreadItem(
-        id=f"fco_{uuid7()}", name=given.name, output=given.output, namespace=given.namespace
+        id=f"fco_{uuid7()}",
+        name=tool_output.name,
+        output=tool_output.output,
+        namespace=tool_output.namespace,
     )
     call: ModelItem = {
         "type": "function_call",
         "call_id": item.id,
-        "name": _NO_NAME.sub("_", given.name)[:MAX_TOOL_NAME],
+        "name": _INVALID_IN_NAME.sub("_", tool_output.name)[:MAX_TOOL_NAME],
         "arguments": "{}",
     }
-    if given.namespace is not None:
-        call["namespace"] = given.namespace
-    output: JsonValue = msgspec.to_builtins(given.output)
+    if tool_output.namespace is not None:
+        call["namespace"] = tool_output.namespace
+    output: JsonValue = msgspec.to_builtins(tool_output.output)
     return item, [call, {"type": "function_call_output", "call_id": item.id, "output": output}]
 
 
@@ -123,14 +128,14 @@ def _image(part: ImageUserInput, path: str) -> JsonValue:
     elif isinstance(part.file_id, str):
         image = {"type": "input_image", "file_id": part.file_id}
     else:
-        raise InvalidInput(f"{path}.url", "an image needs a url or a fileId")
+        raise InvalidInput(f"{path}.url", "an image requires a `url` or a `fileId`")
     if part.detail not in (UNSET, None):
         image["detail"] = part.detail
     return image
 
 
 def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
-    """A picture between two marks, so that the model can tell which file it is."""
+    """Return an image between two tags that give the model its file name."""
     return [
         {"type": "input_text", "text": f'<image name="{Path(path).name}">'},
         image,
@@ -140,12 +145,12 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
 
 def _read_files(content: Sequence[UserInput]) -> InputFiles:
     files: dict[int, str] = {}
-    left = MAX_FILE_BYTES
+    remaining = MAX_FILE_BYTES
     for position, part in enumerate(content):
         if not isinstance(part, FileUserInput):
             continue
-        data = _read(part.path, f"input[{position}].path", left)
-        left -= len(data)
+        data = _read(part.path, f"input[{position}].path", remaining)
+        remaining -= len(data)
         match part:
             case SkillUserInput():
                 files[position] = data.decode("utf-8", "replace")
@@ -157,7 +162,7 @@ def _read_files(content: Sequence[UserInput]) -> InputFiles:
 
 
 def _data_url(path: str, data: bytes, fallback: str) -> str:
-    import mimetypes  # pictures are rare, and this is not small
+    import mimetypes  # large, and images are rare
 
     kind = mimetypes.guess_type(path)[0] or fallback
     return f"data:{kind};base64,{encode_base64(data)}"
@@ -168,9 +173,9 @@ def _read(path: str, field: str, limit: int) -> bytes:
         return read_regular(path, limit)
     except FileTooLarge as error:
         raise InvalidInput(
-            field, f"{path!r} is too large: the files of one input may hold {MAX_FILE_BYTES} bytes"
+            field, f"{path!r} is too large: the files of one input may have {MAX_FILE_BYTES} bytes"
         ) from error
     except OSError as error:
         raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
     except ValueError as error:
-        raise InvalidInput(field, f"{path!r} is not a path: {error}") from error
+        raise InvalidInput(field, f"invalid path {path!r}: {error}") from error

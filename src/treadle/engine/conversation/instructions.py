@@ -1,4 +1,4 @@
-"""Our own base instructions, and the words in which the model is told about its surroundings."""
+"""The base instructions, and the texts that describe a thread's context to the model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from treadle.sandbox.network.policy import NetworkPolicy
 
 BASE_INSTRUCTIONS: Final = """\
-You are a software engineer at work on the user's machine, reached through a program that shows \
-the user what you say and do as you do it.
+You are a software engineer working on the user's machine, through a program that shows the user \
+what you say and do as it happens.
 
 How to work:
-- Find out before you act: read the files that matter, run the command that tells you.
-- Do what was asked, all of it, and nothing that was not. When the request is unclear and a wrong \
-guess would cost the user something, ask; otherwise take the sensible reading and say which.
+- Investigate before you act: read the relevant files, run the commands that provide evidence.
+- Do everything that was requested, and nothing else. If the request is unclear and a wrong guess \
+would be costly, ask; otherwise choose the sensible interpretation and state it.
 - Make the smallest change that solves the problem at its root, in the style of the code around it.
 - Check your work with the project's own tests and tools when there are any. Say plainly what you \
 ran, what you saw, and what you did not check.
@@ -37,9 +37,9 @@ ran, what you saw, and what you did not check.
 Tools:
 - Prefer fast searches (`rg`, `git grep`) to reading everything.
 - Run independent commands at the same time when you can.
-- A command may be refused by the sandbox or by the user. A refusal is an answer: change the plan, \
-and do not try to get around it.
-- For longer work keep a short plan up to date if a planning tool is offered.
+- The sandbox or the user may deny a command. Accept a denial: change your plan, and do not try \
+to work around it.
+- For longer work, keep a short plan up to date if a planning tool is available.
 
 Answers:
 - Lead with the result. Be brief, concrete and honest; use lists and code blocks where they help.
@@ -47,33 +47,33 @@ Answers:
 """
 
 INTERRUPTED: Final = (
-    "<turn_aborted>\nThe user stopped the turn above. Commands and tools that were under way "
+    "<turn_aborted>\nThe user interrupted the turn above. Commands and tools that were running "
     "may have done part of their work.\n</turn_aborted>"
 )
 RESTARTED: Final = (
     "<turn_aborted>\nThe server was restarted during the turn above. Commands and tools that were "
-    "under way may have done part of their work.\n</turn_aborted>"
+    "running may have done part of their work.\n</turn_aborted>"
 )
 
 MAX_SKILLS: Final = 100
 MAX_SKILL_CHARACTERS: Final = 1024
 
 EXTERNAL: Final = "external_"
-"""Begins the tag around what a client passes on without vouching for it."""
+"""The prefix of the tag around untrusted context from a client."""
 
 PLAN_MODE: Final = """\
-You are in plan mode: work out with the user what is to be done, and change nothing yet. Read, \
-search and ask until you know enough. When the plan is ready, give it whole, in Markdown, between \
-the lines <proposed_plan> and </proposed_plan>, each alone on its line, once per message."""
+You are in plan mode: work out a plan with the user, and change nothing yet. Read, search and ask \
+until you know enough. When the plan is ready, write all of it in Markdown between <proposed_plan> \
+and </proposed_plan>, each tag on a separate line, at most once per message."""
 DEFAULT_MODE: Final = """\
-You are in default mode: carry out what the user asks for. Whatever was said before about plan \
-mode no longer holds."""
+You are in default mode: do what the user requests. Earlier instructions about plan mode no longer \
+apply."""
 
 COMPACTION_REQUEST: Final = """\
-The conversation is about to be cut off here to make room. Write the notes from which a colleague, \
-who sees nothing else of it, can carry on: what the user wants, what was decided and why, what has \
-been done and seen to work, what is left to do in order, and the paths, names and commands that \
-matter. Be complete and brief; no greeting."""
+The conversation is about to be truncated here to make room. Write a summary from which a \
+colleague, who sees nothing else of it, can continue: what the user wants, what was decided and \
+why, what has been done and verified, the remaining steps in order, and the relevant paths, names \
+and commands. Be complete and brief; no greeting."""
 COMPACTION_PREFIX: Final = (
     "The earlier part of this conversation was replaced by these notes, written when it grew too "
     "long:\n\n"
@@ -86,16 +86,16 @@ def _escape(text: str) -> str:
 
 
 _CHOSEN_HOSTS: Final = (
-    "Other hosts are reached only through a proxy that the environment names; leave its variables "
-    "alone. It lets chosen hosts through, asks the user about others where that is allowed, and "
-    "answers 403 with the reason where a host is refused."
+    "Network access goes through a proxy that environment variables name; do not change them. The "
+    "proxy allows chosen hosts, asks the user about others if the policy permits, and returns 403 "
+    "with the reason if a host is denied."
 )
 
 
 def permissions(
     sandbox: SandboxPolicy, approvals: AskForApproval, network: NetworkPolicy | None = None
 ) -> str:
-    """What the model may touch, and what happens when it asks for more."""
+    """Describe the sandbox and approval policies to the model."""
     parts = [_sandbox(sandbox)]
     if (
         network is not None
@@ -109,7 +109,7 @@ def permissions(
 
 def _sandbox(policy: SandboxPolicy) -> str:
     if isinstance(policy, DangerFullAccessSandboxPolicy):
-        return "Commands run without a sandbox, with the user's own rights."
+        return "Commands run without a sandbox, with the user's own permissions."
     if isinstance(policy, ExternalSandboxSandboxPolicy):
         return f"Commands run in a sandbox outside your control; network: {policy.network_access}."
     network = "may" if policy.network_access else "may not"
@@ -128,17 +128,17 @@ def _sandbox(policy: SandboxPolicy) -> str:
 
 def _approvals(policy: AskForApproval) -> str:
     if isinstance(policy, GranularAskForApproval):
-        return "The user is asked about some commands that need more rights, and not about others."
+        return "The user is asked about some, but not all, commands that need more permissions."
     return {
-        "never": "Nobody can be asked for more rights: what the sandbox refuses stays refused.",
-        "on-request": "If a command needs more rights, ask for them with the command.",
-        "on-failure": "The user is asked when a command failed for lack of rights.",
-        "untrusted": "The user is asked before any command that is not known to be harmless.",
+        "never": "You cannot request more permissions: what the sandbox denies stays denied.",
+        "on-request": "If a command needs more permissions, request them with the command.",
+        "on-failure": "The user is asked when a command fails for lack of permissions.",
+        "untrusted": "The user is asked before any command that is not known to be safe.",
     }[policy]
 
 
 def environment(cwd: str, shell: str, date: str, timezone: str) -> str:
-    """Where and when the model works."""
+    """Describe the working folder, shell and date to the model."""
     return (
         "<environment_context>\n"
         f"  <cwd>{_escape(cwd)}</cwd>\n"
@@ -150,20 +150,20 @@ def environment(cwd: str, shell: str, date: str, timezone: str) -> str:
 
 
 def project_docs(cwd: str, text: str) -> str:
-    """The project's own instructions to agents."""
+    """Return the project's AGENTS.md text for the model."""
     return f"# AGENTS.md instructions for {cwd}\n\n<INSTRUCTIONS>\n{text}\n</INSTRUCTIONS>"
 
 
 _ABOUT_SKILLS: Final = (
-    "A skill is a file of instructions for one kind of task. When a task is what a skill below is "
-    "for, or the user names it as `$name`, read its file first and follow it; paths in it start "
-    "from its folder."
+    "A skill is a file of instructions for one kind of task. When a task matches a skill below, or "
+    "the user names it as `$name`, read its file first and follow it; paths in it are relative to "
+    "its folder."
 )
-NO_SKILLS: Final = "<skills_instructions>\nThere are no skills any more.\n</skills_instructions>"
+NO_SKILLS: Final = "<skills_instructions>\nNo skills are available.\n</skills_instructions>"
 
 
 def skills(known: Sequence[SkillMetadata]) -> str | None:
-    """The skills that the model may use of its own accord; nothing if there are none."""
+    """List the enabled skills for the model; `None` if there are none."""
     entries = [
         f"- {_escape(each.name)}: {_escape(each.description[:MAX_SKILL_CHARACTERS])} "
         f"(file: {_escape(each.path)})"
@@ -186,22 +186,22 @@ def skills(known: Sequence[SkillMetadata]) -> str | None:
 
 
 def skill(name: str, path: str, body: str) -> str:
-    """A skill that the user chose for this message."""
+    """Return a skill that the user selected for a message."""
     return f"<skill>\n<name>{name}</name>\n<path>{path}</path>\n{body}\n</skill>"
 
 
 def goal(objective: str) -> str:
-    """The standing goal, for a turn that nobody typed."""
+    """Describe the goal, for a turn that starts without user input."""
     return (
-        "The thread has a goal. Keep working towards it; when it is reached or cannot be, say so "
-        f"with the goal tool.\n<objective>\n{objective}\n</objective>"
+        "The thread has a goal. Keep working towards it; when it is reached or cannot be, report "
+        f"that with the goal tool.\n<objective>\n{objective}\n</objective>"
     )
 
 
 def model_switch(before: str, now: str) -> str:
-    """Another model takes over in the middle of a conversation."""
+    """Describe a change of the model during a conversation."""
     return (
-        f"<model_switch>\nUp to here the answers came from {before}; from here on you, {now}, "
-        "carry on. Your own instructions hold where the conversation suggests others.\n"
+        f"<model_switch>\nThe responses so far came from {before}. You, {now}, continue from here. "
+        "Your own instructions take precedence over those that the conversation suggests.\n"
         "</model_switch>"
     )

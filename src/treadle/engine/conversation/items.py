@@ -1,4 +1,4 @@
-"""From the model's stream to a turn's items: what clients see while an answer arrives."""
+"""Converts the model's stream to the items and deltas that clients see."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PHASES: Final = frozenset({"commentary", "partial_answer", "final_answer"})
 
 
 class ItemStream:
-    """Follows one answer of the model and tells its messages, thoughts and searches as items."""
+    """Publishes the messages, reasoning and web searches of one response as items."""
 
     def __init__(self, turn: ActiveTurn, *, finds_plans: bool = False) -> None:
         self._turn = turn
@@ -56,10 +56,10 @@ class ItemStream:
         self._splitters: dict[str, PlanSplitter] = {}
         self._texts: dict[str, list[str]] = {}
         self._summaries: dict[str, dict[int, list[str]]] = {}
-        self._thoughts: dict[str, dict[int, list[str]]] = {}
+        self._reasoning: dict[str, dict[int, list[str]]] = {}
 
     def take(self, event: ModelEvent) -> None:
-        """Tell what the event means to a client, if anything."""
+        """Publish an event of the model, if clients see it."""
         match event:
             case ModelTextDelta():
                 self._on_text(event)
@@ -73,7 +73,7 @@ class ItemStream:
                 pass
 
     def finish(self, item: ModelItem, records: Sequence[AnyRecord]) -> bool:
-        """Tell a finished item, stored together with its records; false if it is not shown."""
+        """Publish a finished item, stored atomically with `records`; false if it is not shown."""
         shown = to_thread_item(item)
         if shown is None:
             return False
@@ -83,7 +83,7 @@ class ItemStream:
         return True
 
     def abandon(self) -> None:
-        """Complete what was cut off with what there is of it: nothing told is taken back."""
+        """Complete the items of a broken response with the text received so far."""
         for open_item in list(self._turn.open_items.values()):
             item = open_item.current()
             if isinstance(item, AgentMessageThreadItem | ReasoningThreadItem | PlanThreadItem):
@@ -91,17 +91,17 @@ class ItemStream:
 
     def _on_restarted(self) -> None:
         self.abandon()
-        for parts in (self._texts, self._summaries, self._thoughts, self._splitters):
+        for parts in (self._texts, self._summaries, self._reasoning, self._splitters):
             parts.clear()
 
     def _without_plan(self, item: AgentMessageThreadItem) -> AgentMessageThreadItem:
-        """Tell the plan in a message as an item of its own; gives the rest of the message."""
+        """Publish the plan in a message as a separate item; return the rest of the message."""
         for is_plan, text in self._splitter(item.id).finish():
-            self._tell_text(item.id, text, is_plan=is_plan)
-        said, plan = split(item.text)
+            self._publish_text(item.id, text, is_plan=is_plan)
+        rest, plan = split(item.text)
         if plan is not None:
             self._turn.complete_item(PlanThreadItem(self._plan_id, plan))
-        return msgspec.structs.replace(item, text=said)
+        return msgspec.structs.replace(item, text=rest)
 
     def _on_started(self, item: ModelItem) -> None:
         shown = to_thread_item(item)
@@ -120,7 +120,7 @@ class ItemStream:
             self._on_started({"type": "message", "role": "assistant", "id": item_id})
         if self._finds_plans:
             for is_plan, text in self._splitter(item_id).feed(event.delta):
-                self._tell_text(item_id, text, is_plan=is_plan)
+                self._publish_text(item_id, text, is_plan=is_plan)
             return
         self._texts.setdefault(item_id, []).append(event.delta)
         turn.log.publish(
@@ -135,8 +135,8 @@ class ItemStream:
     def _splitter(self, item_id: str) -> PlanSplitter:
         return self._splitters.setdefault(item_id, PlanSplitter())
 
-    def _tell_text(self, item_id: str, text: str, *, is_plan: bool) -> None:
-        """Tell a piece of a message, or of the plan inside it."""
+    def _publish_text(self, item_id: str, text: str, *, is_plan: bool) -> None:
+        """Publish a delta of a message or of the plan inside it."""
         turn, plan_id = self._turn, self._plan_id
         if is_plan:
             if plan_id not in turn.open_items:
@@ -147,8 +147,8 @@ class ItemStream:
             turn.log.publish(n.ITEM_PLAN_DELTA, delta)
         else:
             self._texts.setdefault(item_id, []).append(text)
-            piece = AgentMessageDeltaNotification(text, item_id, turn.thread_id, turn.id)
-            turn.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, piece)
+            params = AgentMessageDeltaNotification(text, item_id, turn.thread_id, turn.id)
+            turn.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, params)
 
     def _plan_so_far(self) -> PlanThreadItem:
         return PlanThreadItem(self._plan_id, "".join(self._texts.get(self._plan_id, ())))
@@ -159,7 +159,7 @@ class ItemStream:
         turn, item_id, index = self._turn, event.item_id, event.index
         if item_id not in turn.open_items:
             self._on_started({"type": "reasoning", "id": item_id})
-        where = (item_id, turn.thread_id, turn.id)
+        ids = (item_id, turn.thread_id, turn.id)
         if isinstance(event, ReasoningPartAdded):
             turn.log.publish(
                 n.ITEM_REASONING_SUMMARY_PART_ADDED,
@@ -174,10 +174,10 @@ class ItemStream:
                 ),
             )
         else:
-            _append(self._thoughts, item_id, index, event.delta)
+            _append(self._reasoning, item_id, index, event.delta)
             turn.log.publish(
                 n.ITEM_REASONING_TEXT_DELTA,
-                ReasoningTextDeltaNotification(index, event.delta, *where),
+                ReasoningTextDeltaNotification(index, event.delta, *ids),
             )
 
     def _message_so_far(self, item: AgentMessageThreadItem) -> AgentMessageThreadItem:
@@ -187,8 +187,8 @@ class ItemStream:
     def _reasoning_so_far(self, item_id: str) -> ReasoningThreadItem:
         return ReasoningThreadItem(
             id=item_id,
-            content=_joined(self._thoughts.get(item_id, {})),
-            summary=_joined(self._summaries.get(item_id, {})),
+            content=_join(self._reasoning.get(item_id, {})),
+            summary=_join(self._summaries.get(item_id, {})),
         )
 
 
@@ -196,12 +196,12 @@ def _append(parts: dict[str, dict[int, list[str]]], item_id: str, index: int, te
     parts.setdefault(item_id, {}).setdefault(index, []).append(text)
 
 
-def _joined(parts: dict[int, list[str]]) -> list[str]:
+def _join(parts: dict[int, list[str]]) -> list[str]:
     return ["".join(parts[index]) for index in sorted(parts)]
 
 
 def to_thread_item(item: ModelItem) -> ThreadItem | None:
-    """The item as clients see it; `None` for what becomes an item only when it is carried out."""
+    """Return the item as clients see it; `None` for calls, which their tools publish."""
     match item.get("type"):
         case "message" if item.get("role") == "assistant":
             phase = item.get("phase")
@@ -224,7 +224,7 @@ def to_thread_item(item: ModelItem) -> ThreadItem | None:
 
 
 def text_of(item: ModelItem) -> str:
-    """The plain text of a message."""
+    """Return the plain text of a message."""
     content = item.get("content")
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""The ids that clients give their messages: the same id and content are the same message."""
+"""Makes messages with client ids idempotent: the same id and content is the same message."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from treadle.store.records import ClientMessage, InputGiven
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
-    """Input that a client waits to hear accepted."""
+class _AcceptedInput:
+    """Input whose acceptance a client has not been sent yet."""
 
     turn: ActiveTurn
     input_ids: Sequence[str]
@@ -29,17 +29,17 @@ class _Noted:
 
 
 class ClientMessages:
-    """The messages of one thread that came with an id, each with the turn that took it."""
+    """The messages of one thread that have a client id, each with its turn."""
 
     def __init__(self, log: EventLog, known: dict[str, ClientMessage] | None = None) -> None:
         self._log = log
         self._known = dict(known or {})
-        # What was noted last, until `stored` is asked to wait for it.
-        self._latest: _Noted | None = None
+        # The last accepted input, until `stored` waits for it.
+        self._latest: _AcceptedInput | None = None
         self._past: dict[str, TurnSnapshot] = {}
 
-    def recall(self, turns: Iterable[TurnSnapshot]) -> None:
-        """Remember the turns, without their items, that a message which is sent again may mean."""
+    def add_past_turns(self, turns: Iterable[TurnSnapshot]) -> None:
+        """Keep the turns, without items, that a repeated message may refer to."""
         ids = {known.turn_id for known in self._known.values()}
         for turn in turns:
             if turn.id in ids:
@@ -48,10 +48,10 @@ class ClientMessages:
                 )
 
     def past_turn(self, turn_id: str) -> TurnSnapshot:
-        """A turn that is over, without its items.
+        """Return a turn that is over, without its items.
 
         Raises:
-            TurnNotFound: it is gone.
+            TurnNotFound: the turn no longer exists.
         """
         turn = self._past.get(turn_id)
         if turn is None:
@@ -59,7 +59,7 @@ class ClientMessages:
         return turn
 
     def turn_of(self, client_id: str | None, content: list[UserInput]) -> str | None:
-        """The turn that took this message before; `None` if it is new.
+        """Return the turn that already received this message; `None` if it is new.
 
         Raises:
             MessageConflict: the id was used for other content.
@@ -71,56 +71,57 @@ class ClientMessages:
             raise MessageConflict(client_id)
         return known.turn_id
 
-    def note(self, said: Message, turn: ActiveTurn, given: Sequence[InputGiven]) -> None:
-        """Store what a turn is given, and remember its id for as long as the thread lives.
+    def store(self, message: Message, turn: ActiveTurn, inputs: Sequence[InputGiven]) -> None:
+        """Store a turn's input, and remember its client id.
 
         Raises:
-            StorageFailed: it cannot be stored, and is not given.
+            StorageFailed: the input cannot be stored.
         """
-        if said.client_id is None:
-            self._log.store(*given)
+        if message.client_id is None:
+            self._log.store(*inputs)
         else:
-            record = ClientMessage(said.client_id, _digest(said.content), turn.id, turn.kind)
-            self._log.store(record, *given)
-            self._known[said.client_id] = record
-        self._latest = _Noted(turn, [each.id for each in given], said.client_id)
+            digest = _digest(message.content)
+            record = ClientMessage(message.client_id, digest, turn.id, turn.kind)
+            self._log.store(record, *inputs)
+            self._known[message.client_id] = record
+        self._latest = _AcceptedInput(turn, [each.id for each in inputs], message.client_id)
 
     async def stored(self) -> None:
-        """Wait until what was noted last is on the disk, with everything before it.
+        """Wait until the last accepted input is on the disk, with everything before it.
 
         Raises:
-            StorageFailed: it is not, and is withdrawn as far as the turn has not taken it up.
+            StorageFailed: it is not; input that the turn has not consumed is withdrawn.
         """
-        noted, self._latest = self._latest, None
+        accepted, self._latest = self._latest, None
         try:
             # Others may wait for the same sync.
             await asyncio.shield(self._log.sync())
         except StorageFailed:
-            if noted is not None:
-                self._withdraw(noted)
+            if accepted is not None:
+                self._withdraw(accepted)
             raise
 
-    def _withdraw(self, noted: _Noted) -> None:
-        turn, ids = noted.turn, noted.input_ids
-        for said in [said for said in turn.waiting if said.id in ids]:
-            turn.waiting.remove(said)
-            self._log.record(*said.taken)
-        if noted.client_id is not None:
-            self._known.pop(noted.client_id, None)
+    def _withdraw(self, accepted: _AcceptedInput) -> None:
+        turn, ids = accepted.turn, accepted.input_ids
+        for message in [message for message in turn.pending_input if message.id in ids]:
+            turn.pending_input.remove(message)
+            self._log.record(*message.taken_records)
+        if accepted.client_id is not None:
+            self._known.pop(accepted.client_id, None)
 
-    def keep(self, turns: Iterable[TurnSnapshot]) -> None:
-        """Forget the messages that are in none of these turns, so that they may be sent again.
+    def forget_except(self, turns: Iterable[TurnSnapshot]) -> None:
+        """Forget the messages that are in none of these turns: clients may send them again.
 
-        A message can be noted and yet be lost: its turn was rolled back, or the server died
-        before the turn could take it up.
+        An accepted message can be lost: its turn was rolled back, or the server died before the
+        turn consumed it.
         """
-        heard = {
+        kept = {
             item.client_id
             for turn in turns
             for item in turn.items
             if isinstance(item, UserMessageThreadItem)
         }
-        self._known = {id_: known for id_, known in self._known.items() if id_ in heard}
+        self._known = {id_: known for id_, known in self._known.items() if id_ in kept}
 
 
 def _digest(content: list[UserInput]) -> str:

@@ -1,4 +1,4 @@
-"""Proposed plans: in plan mode the model marks its plan inside its message."""
+"""Separates proposed plans, which the model marks with tags in plan mode, from messages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ CLOSE: Final = "</proposed_plan>"
 
 
 class PlanSplitter:
-    """Parts a message that arrives in pieces into what is plan and what is not.
+    """Splits a streamed message into plan and other text.
 
-    The marks may be cut anywhere; what might be the beginning of one is held back. The line
-    break after a mark belongs to the mark.
+    A tag may be split across deltas, so text that could be the start of a tag is held back. The
+    line break after a tag belongs to the tag.
     """
 
     def __init__(self) -> None:
@@ -21,26 +21,26 @@ class PlanSplitter:
         self._drops_break = False
 
     def feed(self, text: str) -> list[tuple[bool, str]]:
-        """Take the next piece; gives pairs of whether it is plan, and the text."""
-        # With a place instead of a rest: a copy for each mark takes quadratic time.
+        """Take the next delta; return (is_plan, text) pairs."""
+        # An index instead of slices: a copy per tag would take quadratic time.
         held, at = self._held + text, 0
         parts: list[tuple[bool, str]] = []
         while True:
             at = self._after_break(held, at)
-            mark = CLOSE if self.is_inside else OPEN
-            found = held.find(mark, at)
-            if found < 0:
+            tag = CLOSE if self.is_inside else OPEN
+            start = held.find(tag, at)
+            if start < 0:
                 break
-            self._add(parts, held[at:found])
+            self._add(parts, held[at:start])
             self.is_inside = not self.is_inside
-            at, self._drops_break = found + len(mark), True
-        end = len(held) - _open_end(held[at:], mark)
+            at, self._drops_break = start + len(tag), True
+        end = len(held) - _partial_tag_length(held[at:], tag)
         self._add(parts, held[at:end])
         self._held = held[end:]
         return parts
 
     def finish(self) -> list[tuple[bool, str]]:
-        """There is no more: what was held back is no mark after all."""
+        """Return the text that was held back: the message has ended without a further tag."""
         parts: list[tuple[bool, str]] = []
         rest, self._held = self._held, ""
         self._add(parts, rest)
@@ -58,15 +58,15 @@ class PlanSplitter:
 
 
 def split(text: str) -> tuple[str, str | None]:
-    """A whole message without its plan, and the plan if it has one."""
+    """Return a complete message without its plan, and the plan if it has one."""
     splitter = PlanSplitter()
     parts = [*splitter.feed(text), *splitter.finish()]
-    said = "".join(part for is_plan, part in parts if not is_plan)
+    rest = "".join(part for is_plan, part in parts if not is_plan)
     plan = "".join(part for is_plan, part in parts if is_plan)
-    return said, plan if OPEN in text else None
+    return rest, plan if OPEN in text else None
 
 
-def _open_end(text: str, mark: str) -> int:
-    """How many characters at the end could be the beginning of a mark."""
-    longest = min(len(text), len(mark) - 1)
-    return next((size for size in range(longest, 0, -1) if mark.startswith(text[-size:])), 0)
+def _partial_tag_length(text: str, tag: str) -> int:
+    """Return how many characters at the end could be the start of a tag."""
+    longest = min(len(text), len(tag) - 1)
+    return next((size for size in range(longest, 0, -1) if tag.startswith(text[-size:])), 0)

@@ -1,4 +1,4 @@
-"""The question that a turn puts to the model."""
+"""Builds the request that a turn sends to the model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def request_of(thread: LoadedThread, turn: ActiveTurn, tools: ToolRegistry) -> ModelRequest:
-    """Everything the model needs for its next answer, as the turn's settings and it have it."""
-    settings, aside = thread.settings_of(turn), turn.aside
+    """Build the next request from the turn's settings and history, and the model's traits."""
+    settings, side = thread.settings_of(turn), turn.side
     traits = traits_of(settings.model)
-    own = settings.base_instructions or BASE_INSTRUCTIONS
+    base = settings.base_instructions or BASE_INSTRUCTIONS
     return ModelRequest(
         model=settings.model,
-        instructions=own if aside is None else aside.instructions,
+        instructions=base if side is None else side.instructions,
         input=tuple(thread.history_of(turn).items),
         tools=tools.specs(),
         parallel_tool_calls=traits.supports_parallel_tool_calls,
@@ -34,5 +34,5 @@ def request_of(thread: LoadedThread, turn: ActiveTurn, tools: ToolRegistry) -> M
         turn_id=turn.id,
         originator=thread.meta.originator or "treadle",
         user_agent=settings.user_agent,
-        subagent=aside.name if aside else thread.subagent,
+        subagent=side.name if side else thread.subagent,
     )

@@ -1,4 +1,4 @@
-"""A conversation with the model beside the thread's own: the thread's model does not hear it."""
+"""A side conversation with the model, outside the thread's own history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.store.records import AnyRecord, HistoryItem
 
 
 class UnstoredHistory(History):
-    """A history that lives no longer than its turn."""
+    """A history that ends with its turn."""
 
     def __init__(self) -> None:
         self._items: list[ModelItem] = []
@@ -24,37 +24,37 @@ class UnstoredHistory(History):
         self._items.extend(items)
 
     def take(self, *items: ModelItem) -> list[HistoryItem]:
-        """Append items; there is nothing to store of them."""
+        """Append items without records."""
         self._items.extend(items)
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class SideConversation:
-    """Whom a turn talks to instead of the thread's agent, and with what."""
+    """A conversation that a turn holds instead of the thread's own."""
 
-    # How requests to the model name it.
+    # The kind of sub-agent in requests to the model.
     name: str
-    # What it is about, in a few words for people.
+    # A short description for people.
     about: str
     instructions: str
     tools: ToolRegistry
     history: History = field(default_factory=UnstoredHistory)
 
     def stream(self, turn: ActiveTurn) -> ItemStream:
-        """What tells clients of its answers."""
+        """Return the stream that publishes the items of its responses."""
         return SilentItemStream(turn)
 
 
 class SilentItemStream(ItemStream):
-    """Tells all that happens but the messages: those are for whoever began the conversation."""
+    """Publishes all items except messages, which only the owner of the conversation reads."""
 
     def take(self, event: ModelEvent) -> None:
-        """Tell what the event means to a client, if anything."""
+        """Publish an event, unless it belongs to a message."""
         is_message = isinstance(event, ItemStarted) and event.item.get("type") == "message"
         if not is_message and not isinstance(event, ModelTextDelta):
             super().take(event)
 
     def finish(self, item: ModelItem, records: Sequence[AnyRecord]) -> bool:
-        """Tell a finished item, unless it is a message."""
+        """Publish a finished item, unless it is a message."""
         return item.get("type") != "message" and super().finish(item, records)

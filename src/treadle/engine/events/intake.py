@@ -1,4 +1,4 @@
-"""What a client is told was accepted is on the disk by then."""
+"""Waits until accepted threads and input are on the disk, before the client gets a reply."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 async def thread_stored(threads: Threads, thread: LoadedThread) -> None:
-    """Wait until a thread that was just begun is on the disk.
+    """Wait until a new thread is on the disk.
 
     Raises:
-        StorageFailed: it is not, and is gone.
+        StorageFailed: the thread could not be stored and is discarded.
     """
     try:
         keep_settings(thread, thread.settings)
@@ -31,22 +31,22 @@ async def thread_stored(threads: Threads, thread: LoadedThread) -> None:
 
 
 def keep_settings(thread: LoadedThread, settings: RunSettings) -> None:
-    """Store what the next turn runs under, so that another server lets it do no more.
+    """Store the settings of the next turn, so that another server grants no more permissions.
 
     Raises:
-        StorageFailed: it cannot be stored.
+        StorageFailed: the settings cannot be stored.
     """
     thread.log.store(SettingsGiven(turn_context(settings)))
 
 
 async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = None) -> None:
-    """Wait until the input that a thread has just accepted is on the disk.
+    """Wait until the last input that a thread accepted is on the disk.
 
     `start` is what `LoadedThread.begin_turn` returned. It is called here only if the caller is
     cancelled or the turn holds input of other clients.
 
     Raises:
-        StorageFailed: the input is not on the disk, and is withdrawn; a turn that runs fails.
+        StorageFailed: the input could not be stored and is withdrawn; an active turn fails.
     """
     turn = thread.turn
     try:
@@ -54,13 +54,13 @@ async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = 
     except StorageFailed as failure:
         if turn is None or turn.state != "accepted":
             thread.storage_failed(failure)
-        elif turn.waiting and start is not None:
+        elif turn.pending_input and start is not None:
             start()
         else:
             thread.drop(turn)
         raise
     except asyncio.CancelledError:
-        # The client has gone. What it said was written, and is not lost.
+        # The client has disconnected, but its input was written and is not lost.
         if start is not None:
             start()
         raise

@@ -1,11 +1,12 @@
-"""Everything clients are told about one thread, numbered, in order.
+"""The event log of one thread: all events that clients receive, numbered and in order.
 
-What is told was first appended to the thread's journal. Deltas are the exception: they are
-numbered too, but kept only in memory and only for a while, because the completed item repeats
-them. A reader is a position in this log, so joining late, coming back and lagging are one case.
+Every event is appended to the thread's journal before it is published. Deltas are the exception:
+they are numbered too, but kept only in memory and only for a while, because the completed item
+repeats them. A reader is a position in this log, so that joining late, reconnecting and lagging
+are one case.
 
-A disk that fails does not silence the log: the journal keeps what it cannot write, the event is
-published all the same, and `on_failure` ends the turn. Only `store` and `required` events raise.
+A disk failure does not stop the log: the journal keeps what it cannot write, the event is
+published anyway, and `on_failure` ends the turn. Only `store` and `required` events raise.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_RECENT: Final = 8192
-# What is told to everybody is for those who listen now: nobody comes back for it.
+# Broadcasts are only for connected clients: no client reads them after a reconnect.
 MAX_ANNOUNCED: Final = 2048
 MAX_RECENT_CHARACTERS: Final = 4 * 1024 * 1024
 
@@ -49,32 +50,32 @@ DELTAS: Final = frozenset(
         n.ITEM_FILE_CHANGE_OUTPUT_DELTA,
         n.ITEM_FILE_CHANGE_PATCH_UPDATED,
         n.ITEM_MCP_TOOL_CALL_PROGRESS,
-        # Speaks of a request to a connection, which no later connection has had.
+        # Refers to a request id of one connection; later connections do not know it.
         n.SERVER_REQUEST_RESOLVED,
-        # Speaks of processes that end with this server.
+        # Refers to processes that end with this server.
         n.MCP_SERVER_STARTUP_STATUS_UPDATED,
         n.RAW_RESPONSE_ITEM_COMPLETED,
         n.RAW_RESPONSE_COMPLETED,
     )
 )
-"""What is told but not stored: the completed item holds it all."""
+"""Events that are published but not stored: the completed item contains their content."""
 
 _TURN_STARTED: Final = n.TURN_STARTED.method
 
 OnUnsynced: TypeAlias = Callable[[Event, StorageFailed], None]
-"""Called with an event that cannot be put on the disk, before clients get it."""
+"""Called with an event that cannot be written to the disk, before clients get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedEvent(Event):
-    """An event of one thread that everybody is told, with its place in that thread."""
+    """A thread's event that is broadcast to all clients; `thread_seq` is its number there."""
 
     thread_seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRequest(Event):
-    """A question to the clients, in its place among the events; `request_id` is its number."""
+    """A server request, at its position among the events; `request_id` is its number."""
 
     request_id: int
     is_open: Callable[[], bool]
@@ -89,23 +90,23 @@ class EventLog:
         clock: NowMs,
         *,
         open_items: Callable[[], Sequence[ItemStartedNotification]] = tuple,
-        open_asks: Callable[[], Sequence[OpenedRequest]] = tuple,
+        open_requests: Callable[[], Sequence[OpenedRequest]] = tuple,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._open_items = open_items
-        self.open_requests = open_asks
+        self.open_requests = open_requests
         self._recent: list[Event] = []
-        # The older half goes at once, so that it is seldom.
+        # Trimming drops the older half, so that it happens rarely.
         self._limit = 2 * (MAX_ANNOUNCED if journal is None else MAX_RECENT)
         self._characters = 0
         self._turn_seq = 0
         self.last_seq = journal.last_seq if journal is not None else 0
-        # Events whose publication waits for a sync; the later ones wait behind them.
+        # Events whose publication waits for a sync; later ones wait behind them.
         self._unsynced: deque[int] = deque()
         self._watchers: set[Callable[[], None]] = set()
         self.on_event: Callable[[Event], None] | None = None
-        # Called when the disk refuses what happens in the thread.
+        # Called when an event or a record cannot be written.
         self.on_failure: Callable[[StorageFailed], None] = lambda _failure: None
 
     def publish(
@@ -117,14 +118,14 @@ class EventLog:
         required: bool = False,
         on_unsynced: OnUnsynced | None = None,
     ) -> Event:
-        """Append one event; it is stored, if it is to be stored, before anybody sees it.
+        """Append one event; unless it is a delta, it is stored before any client sees it.
 
-        With `records` that must not be stored without it, or it without them. With `on_unsynced`
-        clients get the event, and all that follow, when it is on the disk. If it cannot be put
-        there, they get it after that call, which may replace it.
+        `records` are stored atomically with the event. With `on_unsynced`, clients get the event
+        and all later ones only when it is on the disk. If it cannot be written, they get it after
+        that call, which may replace it.
 
         Raises:
-            StorageFailed: it is `required` to be stored, and cannot be.
+            StorageFailed: a `required` event cannot be stored.
         """
         name = method.method
         event = Event(self.last_seq + 1, self._clock(), name, params)
@@ -154,32 +155,32 @@ class EventLog:
         is_open: Callable[[], bool],
         records: Sequence[AnyRecord] = (),
     ) -> OpenedRequest:
-        """Append a question; what is stored of it are the records.
+        """Append a server request; only its records are stored.
 
         Raises:
-            StorageFailed: they cannot be stored.
+            StorageFailed: the records cannot be stored.
         """
         self.store(*records)
-        asked = OpenedRequest(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
-        self._add(asked)
-        return asked
+        event = OpenedRequest(self.last_seq + 1, self._clock(), method, params, request_id, is_open)
+        self._add(event)
+        return event
 
     def record(self, *records: AnyRecord) -> None:
-        """Store what no client is told in this form."""
+        """Store facts that no client receives in this form."""
         if records and self._journal is not None:
             self._keep(records)
 
     def store(self, *records: AnyRecord) -> None:
-        """Do as `record`, for what must not be taken for stored when it is not.
+        """Do the same as `record`, but raise on failure.
 
         Raises:
-            StorageFailed: nothing of it is stored.
+            StorageFailed: none of the records is stored.
         """
         if records and self._journal is not None:
             self._journal.append(records)
 
     def sync(self) -> asyncio.Future[None]:
-        """Put everything stored so far on the disk; fails with `StorageFailed`."""
+        """Sync everything stored so far to the disk; the future may fail with `StorageFailed`."""
         if self._journal is not None:
             return self._journal.sync()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -187,7 +188,7 @@ class EventLog:
         return done
 
     def sync_soon(self) -> None:
-        """Put everything stored so far on the disk, without anybody waiting for it."""
+        """Sync everything stored so far to the disk in the background."""
         self.sync().add_done_callback(self._on_synced)
 
     def _on_synced(self, done: asyncio.Future[None]) -> None:
@@ -196,7 +197,7 @@ class EventLog:
             self.on_failure(failure)
 
     async def published(self) -> None:
-        """Wait until no event waits for the disk, and those who follow the log had a turn."""
+        """Wait until no event waits for the disk and the watchers have run."""
         wake = asyncio.Event()
         unwatch = self.watch(wake.set)
         try:
@@ -214,57 +215,57 @@ class EventLog:
         )
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call this whenever something was appended; the result ends it."""
+        """Call `wake` after every append; the returned function stops that."""
         self._watchers.add(wake)
         return lambda: self._watchers.discard(wake)
 
     @property
     def watchers(self) -> int:
-        """How many are called when something is appended."""
+        """The number of watchers."""
         return len(self._watchers)
 
     def reader(self, after: int | None) -> LogReader:
-        """Read what comes after a position; `None` is now, with the items that are under way."""
+        """Return a reader of the events after a position; `None` is now, with the open items."""
         return LogReader(self, after)
 
     def recent(self, after: int) -> Sequence[Event] | None:
-        """Everything after a position, deltas too; `None` if they are not kept back to there."""
+        """Return all events after a position, with deltas; `None` if some are not in memory."""
         first = self._recent[0].seq if self._recent else self.last_seq + 1
         if after + 1 < first:
             return None
         return self._recent[after + 1 - first : max(0, self.visible_seq + 1 - first)]
 
     def stored(self, after: int) -> Iterator[Event]:
-        """What is stored after a position.
+        """Return the stored events after a position.
 
         Raises:
-            LeftBehind: nothing is stored.
+            EventsExpired: the log has no journal.
         """
         if self._journal is None:
             raise EventsExpired
         return self._journal.read(after, self.visible_seq)
 
     def unread_bytes(self, after: int) -> int:
-        """How much of the journal has to be looked through for what comes after a position."""
+        """Return how many bytes of the journal must be read for the events after a position."""
         return 0 if self._journal is None else self._journal.unread_bytes(after)
 
-    def under_way(self) -> Sequence[Event]:
-        """The open items as they stand and the open questions, for whoever missed a part of them.
+    def open_state(self) -> Sequence[Event]:
+        """Return the current open items and server requests, for a reader that missed deltas.
 
-        The last one has the number up to which they tell everything; the others have 0, for
-        whoever has not been told all of them has not got that far.
+        The last item has the number of the last event that they include. The others have 0: a
+        reader has reached that number only when it has all of them.
         """
-        now, items, asks = self._clock(), self._open_items(), self.open_requests()
+        now, items, requests = self._clock(), self._open_items(), self.open_requests()
         last = len(items) - 1
-        told = [
-            Event(self.last_seq if place == last else 0, now, n.ITEM_STARTED.method, item)
-            for place, item in enumerate(items)
+        started = [
+            Event(self.last_seq if index == last else 0, now, n.ITEM_STARTED.method, item)
+            for index, item in enumerate(items)
         ]
-        return [*told, *asks]
+        return [*started, *requests]
 
     @property
     def visible_seq(self) -> int:
-        """The number of the last event that clients may get: none waits for the disk before it."""
+        """The number of the last event that clients may get: all up to it are on the disk."""
         return self._unsynced[0] - 1 if self._unsynced else self.last_seq
 
     def _keep(self, entries: Sequence[Entry]) -> None:
@@ -272,13 +273,13 @@ class EventLog:
             failure = self._journal.keep(entries) if self._journal is not None else None
         except JournalClosed as error:
             # Another client archived or deleted the thread: this event has no reader.
-            logger.debug("not stored", extra={"reason": str(error)})
+            logger.debug("event not stored", extra={"reason": str(error)})
             return
         if failure is not None:
             self.on_failure(failure)
 
     def _hold(self, event: Event, on_unsynced: OnUnsynced) -> None:
-        """Publish nothing from an event on until it is on the disk."""
+        """Hold back an event and all later ones until it is on the disk."""
         synced = self.sync()
         if synced.done():
             _report(synced, event, on_unsynced)
@@ -295,9 +296,9 @@ class EventLog:
                 wake()
 
     def replace(self, event: Event, method: Notification[P], params: P) -> None:
-        """Give an event that no client has got yet another content."""
-        place = event.seq - self._recent[0].seq
-        self._recent[place] = Event(event.seq, event.at_ms, method.method, params)
+        """Replace the content of an event that no client has received yet."""
+        index = event.seq - self._recent[0].seq
+        self._recent[index] = Event(event.seq, event.at_ms, method.method, params)
 
     def _add(self, event: Event) -> None:
         self.last_seq = event.seq
@@ -310,7 +311,7 @@ class EventLog:
             self.on_event(event)
 
     def _forget_older_turns(self) -> None:
-        """Keep the last turn only: who is further back than that reads what is stored."""
+        """Keep only the last turn in memory; readers that are further back use the journal."""
         if self._recent:
             self._forget(max(0, self._turn_seq - self._recent[0].seq))
         self._turn_seq = self.last_seq + 1

@@ -1,4 +1,4 @@
-"""A position in a log: what comes after it, from memory or from the journal."""
+"""A reader of an event log: follows it from a position, from memory or from the journal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from treadle.store.journal import Event
 if TYPE_CHECKING:
     from treadle.engine.events.log import EventLog
 
-# Reading a long journal must not keep other threads from running.
+# Reading a long journal must not block other threads.
 BATCH: Final = 256
 FAR_BYTES: Final = 256 * 1024
-"""More of a journal than this is read beside the event loop."""
+"""A longer part of a journal is read in a worker thread."""
 
 
 class EventsExpired(Exception):
-    """What a reader has not read yet is kept nowhere any more."""
+    """The next events of a reader are no longer available."""
 
 
 class LogReader:
     """Reads a log from a position on, each event once and in order.
 
-    Where deltas are no longer kept, it reads only what is stored, up to the present, and then
-    the open items as they stand: so their texts are whole, and go on with the next delta.
+    Where deltas are no longer in memory, it reads the stored events up to the present, and then
+    the current open items: their texts are complete, and continue with the next delta.
     """
 
     def __init__(self, log: EventLog, after: int | None) -> None:
@@ -35,21 +35,23 @@ class LogReader:
         self._stored: Iterator[Event] = iter(())
         self._batch: list[Event] = []
         # Whether a long part of the journal is being read, a batch at a time.
-        self._is_amid = False
-        # Up to where the journal was read: whatever is stored before it was given.
+        self._is_prefetching = False
+        # The position up to which the journal was read.
         self._checked = -1
-        # A client that comes back was asked these on a connection that is gone.
-        self._old_asks = [] if after is None else [a for a in log.open_requests() if a.seq <= after]
+        # A reconnected client received these requests on an earlier connection.
+        self._old_requests = (
+            [] if after is None else [each for each in log.open_requests() if each.seq <= after]
+        )
 
     def read(self) -> Sequence[Event]:
-        """What comes next, or a part of it; nothing if there is nothing yet.
+        """Return the next events or some of them; empty if there are none yet.
 
         Raises:
-            LeftBehind: what comes next is kept nowhere.
+            EventsExpired: the next events are no longer available.
         """
-        if self._old_asks:
-            asks, self._old_asks = self._old_asks, []
-            return asks
+        if self._old_requests:
+            requests, self._old_requests = self._old_requests, []
+            return requests
         if not self._missed_deltas:
             recent = self._log.recent(self.position)
             if recent is not None:
@@ -60,23 +62,23 @@ class LogReader:
 
     @property
     def is_far_behind(self) -> bool:
-        """Whether what comes next has to be read from a part of the journal that is long."""
-        if self._is_amid:
+        """Whether the next events must be read from a long part of the journal."""
+        if self._is_prefetching:
             return True
-        if self._batch or self._old_asks or self.position >= self._log.visible_seq:
+        if self._batch or self._old_requests or self.position >= self._log.visible_seq:
             return False
         if not self._missed_deltas and self._log.recent(self.position) is not None:
             return False
         return self._log.unread_bytes(max(self.position, self._checked)) > FAR_BYTES
 
     def prefetch(self) -> None:
-        """Read ahead what is stored, in any thread, while nobody calls `read`.
+        """Read the next batch of stored events; in any thread, but not during `read`.
 
         Raises:
-            LeftBehind: the journal is closed.
+            EventsExpired: the journal is closed.
         """
         self._batch = self._next_stored()
-        self._is_amid = len(self._batch) == BATCH
+        self._is_prefetching = len(self._batch) == BATCH
 
     def _read_stored(self) -> Sequence[Event]:
         batch, self._batch = self._batch or self._next_stored(), []
@@ -93,13 +95,13 @@ class LogReader:
                 self._checked = upto
                 batch = list(islice(self._stored, BATCH))
         except ValueError as error:
-            # The journal is closed: nobody writes this thread here any more.
+            # The journal is closed: this server no longer writes the thread.
             raise EventsExpired from error
         return batch
 
     def _rejoin(self) -> Sequence[Event]:
         if self.position < self._log.last_seq != self._log.visible_seq:
-            return ()  # what is under way is further than what may be published
+            return ()  # the open items include events that may not be published yet
         self._missed_deltas = False
         self.position = self._log.last_seq
-        return self._log.under_way()
+        return self._log.open_state()

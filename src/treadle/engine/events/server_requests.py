@@ -1,8 +1,8 @@
-"""Questions to the clients: approvals, choices, forms, calls of their tools.
+"""The server requests of a thread: approvals, user input, elicitations, client tool calls.
 
-A question is stored before it is put, goes to every client that listens, and is settled once: by
-the first answer, by its deadline, by whoever put it, or by the end of its turn. It outlives its
-clients, and the server: the call that asked is then run again and finds its question open.
+A server request is stored before it is sent, goes to every subscriber, and is settled once: by the
+first answer, by its deadline, by the call that opened it, or by the end of its turn. It survives
+clients and the server: after a restart the call is repeated and finds its request open.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ logger = logging.getLogger(__name__)
 
 
 Refusal: TypeAlias = Literal["error", "nonsense", "deadline"]
-"""Why there is no answer: the client said so, it cannot be read, or none came in time."""
+"""Why there is no answer: an error, an invalid answer, or an expired deadline."""
 
 
 class ServerRequestRefused(Exception):
-    """Nobody gave an answer that can be used; `reason` says why, `kind` says it to programs."""
+    """No client gave a valid answer; `reason` is for people, `kind` for programs."""
 
     def __init__(self, reason: str, kind: Refusal = "error") -> None:
         super().__init__(reason)
@@ -47,11 +47,11 @@ class ServerRequestRefused(Exception):
 
 @dataclass(slots=True, eq=False)
 class ServerRequest:
-    """One question from its putting to its settling."""
+    """One server request until it is settled."""
 
     id: str
     method: str
-    # Null if it is put while none runs.
+    # Null if no turn is active.
     turn: ActiveTurn | None
     call_id: str
     flag: ThreadActiveFlag | None
@@ -60,7 +60,7 @@ class ServerRequest:
     answer: asyncio.Future[msgspec.Struct]
     event: OpenedRequest | None = None
     by: str = ""
-    # Clients that have the question and may still answer it.
+    # Clients that have received the request and may still answer it.
     holders: set[object] = field(default_factory=set)
     refusal: ServerRequestRefused | None = None
     # Answered, though perhaps not on the disk yet.
@@ -68,29 +68,29 @@ class ServerRequest:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still waited for."""
+        """Whether the request still waits for an answer."""
         return not (self.is_settled or self.answer.done())
 
     @property
     def is_durable(self) -> bool:
-        """Whether its answer must be on the disk before it counts: a person decided."""
+        """Whether its answer must be on the disk before it takes effect: a person decided."""
         return self.flag is not None
 
 
 @dataclass(slots=True)
 class ServerRequests:
-    """The questions of one thread."""
+    """The server requests of one thread."""
 
     thread_id: str
     log: EventLog
-    # Numbers for all questions of the server: clients of one thread agree on them.
+    # Numbers for all requests of the server: the same for all clients of a thread.
     ids: Iterator[int]
     on_change: Callable[[], None]
     clock: NowMs
-    # How long a question stays open when nothing else is said of it; null is for ever.
+    # The default timeout of a request; null means none.
     deadline_s: float | None = None
-    # Questions that an earlier server left open, until the call that put them is run again.
-    left: dict[str, RequestOpened] = field(default_factory=dict)
+    # Requests that an earlier server left open, until their calls are repeated.
+    left_open: dict[str, RequestOpened] = field(default_factory=dict)
     _open: dict[str, ServerRequest] = field(default_factory=dict)
     _by_number: dict[int, ServerRequest] = field(default_factory=dict)
     _is_suspended: bool = False
@@ -109,17 +109,17 @@ class ServerRequests:
         deadline_s: float | None = None,
         resumable: bool = True,
     ) -> R:
-        """Ask every client that listens; the first answer wins.
+        """Send a request to every subscriber; the first answer wins.
 
-        `key` is unique in the turn; `call_id` names the call of the model that asks, where that
-        is not the key. `before` is called when the thread is known to wait and nobody has been
-        asked yet. One that is not `resumable` may be put by a task that outlives the turn.
+        `key` is unique in the turn; `call_id` names the model's call that opens the request, if
+        that is not the key. `before` is called after the status change and before the request is
+        sent. A request that is not `resumable` may come from a task that outlives the turn.
 
         Raises:
-            AskRefused: the answer was an error or nonsense, none came and there is no default, or
-                the disk takes neither the question nor the answer.
+            ServerRequestRefused: the answer was an error or invalid, none came and there is no
+                default, or the request or its answer could not be stored.
         """
-        ask = ServerRequest(
+        request = ServerRequest(
             id=key if turn is None else f"{turn.id}/{key}",
             method=method.method,
             turn=turn,
@@ -131,226 +131,230 @@ class ServerRequests:
         )
         if turn is not None:
             turn.check_storable()
-        # What clients answer is decoded as the method's result before it comes here.
-        answer = cast("asyncio.Future[R]", ask.answer)
-        limit = self._put(ask, params, before, deadline_s or self.deadline_s)
+        # The session decodes an answer as the method's result before it calls `answer`.
+        answer = cast("asyncio.Future[R]", request.answer)
+        limit = self._open_request(request, params, before, deadline_s or self.deadline_s)
         if turn is not None and not resumable:
-            turn.at_end(lambda: self._void(ask))
+            turn.at_end(lambda: self._void(request))
         try:
             async with asyncio.timeout(limit):
                 return await asyncio.shield(answer)
         except TimeoutError:
-            if ask.is_open:
-                self._expire(ask, default)
+            if request.is_open:
+                self._expire(request, default)
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._abandon(ask)
+            self._abandon(request)
             raise
 
     @property
     def open(self) -> Sequence[ServerRequest]:
-        """The questions that wait for an answer, oldest first."""
+        """The requests that wait for an answer, oldest first."""
         return list(self._open.values())
 
     def open_events(self) -> Sequence[OpenedRequest]:
-        """The open questions, for a client that has not been asked them."""
-        return [ask.event for ask in self._open.values() if ask.event is not None]
+        """Return the open requests, for a client that has not received them."""
+        return [request.event for request in self._open.values() if request.event is not None]
 
     def flags(self) -> list[ThreadActiveFlag]:
-        """What the thread waits for."""
-        return sorted({ask.flag for ask in self._open.values() if ask.flag is not None})
+        """Return what the thread waits for."""
+        return sorted({request.flag for request in self._open.values() if request.flag is not None})
 
     def answer(self, request_id: int, result: msgspec.Struct, by: str) -> bool:
-        """Take an answer; false if the question was settled before."""
-        ask = self._by_number.get(request_id)
-        if ask is None or not ask.is_open:
+        """Accept an answer; false if the request is already settled."""
+        request = self._by_number.get(request_id)
+        if request is None or not request.is_open:
             return False
-        ask.by = by
-        self._settle(ask, result)
+        request.by = by
+        self._settle(request, result)
         return True
 
     def hold(self, request_id: int, holder: object) -> None:
-        """Note that a client has the question."""
-        ask = self._by_number.get(request_id)
-        if ask is not None:
-            ask.holders.add(holder)
+        """Register that a client has received the request."""
+        request = self._by_number.get(request_id)
+        if request is not None:
+            request.holders.add(holder)
 
     def refuse(self, request_id: int, reason: str, by: str, kind: Refusal = "error") -> None:
-        """Take an error, or an answer that cannot be read.
+        """Accept an error or an invalid answer.
 
-        It counts when no other client has the question: one that cannot answer must not speak
-        for one that can.
+        It takes effect when no other client has the request: a client that cannot answer must not
+        decide for one that can.
         """
-        ask = self._by_number.get(request_id)
-        if ask is not None and ask.is_open:
-            ask.by = by
-            ask.refusal = ServerRequestRefused(reason, kind)
+        request = self._by_number.get(request_id)
+        if request is not None and request.is_open:
+            request.by = by
+            request.refusal = ServerRequestRefused(reason, kind)
 
     def let_go(self, request_id: int, holder: object) -> None:
-        """Note that a client will not answer the question any more."""
-        ask = self._by_number.get(request_id)
-        if ask is None:
+        """Register that a client will no longer answer the request."""
+        request = self._by_number.get(request_id)
+        if request is None:
             return
-        ask.holders.discard(holder)
-        if ask.refusal is not None and not ask.holders and ask.is_open:
-            self._settle(ask, ask.refusal)
+        request.holders.discard(holder)
+        if request.refusal is not None and not request.holders and request.is_open:
+            self._settle(request, request.refusal)
 
     def waiting_calls(self) -> set[str]:
-        """The calls that wait for an answer which may come after a restart."""
-        return {ask.call_id for ask in self._open.values() if ask.is_resumable}
+        """Return the calls whose answer may come after a restart."""
+        return {request.call_id for request in self._open.values() if request.is_resumable}
 
     def suspend(self) -> None:
-        """Leave the open questions as they are: another server will put them again."""
+        """Keep the open requests for the next server, which sends them again."""
         self._is_suspended = True
 
     def close(self) -> None:
-        """Let go of the questions that nobody else can go on with."""
-        for ask in self.open:
-            if not ask.is_resumable:
-                self._void(ask)
+        """End the requests that another server cannot resume."""
+        for request in self.open:
+            if not request.is_resumable:
+                self._void(request)
 
     def was_left_open(self, turn_id: str, call_id: str) -> bool:
         """Whether an earlier server waited for an answer to this call."""
         return any(
             record.turn_id == turn_id and (record.call_id or record.id) == call_id
-            for record in self.left.values()
+            for record in self.left_open.values()
         )
 
     def was_left(self, turn: ActiveTurn, key: str) -> bool:
-        """Whether an earlier server waited for an answer to this very question."""
-        return f"{turn.id}/{key}" in self.left
+        """Whether an earlier server waited for an answer to this request."""
+        return f"{turn.id}/{key}" in self.left_open
 
-    def _put(
+    def _open_request(
         self,
-        ask: ServerRequest,
+        request: ServerRequest,
         params: msgspec.Struct,
         before: Callable[[], None] | None,
         limit: float | None,
     ) -> float | None:
-        """Store the question and put it; gives the seconds that are left for an answer."""
-        self._open[ask.id] = ask
-        self._by_number[ask.request_id] = ask
+        """Store and send the request; return its timeout in seconds."""
+        self._open[request.id] = request
+        self._by_number[request.request_id] = request
         self.on_change()
         if before is not None:
             before()
-        known = self.left.pop(ask.id, None)
+        known = self.left_open.pop(request.id, None)
         now = self.clock()
         if known is not None and known.deadline_ms is not None:
-            # Never more than it had: the wall clock may have been set back since.
+            # Never longer than before: the wall clock may have been set back.
             limit_ms = known.deadline_ms - max(now, known.opened_at_ms or 0)
             limit = max(0.0, limit_ms / 1000)
         opened = RequestOpened(
-            id=ask.id,
-            kind="resumable" if ask.is_resumable else "bound",
-            method=ask.method,
+            id=request.id,
+            kind="resumable" if request.is_resumable else "bound",
+            method=request.method,
             params=msgspec.to_builtins(params),
-            turn_id=None if ask.turn is None else ask.turn.id,
-            call_id=ask.call_id,
+            turn_id=None if request.turn is None else request.turn.id,
+            call_id=request.call_id,
             opened_at_ms=now,
             deadline_ms=None if limit is None else now + int(limit * 1000),
         )
         records = () if known is not None else (opened,)
         try:
-            ask.event = self.log.open_request(
-                ask.method, params, ask.request_id, lambda: ask.is_open, records
+            request.event = self.log.open_request(
+                request.method, params, request.request_id, lambda: request.is_open, records
             )
         except StorageFailed as failure:
-            self._forget(ask)
+            self._forget(request)
             self.log.on_failure(failure)
             self.on_change()
             raise ServerRequestRefused(f"the request cannot be stored: {failure}") from failure
         return limit
 
-    def _expire(self, ask: ServerRequest, default: msgspec.Struct | None) -> None:
-        ask.by = "deadline"
-        self._settle(ask, default or ServerRequestRefused("no answer came in time", "deadline"))
+    def _expire(self, request: ServerRequest, default: msgspec.Struct | None) -> None:
+        request.by = "deadline"
+        self._settle(request, default or ServerRequestRefused("no answer came in time", "deadline"))
 
-    def _abandon(self, ask: ServerRequest) -> None:
-        """Whoever put the question waits no more: nobody needs to answer it."""
-        if not ask.is_open:
+    def _abandon(self, request: ServerRequest) -> None:
+        """End a request whose caller was cancelled."""
+        if not request.is_open:
             return
-        if ask.is_resumable and self._is_suspended:
-            ask.answer.cancel()
+        if request.is_resumable and self._is_suspended:
+            request.answer.cancel()
             return
-        if ask.is_resumable or (ask.turn is not None and ask.turn.is_stopping):
-            self._end_with_turn(ask)
+        if request.is_resumable or (request.turn is not None and request.turn.is_stopping):
+            self._end_with_turn(request)
         else:
-            # An MCP server took it back, or has died with it; the turn goes on.
-            ask.by = "withdrawn"
-            self._settle(ask, ServerRequestRefused("the request was withdrawn"))
+            # An MCP server withdrew it or died; the turn continues.
+            request.by = "withdrawn"
+            self._settle(request, ServerRequestRefused("the request was withdrawn"))
 
-    def _void(self, ask: ServerRequest) -> None:
-        """Let a question go that is still open when its turn, or the thread, ends."""
-        if ask.is_open:
-            ask.answer.set_exception(ServerRequestRefused("the turn is over"))
-            self._end_with_turn(ask)
+    def _void(self, request: ServerRequest) -> None:
+        """End a request that is still open when its turn or the thread ends."""
+        if request.is_open:
+            request.answer.set_exception(ServerRequestRefused("the turn is over"))
+            self._end_with_turn(request)
 
-    def _end_with_turn(self, ask: ServerRequest) -> None:
-        ask.by = "end of turn"
-        ask.is_settled = True
-        ask.answer.cancel()
-        self._forget(ask)
-        self.log.record(RequestAnswered(ask.id, ask.by, self.clock(), None))
-        if ask.turn is None or ask.turn.is_over:
-            self._tell_resolved(ask)
+    def _end_with_turn(self, request: ServerRequest) -> None:
+        request.by = "end of turn"
+        request.is_settled = True
+        request.answer.cancel()
+        self._forget(request)
+        self.log.record(RequestAnswered(request.id, request.by, self.clock(), None))
+        if request.turn is None or request.turn.is_over:
+            self._publish_resolved(request)
         else:
-            # Clients hear how the turn ended first.
-            ask.turn.after_end(lambda: self._tell_resolved(ask))
+            # Clients receive the end of the turn first.
+            request.turn.after_end(lambda: self._publish_resolved(request))
 
-    def _settle(self, ask: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused) -> None:
-        """Store who settled it and how; then it counts. What cannot be stored is a denial."""
-        ask.is_settled = True
-        self._forget(ask)
+    def _settle(
+        self, request: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused
+    ) -> None:
+        """Store the outcome, then apply it; an outcome that cannot be stored is a denial."""
+        request.is_settled = True
+        self._forget(request)
         answer = None if isinstance(outcome, ServerRequestRefused) else msgspec.to_builtins(outcome)
         try:
-            self.log.store(RequestAnswered(ask.id, ask.by, self.clock(), answer))
+            self.log.store(RequestAnswered(request.id, request.by, self.clock(), answer))
         except StorageFailed as failure:
-            self._deny(ask, failure)
+            self._deny(request, failure)
             return
-        if answer is None or not ask.is_durable:
-            self._conclude(ask, outcome)
+        if answer is None or not request.is_durable:
+            self._conclude(request, outcome)
             return
         synced = self.log.sync()
         if synced.done():
-            self._on_synced(ask, outcome, synced)
+            self._on_synced(request, outcome, synced)
         else:
-            synced.add_done_callback(partial(self._on_synced, ask, outcome))
+            synced.add_done_callback(partial(self._on_synced, request, outcome))
 
     def _on_synced(
         self,
-        ask: ServerRequest,
+        request: ServerRequest,
         outcome: msgspec.Struct | ServerRequestRefused,
         synced: asyncio.Future[None],
     ) -> None:
         failure = None if synced.cancelled() else synced.exception()
         if isinstance(failure, StorageFailed):
-            self._deny(ask, failure)
+            self._deny(request, failure)
         else:
-            self._conclude(ask, outcome)
+            self._conclude(request, outcome)
 
-    def _deny(self, ask: ServerRequest, failure: StorageFailed) -> None:
-        """Let an answer that is not on the disk be none, and its turn fail."""
+    def _deny(self, request: ServerRequest, failure: StorageFailed) -> None:
+        """Discard an answer that could not be stored, and fail the turn."""
         self.log.on_failure(failure)
-        self.log.record(RequestAnswered(ask.id, "storage failure", self.clock(), None))
-        self._conclude(ask, ServerRequestRefused(f"the answer cannot be stored: {failure}"))
+        self.log.record(RequestAnswered(request.id, "storage failure", self.clock(), None))
+        self._conclude(request, ServerRequestRefused(f"the answer cannot be stored: {failure}"))
 
-    def _conclude(self, ask: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused) -> None:
-        """Pass an outcome on, publish that there is one, and be active again."""
-        if not ask.answer.done():
+    def _conclude(
+        self, request: ServerRequest, outcome: msgspec.Struct | ServerRequestRefused
+    ) -> None:
+        """Return the outcome to the caller and publish that the request is resolved."""
+        if not request.answer.done():
             if isinstance(outcome, ServerRequestRefused):
-                ask.answer.set_exception(outcome)
-                ask.answer.exception()  # the call that asked may have been cancelled meanwhile
+                request.answer.set_exception(outcome)
+                request.answer.exception()  # retrieved here: the caller may have been cancelled
             else:
-                ask.answer.set_result(outcome)
-        self._tell_resolved(ask)
+                request.answer.set_result(outcome)
+        self._publish_resolved(request)
         self.on_change()
 
-    def _forget(self, ask: ServerRequest) -> None:
-        # Another question may have taken the id: that one stays open.
-        if self._open.get(ask.id) is ask:
-            del self._open[ask.id]
-        self._by_number.pop(ask.request_id, None)
+    def _forget(self, request: ServerRequest) -> None:
+        # Another request may have the same id by now: it stays open.
+        if self._open.get(request.id) is request:
+            del self._open[request.id]
+        self._by_number.pop(request.request_id, None)
 
-    def _tell_resolved(self, ask: ServerRequest) -> None:
-        params = ServerRequestResolvedNotification(ask.request_id, self.thread_id)
+    def _publish_resolved(self, request: ServerRequest) -> None:
+        params = ServerRequestResolvedNotification(request.request_id, self.thread_id)
         self.log.publish(n.SERVER_REQUEST_RESOLVED, params)

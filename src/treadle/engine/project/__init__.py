@@ -1,1 +1,1 @@
-"""What a working folder holds: documents, skills, its git repository, the diff of a turn."""
+"""The working folder: AGENTS.md files, skills, git repository, and the diff of a turn."""

@@ -1,4 +1,4 @@
-"""AGENTS.md files: what a project tells agents, from the repository's root down to the folder."""
+"""AGENTS.md files: a project's instructions to agents, from the repository root to the folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_project_docs(
     fallbacks: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
 ) -> ProjectDocs:
-    """Read the user's own file and one per folder; what exceeds the limit is cut off."""
+    """Read the user's own file and one per folder, up to `max_bytes` in total."""
     parts: list[str] = []
     sources: list[str] = []
     left = max_bytes
@@ -45,15 +45,15 @@ def read_project_docs(
 
 
 def repository_root(cwd: Path) -> Path | None:
-    """The nearest folder at or above that is a repository."""
+    """Return the nearest folder, at or above `cwd`, that is a repository."""
     return next((folder for folder in (cwd, *cwd.parents) if is_repository(folder)), None)
 
 
 def is_repository(folder: Path) -> bool:
-    """Whether git keeps its things here.
+    """Whether a folder is the root of a git repository.
 
-    In a worktree `.git` is a file. An empty folder of that name is nothing: sandboxes put one
-    where none may be made, for as long as a command runs.
+    In a worktree `.git` is a file. An empty `.git` folder does not count: sandboxes create one
+    while a command runs, so that the command cannot create a repository.
     """
     git = folder / ".git"
     return git.is_file() or (git / "HEAD").exists()

@@ -1,4 +1,4 @@
-"""Skills: folders with a SKILL.md, which says in its first lines what the skill is for."""
+"""Finds skills: folders with a SKILL.md whose front matter describes the skill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME: Final = "SKILL.md"
 MAX_DEPTH: Final = 6
 MAX_FOLDERS: Final = 2000
 MAX_ENTRIES: Final = 20_000
-"""Entries of folders that are looked at for one root."""
+"""The maximum number of folder entries to examine per root."""
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_NAME_CHARACTERS: Final = 64
@@ -34,14 +34,14 @@ _BLOCK: Final = re.compile(r"[|>][+-]?$")
 
 
 class Skills(NamedTuple):
-    """The skills that a folder sees, and the files that are none."""
+    """The skills that apply in a folder, and the errors of invalid files."""
 
     found: list[SkillMetadata]
     errors: list[SkillErrorInfo]
 
 
 class SkillRoot(NamedTuple):
-    """A folder to search, and whose skills lie in it."""
+    """A folder to search, and the scope of its skills."""
 
     folder: Path
     scope: SkillScope
@@ -50,7 +50,7 @@ class SkillRoot(NamedTuple):
 def skill_roots(
     cwd: Path, *, home: Path, user_home: Path | None = None, extra: Sequence[Path] = ()
 ) -> list[SkillRoot]:
-    """Where skills lie: in the repository from its root down to the folder, and at home."""
+    """Return the folders to search: in the repository, the home, and the system."""
     top = repository_root(cwd) or cwd
     above = takewhile(lambda folder: folder.is_relative_to(top), cwd.parents)
     folders = [cwd, *above][::-1]
@@ -64,7 +64,7 @@ def skill_roots(
 
 
 def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
-    """Read every skill below these folders, in the order in which people are shown them."""
+    """Read every skill below these folders, in display order."""
     found: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}
     for root in roots:
@@ -81,19 +81,19 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
 
 
 class Disabled(NamedTuple):
-    """The skills that the configuration switches off, by path and by name."""
+    """The skills that the configuration disables, by path and by name."""
 
     paths: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
     def holds(self, skill: SkillMetadata) -> bool:
-        """Whether this skill is off."""
+        """Whether a skill is disabled."""
         folder = str(Path(skill.path).parent)
         return skill.name in self.names or not self.paths.isdisjoint((skill.path, folder))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells two states of a file apart."""
+    """Return a value that changes with the file."""
     try:
         found = path.stat()
     except OSError:
@@ -107,15 +107,15 @@ def _read_known(
     scope: SkillScope,
     stamp: tuple[int, int, int] | None,  # noqa: ARG001 - another state is another answer
 ) -> SkillMetadata:
-    # Every turn looks whether skills have changed, and most of them never do.
+    # Every turn checks for changed skills, and most never change.
     return read_skill(path, scope)
 
 
 def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
-    """What a skill says of itself.
+    """Read the metadata of a skill.
 
     Raises:
-        ValueError: it cannot be read, or says too little.
+        ValueError: the file cannot be read, or its metadata is invalid.
     """
     fields = _fields(_head(path))
     name = _text(fields.get("name", [])) or path.parent.name
@@ -147,7 +147,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def skill_folders(root: Path) -> Iterator[Path]:
-    """The folders that may hold a skill, by their real paths; links are followed, none twice."""
+    """Return the folders that may contain a skill, by real path; each link is followed once."""
     if not root.is_dir():
         return
     seen: set[str] = set()
@@ -167,7 +167,7 @@ def skill_folders(root: Path) -> Iterator[Path]:
 
 
 def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
-    """How many entries of a folder were looked at, up to a limit, and the folders among them."""
+    """Return how many entries of a folder were examined, and the folders among them."""
     found: list[str] = []
     count = 0
     try:
@@ -178,12 +178,12 @@ def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
                     if not entry.name.startswith(".") and entry.is_dir():
                         found.append(entry.name)
     except OSError:
-        pass  # it went away, or may not be read
+        pass  # deleted meanwhile, or not readable
     return count, found
 
 
 def _head(path: Path) -> list[str]:
-    """The lines between the first two lines of dashes."""
+    """Return the lines of the front matter."""
     try:
         lines = read_file(path, MAX_HEAD_BYTES).splitlines()
     except OSError as error:
@@ -201,10 +201,10 @@ def _head(path: Path) -> list[str]:
 
 
 def _fields(lines: Sequence[str]) -> dict[str, list[str]]:
-    """The fields of a block of YAML: what follows the colon, and the indented lines below.
+    """Return the fields of a YAML block: the text after the colon, and the indented lines below.
 
-    No more of YAML than this is needed, and what people write there is often not quite YAML: a
-    description with a colon in it is taken as it is meant.
+    This subset is enough, and front matter is often not quite valid YAML: a description that
+    contains a colon is accepted.
     """
     fields: dict[str, list[str]] = {}
     below: list[str] = []
@@ -219,7 +219,7 @@ def _fields(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _text(lines: Sequence[str]) -> str:
-    """A scalar, plain, quoted or in a block, on one line."""
+    """Return a plain, quoted or block scalar as one line."""
     first, *rest = [*lines] or [""]
     if _BLOCK.match(first):
         return " ".join(" ".join(rest).split())

@@ -1,4 +1,4 @@
-"""Review turns: another agent reads the code, and the thread keeps only what it found."""
+"""Review turns: a side conversation examines code, and the thread keeps only its report."""
 
 from __future__ import annotations
 
@@ -32,24 +32,23 @@ if TYPE_CHECKING:
 TOOLS: Final = frozenset(
     {"exec_command", "write_stdin", "shell", "shell_command", "view_image", "update_plan"}
 )
-"""What a reviewer can use: it looks and runs, and leaves the repair to others."""
+"""The tools of a reviewer: it reads and runs commands, but does not edit."""
 
 INTERRUPTED: Final = "The review was interrupted before the reviewer had finished."
 
-# Written out here and not sent as a response format: with one, some servers make no tool calls.
+# In the prompt instead of a response format: with one, some servers make no tool calls.
 INSTRUCTIONS: Final = """\
-You review changes to code that a colleague made. You report; you do not repair: change no file \
-and commit nothing.
+You review changes to a colleague's code. Report problems but do not fix them: change no file and \
+commit nothing.
 
 How to work:
-- Read the whole change first, then as much of the code around it as you need to judge it. Run \
-commands that tell you something; run tests when they are quick.
-- Report what the author would want to fix once told: faults that this change brings in, that can \
-be shown to happen, and that matter. What was wrong before, matters of taste and guesses about \
-what the author intended are no findings.
-- Say for each finding under which circumstances it happens and what follows from it, in one short \
-paragraph, in a calm and helpful tone. Name the smallest range of lines that shows it; it must \
-lie within the change.
+- Read the whole change first, then as much of the surrounding code as you need to judge it. Run \
+commands that provide evidence; run tests if they are quick.
+- Report what the author would want to fix: defects that this change introduces, that \
+demonstrably occur, and that matter. Do not report earlier defects, matters of taste, or guesses \
+about what the author intended.
+- For each finding, state when it occurs and what its effect is, in one short paragraph, in a calm \
+and helpful tone. Name the smallest range of lines that shows it; it must be within the change.
 - Report all such findings, the most important first. If there are none, say so: an empty list is \
 a good answer.
 
@@ -77,16 +76,16 @@ Your last message is this JSON object, with nothing before or after it and no co
 def begin_review(
     thread: LoadedThread, task: ReviewTask, *, model: str | None = None
 ) -> tuple[TurnSnapshot, Callable[[], None]]:
-    """Accept a review; gives its turn, and what starts it once the client has had its answer.
+    """Accept a review; return its turn, and a function that starts it after the reply.
 
     Raises:
-        InvalidInput: a turn is running.
+        InvalidInput: a turn is active.
     """
     turn, start = thread.begin_other("review")
-    turn.aside = SideConversation("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
-    turn.waiting = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
-    # Nobody follows a reviewer step by step: what the sandbox refuses stays refused. Where every
-    # command needs approval, those of a reviewer do as well.
+    turn.side = SideConversation("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
+    turn.pending_input = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
+    # A reviewer cannot ask for approval: what the sandbox denies stays denied. If every command
+    # needs approval, so do those of a reviewer.
     is_strict = thread.settings.approval_policy == "untrusted"
     turn.adjust(model=model, approval_policy=None if is_strict else "never")
     label = UserMessageThreadItem(content=[TextUserInput(task.hint)], id=turn.id)
@@ -94,42 +93,42 @@ def begin_review(
 
 
 async def conduct(
-    thread: LoadedThread, turn: ActiveTurn, ask: Callable[[], Awaitable[bool]]
+    thread: LoadedThread, turn: ActiveTurn, request_response: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Let the reviewer work; however it ends, clients hear that it is over.
+    """Run the reviewer; clients always receive the end of review mode.
 
-    `ask` asks the model once, and says whether it has to be asked again.
+    `request_response` sends one request to the model, and returns whether another is needed.
     """
-    about = turn.aside.about if turn.aside is not None else ""
+    about = turn.side.about if turn.side is not None else ""
     turn.complete_item(EnteredReviewModeThreadItem(uuid7(), about))
-    await thread.look_around()
+    await thread.read_folder()
     thread.remember(turn, *thread.context_items())
-    for said in turn.waiting:
-        thread.hear(turn, said)
-    turn.waiting = []
+    for pending in turn.pending_input:
+        thread.add_input(turn, pending)
+    turn.pending_input = []
     fill = thread.usage.fill
-    failed: str | None = "The review failed."
+    error: str | None = "The review failed."
     try:
-        while await ask():
+        while await request_response():
             pass
-        _conclude(thread, turn, about, read_review(_last_words(thread, turn)).text())
-        failed = None
+        _conclude(thread, turn, about, read_review(_last_message(thread, turn)).text())
+        error = None
     except asyncio.CancelledError:
         _conclude(thread, turn, about, INTERRUPTED)
-        failed = None
+        error = None
         raise
     except (ModelError, BudgetExceeded) as failure:
-        failed = f"The review failed: {failure}"
+        error = f"The review failed: {failure}"
         raise
     finally:
-        # What the reviewer read takes no room in the thread's own context.
+        # The reviewer's history does not fill the thread's own context.
         thread.usage.fill = fill
-        if failed is not None:
-            turn.complete_item(ExitedReviewModeThreadItem(uuid7(), failed))
+        if error is not None:
+            turn.complete_item(ExitedReviewModeThreadItem(uuid7(), error))
 
 
 def _conclude(thread: LoadedThread, turn: ActiveTurn, about: str, text: str) -> None:
-    """Tell what came of it; the thread's model learns of it as of a message of its own."""
+    """Publish the report, and add it to the thread's history as a message of the model."""
     turn.complete_item(ExitedReviewModeThreadItem(uuid7(), text))
     note = message(
         "user",
@@ -143,7 +142,7 @@ def _conclude(thread: LoadedThread, turn: ActiveTurn, about: str, text: str) -> 
     turn.complete_item(AgentMessageThreadItem(id=uuid7(), text=text), records)
 
 
-def _last_words(thread: LoadedThread, turn: ActiveTurn) -> str:
+def _last_message(thread: LoadedThread, turn: ActiveTurn) -> str:
     items = reversed(thread.history_of(turn).items)
     messages = (item for item in items if item.get("role") == "assistant")
     return text_of(next(messages, {}))

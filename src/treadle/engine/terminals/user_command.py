@@ -93,9 +93,9 @@ def _remember(thread: LoadedThread, run: CommandRun) -> None:
     turn = thread.turn
     if turn is not None and turn.kind == "regular":
         # The model is asked again, so that it can take up what it has not seen.
-        thread.expect(turn, Message([], [item]))
+        thread.queue_input(turn, Message([], [item]))
     elif turn is not None and turn.kind != "shell":
-        thread.tell_model(item)
+        thread.add_note(item)
     else:
         thread.remember(run.turn, item)
 

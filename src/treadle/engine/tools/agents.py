@@ -238,7 +238,7 @@ class WaitAgent(_AgentTool):
             for id_, child in found.items()
             if child is None or child.is_done
         }
-        if not done and turn.waiting:
+        if not done and turn.pending_input:
             return _json({"status": {}, "timed_out": False, "interrupted_by": "the user"})
         return _json({"status": done, "timed_out": not done})
 

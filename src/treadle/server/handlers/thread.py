@@ -130,7 +130,7 @@ async def _load(
         _check_archived(stored)
         _check_cursor(params, journal.last_seq)
         settings = stored_settings(server.configuration, stored, params)
-        waits = await server.threads.who_waits(stored)
+        waits = await server.threads.find_waiting_agents(stored)
         thread = server.threads.load(journal, stored, _for_client(session, settings), waits)
     except BaseException:
         journal.close()

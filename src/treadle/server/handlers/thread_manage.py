@@ -77,7 +77,7 @@ async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> 
     try:
         if not params.include_turns:
             return ThreadReadResponse(threads.snapshot(await threads.meta(params.thread_id)))
-        stored = await threads.as_it_stands(params.thread_id)
+        stored = await threads.read_current(params.thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", params.thread_id) from error
     return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
