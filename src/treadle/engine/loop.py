@@ -140,7 +140,7 @@ class AgentLoop:
         else:
             await self._thread.read_folder()
             self._thread.add_context(self._turn)
-            self._thread.mcp.tell_instructions(self._turn)
+            self._thread.mcp.add_instructions(self._turn)
         needs_more = True
         while needs_more or self._turn.pending_input or await self._needs_repair():
             if self._thread.is_nearly_full():

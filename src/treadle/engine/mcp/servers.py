@@ -121,7 +121,7 @@ class McpServers:
                 await (server.settled() if is_needed else self._wait_a_little(server))
             if faults := [_fault(each) for each in self._servers.values() if each.is_missed]:
                 return f"required MCP servers failed to initialize: {', '.join(faults)}"
-        self.tell_instructions(turn)
+        self.add_instructions(turn)
         return None
 
     async def arriving(self, tool: str) -> None:
@@ -172,7 +172,7 @@ class McpServers:
         }
         return [(name, *found[pair]) for name, pair in model_names(found).items()]
 
-    def tell_instructions(self, turn: ActiveTurn) -> None:
+    def add_instructions(self, turn: ActiveTurn) -> None:
         """Let the model know how servers want to be used, once for each thing that they say."""
         thread = self.thread
         for server in self._servers.values():
