@@ -241,7 +241,9 @@ class Agents:
         for child in self._below(parent_id):
             if child.is_open and not self._threads.tasks.is_closed:
                 self._retire(child)
-                self._threads.tasks.spawn(self._close_quietly(child), f"close agent {child.id}")
+                self._threads.tasks.spawn(
+                    self._close_in_background(child), f"close agent {child.id}"
+                )
 
     def open_threads(self, parent: LoadedThread) -> list[LoadedThread]:
         """Return the loaded threads of the open children."""
@@ -392,14 +394,14 @@ class Agents:
         child.state = state
         self.wake()
 
-    async def _close_quietly(self, child: SubAgent) -> None:
+    async def _close_in_background(self, child: SubAgent) -> None:
         await self.close(child)
 
     def _below(self, parent_id: str) -> list[SubAgent]:
         return [child for child in self._children.values() if child.parent_id == parent_id]
 
     def _family(self, thread_id: str) -> Iterable[SubAgent]:
-        """All children of the thread that a client began, however deep."""
+        """Return all sub-agents of the root thread, at any depth."""
         root = thread_id
         while root in self._children:
             root = self._children[root].parent_id

@@ -1,7 +1,8 @@
-"""Runs git for the server itself, confined: it reads the repository, and neither writes nor calls.
+"""Runs git for the server itself, in a read-only sandbox without network.
 
-The settings of a repository name programs that git runs: filters, monitors, the other end of a
-fetch. Commands can write a repository, so that git gets no more than a command that only reads.
+The configuration of a repository names programs that git runs: filters, monitors, the other end
+of a fetch. Commands can write a repository, so git gets no more permissions than a read-only
+command.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 GIT_SECONDS: Final = 10.0
 MAX_ANSWER: Final = 64 * 1024
-"""How much output is kept; names of commits and counts take far less."""
-# What a caller has set up for another repository must not change which one is read here.
+"""The maximum size of the output; commit ids and counts are far shorter."""
+# No GIT_* variables: they could select another repository.
 _KEPT: Final = ("HOME", "TMPDIR")
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
 _FIXED: Final = {
@@ -47,12 +48,12 @@ class ConfinedGit:
         self._limits = limits
 
     async def ask(self, *arguments: str) -> str | None:
-        """Return what git prints, `None` if it fails.
+        """Return the output of git; `None` if it fails.
 
         Raises:
-            GitUnavailable: nothing here can confine it.
-            OSError: there is no git, or no such folder.
-            TimeoutError: it takes too long.
+            GitUnavailable: no sandbox works.
+            OSError: git or the folder does not exist.
+            TimeoutError: git takes too long.
         """
         from treadle.sandbox.limits import default_limits
         from treadle.sandbox.process import Process

@@ -1,6 +1,6 @@
-"""All the edits of one turn as one diff, in git's format.
+"""The edits of one turn as one diff, in git's format.
 
-Knows only what patches change: what commands do to files is theirs.
+Covers only changes by patches, not those by commands.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from treadle.engine.patch.text import BadText, decode
 from treadle.engine.project.docs import repository_root
 
 MAX_SHOWN: Final = 1024 * 1024
-"""Characters of the diff of one file; a longer one is shown as that of a binary file."""
+"""Maximum characters of one file's diff; a longer one is shown like that of a binary file."""
 
 MAX_TOTAL_SHOWN: Final = 4 * 1024 * 1024
-"""Characters of the whole diff: it is sent again with every patch, to every client."""
+"""Maximum characters of the whole diff: every patch sends it again to every client."""
 
 MAX_KEPT: Final = 64 * 1024 * 1024
-"""Bytes of file contents that a turn keeps to compare them."""
+"""Maximum bytes of file contents that a turn keeps for comparison."""
 
 _CONTEXT: Final = 3
 _NO_BLOB: Final = "0" * 40
@@ -32,7 +32,7 @@ _NO_BLOB: Final = "0" * 40
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a path held at one time: git's name for it, and the contents unless too much is kept."""
+    """The state of a path: git's blob id, and the contents unless `MAX_KEPT` is exceeded."""
 
     blob_id: str
     mode: int
@@ -40,24 +40,24 @@ class _State:
 
 
 class TurnDiff:
-    """What files held before the turn first touched them, and what they hold now.
+    """The states of files before the turn first changed them, and their current states.
 
-    Its methods compare and hash files: they belong into a worker thread. The patches of a turn
-    hold `lock` meanwhile, so that one diff is worked out and published after the other.
+    Its methods compare and hash files: call them in a worker thread. The patches of a turn hold
+    `lock` meanwhile, so that diffs are computed and published one after the other.
     """
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self._before: dict[str, _State | None] = {}
         self._after: dict[str, _State | None] = {}
-        # Where a file that the turn moved was at the beginning.
+        # The original path of each moved file.
         self._sources: dict[str, str] = {}
         self._shown: dict[tuple[str, str], tuple[_State | None, _State | None, str]] = {}
         self._published = ""
         self._kept = 0
 
     def note(self, changes: Sequence[Changed]) -> None:
-        """Take in what a patch has changed."""
+        """Add the changes of a patch."""
         for change in changes:
             if change.path not in self._before:
                 self._before[change.path] = self._state(change.before)
@@ -78,7 +78,7 @@ class TurnDiff:
         return _State(_blob_id(blob), blob.mode, blob.data if is_kept else None)
 
     def news(self, cwd: str) -> str | None:
-        """The diff as seen from a folder's repository; `None` if it is the last one again."""
+        """Return the diff relative to a folder's repository; `None` if it has not changed."""
         text = self.unified(cwd)
         if text == self._published:
             return None
@@ -86,24 +86,24 @@ class TurnDiff:
         return text
 
     def unified(self, cwd: str) -> str:
-        """The diff with paths as seen from a folder's repository."""
+        """Return the diff with paths relative to a folder's repository."""
         root = _root(cwd)
         sections: list[str] = []
-        left = MAX_TOTAL_SHOWN
+        remaining = MAX_TOTAL_SHOWN
         pairs = sorted(self._pairs())
         for number, (old, new) in enumerate(pairs):
             section = self._file(old, new, root)
-            if len(section) > left:
+            if len(section) > remaining:
                 section = self._header(old, new, root)
-            left -= len(section)
-            if left < 0:
+            remaining -= len(section)
+            if remaining < 0:
                 sections.append(f"{len(pairs) - number} more files are not shown\n")
                 break
             sections.append(section)
         return "".join(sections)
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Paths before and after, the same unless a file was moved."""
+        """Yield the paths before and after; they differ if a file was moved."""
         moved = {new: old for new, old in self._sources.items() if self._is_moved(old, new)}
         gone = set(moved.values())
         for path in self._before:
@@ -131,7 +131,7 @@ class TurnDiff:
         return text
 
     def _header(self, old: str, new: str, root: str) -> str:
-        """The diff of a file without its lines."""
+        """Return the diff of a file without its lines."""
         before, after = (
             None if state is None else replace(state, data=None)
             for state in (self._before[old], self._after[new])
@@ -140,7 +140,7 @@ class TurnDiff:
 
 
 def _section(old: str, new: str, before: _State | None, after: _State | None) -> str:
-    """The diff of one file."""
+    """Return the diff of one file."""
     if _identity(before) == _identity(after):
         return "" if old == new else _renamed(old, new)
     lines = [f"diff --git a/{old} b/{new}\n"]
@@ -156,7 +156,7 @@ def _section(old: str, new: str, before: _State | None, after: _State | None) ->
     other = "/dev/null" if after is None else f"b/{new}"
     hunks = _hunks(before, after)
     if hunks is None:
-        # In git's words, which every reader of diffs knows.
+        # Git's own wording, which every reader of diffs knows.
         lines.append(f"Binary files {name} and {other} differ\n")
     else:
         lines += [f"--- {name}\n", f"+++ {other}\n", hunks] if hunks else []
@@ -168,7 +168,7 @@ def _identity(state: _State | None) -> tuple[str, int] | None:
 
 
 def _hunks(before: _State | None, after: _State | None) -> str | None:
-    """The lines that differ; `None` if they are too many, not text, or were not kept."""
+    """Return the changed lines; `None` if there are too many, not text, or not kept."""
     texts: list[str] = []
     for state in (before, after):
         if state is not None and state.data is None:
@@ -189,7 +189,7 @@ def _renamed(old: str, new: str) -> str:
 
 
 def _blob_id(blob: Blob) -> str:
-    """The name that git gives to what a file holds."""
+    """Return git's id for the contents of a file."""
     from hashlib import sha1
 
     digest = sha1(b"blob %d\0" % len(blob.data), usedforsecurity=False)
@@ -198,7 +198,7 @@ def _blob_id(blob: Blob) -> str:
 
 
 def _root(cwd: str) -> str:
-    """The repository that a folder is in, or else the folder itself."""
+    """Return the repository of a folder, or the folder itself."""
     folder = Path(cwd).resolve()
     return str(repository_root(folder) or folder)
 

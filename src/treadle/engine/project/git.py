@@ -1,7 +1,7 @@
-"""What a folder's repository says of itself, read from its files: no program has to run.
+"""Reads commit, branch and origin from a repository's files, without running git.
 
-With plain strings for paths: this is part of starting a thread, and pathlib would cost more than
-all the reading.
+Paths are plain strings: this runs at the start of every thread, and pathlib would take longer
+than the reading itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
 
 
 def read_git_info(cwd: str) -> GitInfo | None:
-    """The commit, the branch and the origin; `None` outside a repository."""
+    """Return the commit, branch and origin; `None` outside a repository."""
     folder = _git_folder(cwd)
     head = _text(folder, "HEAD").strip() if folder else ""
     if not head:
@@ -49,12 +49,12 @@ def _origin(config: str) -> str | None:
 
 
 def _git_folder(cwd: str) -> str:
-    """The nearest `.git` at or above a folder, or where it points to; empty if there is none."""
+    """Return the nearest `.git` folder at or above `cwd`; empty if there is none."""
     above = cwd
     while True:
         if _text(above, ".git/HEAD"):
             return f"{above}/.git"
-        # In a worktree or a submodule `.git` is a file that says where the folder is.
+        # In a worktree or a submodule, `.git` is a file with the path of the folder.
         pointer = _text(above, ".git").strip()
         if pointer.startswith("gitdir: "):
             return os.path.join(above, pointer.removeprefix("gitdir: "))  # noqa: PTH118 - see above
@@ -68,8 +68,8 @@ def _resolve(ref: str, folder: str, common: str) -> str:
         if sha:
             return sha
     packed = _text(common, "packed-refs", _MAX_PACKED_BYTES)
-    found = re.search(rf"^(\S+) {re.escape(ref)}$", packed, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^(\S+) {re.escape(ref)}$", packed, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _text(folder: str, name: str, size: int = _MAX_BYTES) -> str:

@@ -1,4 +1,4 @@
-"""What a reviewer answers: findings in JSON, read as far as they can be, and written as text."""
+"""Reads a reviewer's answer leniently, as JSON or text, and writes it as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_ANSWER: Final = "The reviewer gave no answer."
 
 @dataclass(frozen=True, slots=True)
 class ReviewFinding:
-    """One thing that the reviewer would change, and where."""
+    """One finding and its location."""
 
     title: str
     body: str = ""
@@ -23,13 +23,13 @@ class ReviewFinding:
 
 @dataclass(frozen=True, slots=True)
 class ReviewOutput:
-    """All that a reviewer says."""
+    """The complete output of a reviewer."""
 
     explanation: str
     findings: tuple[ReviewFinding, ...] = ()
 
     def text(self) -> str:
-        """The review as people read it."""
+        """Return the review as text for people."""
         parts = [self.explanation.strip()] if self.explanation.strip() else []
         if self.findings:
             is_one = len(self.findings) == 1
@@ -39,7 +39,7 @@ class ReviewOutput:
 
 
 def read_review(text: str) -> ReviewOutput:
-    """Read an answer: as JSON, as text with JSON in it, or as nothing but text."""
+    """Read an answer: JSON, text that contains JSON, or plain text."""
     document = _document(text)
     if document is None:
         return ReviewOutput(text.strip())
@@ -50,7 +50,7 @@ def read_review(text: str) -> ReviewOutput:
         _text(document.get("overall_explanation")),
         tuple(finding for finding in findings if finding.title or finding.body),
     )
-    # JSON of another kind is still the reviewer's answer.
+    # Any other JSON is shown as plain text.
     is_known = "findings" in document or "overall_explanation" in document
     return output if is_known else ReviewOutput(text.strip())
 

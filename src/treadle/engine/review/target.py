@@ -1,4 +1,4 @@
-"""What a review looks at: checked against the repository, and put into words for the reviewer."""
+"""Resolves the target of a review in the repository, and writes the reviewer's prompt."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _PATH: Final = "target"
 
 @dataclass(frozen=True, slots=True)
 class ReviewTask:
-    """A review that can begin: a few words for the user, all of them for the reviewer."""
+    """A resolved review: a short description for the user, and the reviewer's prompt."""
 
     hint: str
     prompt: str
 
 
 async def resolve(target: ReviewTarget, git: ConfinedGit) -> ReviewTask:
-    """Find what is to be reviewed in the repository of a folder.
+    """Resolve a review target in the repository of a folder.
 
-    Where git cannot be confined, the reviewer gets the names as they were given.
+    If git cannot be confined, the reviewer gets the names as the client sent them.
 
     Raises:
-        InvalidInput: there is no such thing; the message says what is missing.
+        InvalidInput: the target does not exist; the message names what is missing.
     """
     match target:
         case CustomReviewTarget():
-            text = _given("instructions", target.instructions)
+            text = _require("instructions", target.instructions)
             return ReviewTask(text, text)
         case UncommittedChangesReviewTarget():
             _check_repository(git.cwd)
@@ -54,13 +54,13 @@ async def resolve(target: ReviewTarget, git: ConfinedGit) -> ReviewTask:
         case CommitReviewTarget():
             return await _commit(target, git)
         case BaseBranchReviewTarget():
-            return await _branch(_named("branch", target.branch), git)
+            return await _branch(_require_name("branch", target.branch), git)
         case _:
             assert_never(target)
 
 
 async def _commit(target: CommitReviewTarget, git: ConfinedGit) -> ReviewTask:
-    given, title = _named("sha", target.sha), (target.title or "").strip()
+    given, title = _require_name("sha", target.sha), (target.title or "").strip()
     _check_repository(git.cwd)
     try:
         sha = await _find_commit(given, git)
@@ -96,7 +96,7 @@ async def _branch(branch: str, git: ConfinedGit) -> ReviewTask:
 
 
 async def _find_base(branch: str, git: ConfinedGit) -> str:
-    """Find the commit at which the current branch left another one."""
+    """Find the commit at which the current branch diverged from another one."""
     if await _find_commit(branch, git) is None:
         raise InvalidInput(f"{_PATH}.branch", f"no branch {branch!r} in {git.cwd}")
     if await _find_commit("HEAD", git) is None:
@@ -108,7 +108,7 @@ async def _find_base(branch: str, git: ConfinedGit) -> str:
 
 
 async def _newest(branch: str, git: ConfinedGit) -> str:
-    """The branch, or what it follows on a server if that has gone further."""
+    """Return the branch, or its upstream branch if that is ahead."""
     upstream = f"{branch}@{{upstream}}"
     if await _find_commit(upstream, git) is None:
         return branch
@@ -124,21 +124,21 @@ async def _find_commit(name: str, git: ConfinedGit) -> str | None:
 
 
 def _commit_id(output: str | None) -> str | None:
-    """Accept the id of a commit and nothing else: it becomes a part of the prompt."""
+    """Accept only a commit id: it becomes part of the prompt."""
     return output if output is not None and _SHA.fullmatch(output) else None
 
 
-def _given(field: str, value: str) -> str:
+def _require(field: str, value: str) -> str:
     if not value.strip():
         raise InvalidInput(f"{_PATH}.{field}", f"{field} must not be empty")
     return value.strip()
 
 
-def _named(field: str, value: str) -> str:
-    """The name of something in a repository; no such name can be passed on with a NUL in it."""
+def _require_name(field: str, value: str) -> str:
+    """Return a name in a repository; git cannot take a name with a NUL character."""
     if "\0" in value:
         raise InvalidInput(f"{_PATH}.{field}", f"{field} must not contain a NUL character")
-    return _given(field, value)
+    return _require(field, value)
 
 
 def _check_repository(cwd: str) -> None:
@@ -147,10 +147,10 @@ def _check_repository(cwd: str) -> None:
 
 
 async def _ask(git: ConfinedGit, *arguments: str) -> str | None:
-    """Return what git prints, `None` if there is nothing of the kind in the repository."""
+    """Return the output of git; `None` if the object does not exist."""
     try:
         return await git.ask(*arguments)
     except TimeoutError:
         raise InvalidInput(_PATH, f"git {arguments[0]} took too long in {git.cwd}") from None
     except OSError as error:
-        raise InvalidInput(_PATH, f"git cannot be run: {error.strerror}") from error
+        raise InvalidInput(_PATH, f"cannot run git: {error.strerror}") from error
