@@ -359,7 +359,7 @@ async def test_hosts_of_one_command_are_recorded_up_to_a_limit(
 ) -> None:
     if (await find_backend()).name != "bubblewrap":
         pytest.skip("the gate takes bubblewrap")
-    monkeypatch.setattr(network, "MAX_NOTED", 3)
+    monkeypatch.setattr(network, "MAX_RECORDED", 3)
     config = """
 [sandbox_workspace_write]
 network_access = true

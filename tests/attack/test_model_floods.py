@@ -215,7 +215,7 @@ async def test_the_input_of_a_call_may_be_as_large_as_the_limit(stage: Stage) ->
 async def test_a_plan_with_too_many_steps_is_refused(stage: Stage) -> None:
     steps = [{"step": "x", "status": "pending"}] * (MAX_STEPS + 1)
     output, sent = await output_of(stage, calls("update_plan", {"plan": steps}))
-    assert output == f"the plan has {MAX_STEPS + 1} steps: expected at most {MAX_STEPS}"
+    assert output == f"the plan has {MAX_STEPS + 1} steps, expected at most {MAX_STEPS}"
     assert not params_of(sent, "turn/plan/updated")
 
 
@@ -231,7 +231,7 @@ async def test_a_command_that_cannot_be_executed_is_refused_before_it_is_judged(
     stage: Stage, name: str, arguments: JsonValue
 ) -> None:
     output, sent = await output_of(stage, calls(name, arguments))
-    expected = f"the command has {MAX_SCRIPT} characters: expected less than {MAX_SCRIPT}"
+    expected = f"the command has {MAX_SCRIPT} characters, expected less than {MAX_SCRIPT}"
     assert output.startswith(f"{name} failed: {expected}")
     assert "item/started commandExecution" not in outline(sent)
 

@@ -73,8 +73,7 @@ async def test_view_image_refuses_a_sparse_file_of_two_gigabytes(stage: Stage) -
     os.truncate(path, 2**31)
 
     assert await viewed(stage, "sparse.png") == (
-        f"image at `{path}` is too large: {2**31} bytes, "
-        f"at most {image.MAX_IMAGE_BYTES} can be shown"
+        f"image at `{path}` is too large: {2**31} bytes, expected at most {image.MAX_IMAGE_BYTES}"
     )
 
 
@@ -85,7 +84,7 @@ async def test_view_image_reads_no_more_than_its_limit_of_a_file_without_a_size(
     monkeypatch.setattr(image, "MAX_IMAGE_BYTES", 16)
 
     assert await viewed(stage, "/proc/self/environ") == (
-        "image at `/proc/self/environ` is too large: 17 bytes, at most 16 can be shown"
+        "image at `/proc/self/environ` is too large: 17 bytes, expected at most 16"
     )
 
 

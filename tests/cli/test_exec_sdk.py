@@ -167,7 +167,7 @@ async def test_options_of_a_thread_are_applied(tmp_path: Path) -> None:
     assert f"<cwd>{other}</cwd>" in messages
     assert "Be kind." in messages
     # No user can approve, whatever the policy says.
-    assert "the approval policy lets nobody be asked" in refused
+    assert "the approval policy does not allow requests" in refused
 
 
 async def test_key_and_address_are_taken_from_the_sdk(tmp_path: Path) -> None:

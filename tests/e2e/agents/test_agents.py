@@ -269,9 +269,13 @@ async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "text"),
     [
-        ("spawn_agent", {}, "give either message or items, and not an empty one"),
-        ("spawn_agent", {"message": "a", "items": [{"text": "b"}]}, "give either"),
-        ("spawn_agent", {"items": [{"type": "image"}]}, "an item of type 'image' lacks"),
+        ("spawn_agent", {}, "provide either message or items, not empty"),
+        ("spawn_agent", {"message": "a", "items": [{"text": "b"}]}, "provide either"),
+        (
+            "spawn_agent",
+            {"items": [{"type": "image"}]},
+            "an item of type 'image' is unknown or lacks",
+        ),
         ("spawn_agent", {"message": "a", "agent_type": "king"}, "unknown agent_type 'king'"),
         ("wait_agent", {"targets": []}, "targets must not be empty"),
         (

@@ -86,7 +86,7 @@ async def test_an_amendment_that_cannot_be_stored_counts_for_this_command(home: 
 
     assert [item["status"] for item in commands(told)] == ["completed"]
     (warning,) = params_of(told, "warning")
-    assert warning["message"].startswith("the rule was not stored: ")
+    assert warning["message"].startswith("failed to store the rule: ")
     assert (workspace / "a").exists()
 
 

@@ -217,7 +217,7 @@ async def test_what_is_left_out_of_the_conversation_is_announced(
     await client.run(thread_id, "a" * 10_000)
     text = guarded.question.input[0]["content"][0]["text"]
 
-    assert "[... 6007 characters are left out ...]" in text
+    assert "[... 6007 characters omitted ...]" in text
 
 
 def test_a_patch_whose_diff_is_not_there_counts_as_cut() -> None:

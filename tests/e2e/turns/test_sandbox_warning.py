@@ -39,7 +39,7 @@ async def test_every_client_is_told_what_landlock_does_not_protect(stage: Stage)
         warning = await told(first)
         later = await told(await stage.client())
 
-    assert warning["summary"].startswith("The sandbox of this machine leaves gaps")
+    assert warning["summary"].startswith("The sandbox has gaps on this machine")
     assert ".git, .codex and .agents in writable folders are not protected" in warning["details"]
     assert later == warning
 

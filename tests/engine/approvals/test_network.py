@@ -167,7 +167,9 @@ async def test_a_rule_that_allows_a_host_is_stored_and_in_force_at_once(home: Pa
         f'justification="Allow http access to {HOST}")\n'
     )
     texts = [part["text"] for item in said for part in item.get("content", [])]
-    assert any(text.endswith(f"as a network rule: {HOST}") for text in texts)
+    assert any(
+        text == f"The user permanently allowed {HOST} with a network rule." for text in texts
+    )
 
 
 async def test_a_rule_that_denies_a_host_ends_the_command_and_is_not_asked_again(

@@ -17,11 +17,11 @@ async def rounds() -> None:
         await asyncio.sleep(0)
 
 
-async def wait(patience: PausableTimeout, steps: list[str], *, holds: int) -> None:
+async def wait(timeout: PausableTimeout, steps: list[str], *, holds: int) -> None:
     """Wait with no time to spare, for so many questions one in the other, and then on."""
-    async with patience.limit(SOON):
+    async with timeout.limit(SOON):
         for _hold in range(holds):
-            with patience.on_hold(), patience.on_hold():
+            with timeout.paused(), timeout.paused():
                 await rounds()
         steps.append("answered")
         await rounds()
@@ -47,11 +47,11 @@ async def test_no_time_runs_out_during_a_question() -> None:
 
 
 async def test_a_wait_that_begins_during_a_question_has_its_time_after_it() -> None:
-    patience, steps = PausableTimeout(), list[str]()
+    timeout, steps = PausableTimeout(), list[str]()
 
     async with asyncio.TaskGroup() as tasks:
-        with patience.on_hold():
-            waiting = tasks.create_task(_expires(patience, steps))
+        with timeout.paused():
+            waiting = tasks.create_task(_expires(timeout, steps))
             await rounds()
             steps.append("answered")
         await waiting
@@ -59,17 +59,17 @@ async def test_a_wait_that_begins_during_a_question_has_its_time_after_it() -> N
     assert steps == ["answered", "expired"]
 
 
-async def _expires(patience: PausableTimeout, steps: list[str]) -> None:
+async def _expires(timeout: PausableTimeout, steps: list[str]) -> None:
     with pytest.raises(TimeoutError):
-        async with patience.limit(SOON):
+        async with timeout.limit(SOON):
             await asyncio.Event().wait()
     steps.append("expired")
 
 
 async def test_a_wait_without_end_has_none_after_a_question_either() -> None:
-    patience = PausableTimeout()
+    timeout = PausableTimeout()
 
-    async with patience.limit(None):
-        with patience.on_hold():
+    async with timeout.limit(None):
+        with timeout.paused():
             await rounds()
         await rounds()

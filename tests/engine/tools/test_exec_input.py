@@ -56,8 +56,8 @@ async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbo
         "itemId": "call-1",
         "approvalId": "call-2",
         "environmentId": "local",
-        "reason": "Send input to a running command. It runs outside the sandbox; its folder and "
-        "its state may have changed since it was started.",
+        "reason": "Send input to a running command. It runs outside the sandbox; its working "
+        "folder and its state may have changed since it started.",
         "command": command,
         "commandActions": [{"type": "unknown", "command": command}],
         "cwd": str(workspace),
@@ -121,6 +121,6 @@ async def test_where_nobody_may_be_asked_a_freer_command_is_not_typed_into(home:
         arguments = {"session_id": session_of(output), "chars": "touch a\n"}
         told, said = await on.call("write_stdin", arguments, "call-2")
         workspace = on.stage.workspace
-    assert said.startswith("write_stdin rejected: the terminal may do more than the sandbox allows")
+    assert said.startswith("write_stdin rejected: the terminal has more permissions than the")
     assert params_of(told, TYPED) == []
     assert not (workspace / "a").exists()

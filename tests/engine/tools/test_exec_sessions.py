@@ -276,6 +276,6 @@ async def test_a_command_that_does_not_read_does_not_hold_up_the_turn(home: Path
         told, output = await b.call("write_stdin", typed, "call-2")
 
     assert output == (
-        "write_stdin failed: the command does not read; a part of the input was written"
+        "write_stdin failed: the command does not read its input; only part of it was written"
     )
     assert outline(told)[-1] == "turn/completed completed"

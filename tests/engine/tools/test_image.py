@@ -115,7 +115,7 @@ async def test_the_name_of_the_file_does_not_matter(home: Path, folder: Path) ->
             {"path": "large.png"},
             (
                 "image at `{folder}/large.png` is too large: 20971521 bytes, "
-                "at most 20971520 can be shown"
+                "expected at most 20971520"
             ),
         ),
         (
@@ -171,6 +171,6 @@ async def test_a_picture_that_commands_could_not_read_is_not_shown_either(
     outputs = {item["call_id"]: item["output"] for item in items if "output" in item}
     assert outputs.pop("inside.png")[0]["type"] == "input_image"
     assert outputs == {
-        "link.png": f"the sandbox does not let you read `{folder}/link.png`",
-        str(outside): f"the sandbox does not let you read `{outside}`",
+        "link.png": f"the sandbox does not allow reading `{folder}/link.png`",
+        str(outside): f"the sandbox does not allow reading `{outside}`",
     }

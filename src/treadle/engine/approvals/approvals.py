@@ -1,4 +1,4 @@
-"""Who may say no: judges what the agent wants to do, and asks where the policy says so."""
+"""Judges the actions of the agent, and requests approval where the policy requires it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from treadle.engine.commands.rules import (
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
-from treadle.engine.terminals.free_commands import approved_permit, free_permit
+from treadle.engine.terminals.free_commands import permit_approved, permit_by_rule
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -66,44 +66,44 @@ if TYPE_CHECKING:
 D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
 
 LONG_COMMAND: Final = 4096
-"""Commands with more characters are looked through off the event loop."""
+"""Commands with more characters are analysed off the event loop."""
 
 BY_USER: Final = "rejected by user"
 BY_ERROR: Final = "approval request failed"
-# What is added to the id of a call for the question whether to make it once more.
+# Suffix of the call id in the key of a request to retry the call without the sandbox.
 RETRY: Final = "/retry"
 
 
 class Approvals:
-    """What was approved in one thread, and how to come by more."""
+    """The approvals of one thread: what is granted, and how to request more."""
 
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
         self.grants = Grants(thread.log)
         self._warned: set[str] = set()
-        # Which hosts were approved; made by the first command that is kept to some.
+        # The approved hosts; created by the first command whose network is limited to some hosts.
         self.hosts: HostApprovals | None = None
 
     def confinement(self, turn: ActiveTurn) -> Confinement:
-        """What commands of the turn may do, nobody asked."""
+        """What commands of the turn may do without approval."""
         return self._confine(turn)
 
     def grant(
         self, turn: ActiveTurn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]
     ) -> None:
-        """Widen what commands may do, for the turn or for good."""
+        """Widen what commands may do, for the turn or for the session."""
         added = AdditionalPermissionProfile(profile.file_system, profile.network)
         self.grants.add_permissions(turn, added, scope)
 
     async def command(
         self, turn: ActiveTurn, request: CommandRequest, *, before: Callable[[], None]
     ) -> Permission:
-        """Judge a command, and ask about it if need be; `before` is called only then.
+        """Judge a command, and request approval if needed; calls `before` before a request.
 
         Raises:
-            Declined: it may not run.
-            Failed: the answer could not be used.
-            TurnCancelled: the turn is to stop.
+            Denied: it may not run.
+            ApprovalUnavailable: there was no usable answer.
+            TurnCancelled: the user cancelled the turn.
         """
         settings = self._thread.settings_of(turn)
         rules = self.rules(turn)
@@ -119,31 +119,31 @@ class Approvals:
             rule=rules.check(request.argv),
             wants_more=request.escalated or wider != usual,
         )
-        # A yes to a command in the sandbox is not one without.
+        # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_known = self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judged, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judged.by
-            self._note(turn, request.call_id, display(request.argv), by, judged)
+            self._record(turn, request.call_id, display(request.argv), by, judged)
         if isinstance(judged, Forbidden):
             before()
             raise Denied(judged.reason)
         if isinstance(judged, Allowed):
-            is_let_out = judged.is_free and settings.approval_policy != "untrusted"
+            leaves_sandbox = judged.is_free and settings.approval_policy != "untrusted"
             if turn.reviews_all:
-                is_free = is_let_out or usual.is_unrestricted
+                is_free = leaves_sandbox or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
-            if is_let_out:
-                return free_permit(self._thread, turn, request, usual)
+            if leaves_sandbox:
+                return permit_by_rule(self._thread, turn, request, usual)
             return Permission(usual, was_asked=False)
         if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judged.reason, before=before)
         if request.escalated:
-            return approved_permit(self._thread, turn, request, usual)
+            return permit_approved(self._thread, turn, request, usual)
         return Permission(wider, was_asked=True)
 
-    def was_to_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:
-        """Whether the user was asked under an earlier server whether it may run once more."""
+    def has_pending_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:
+        """Whether an earlier server process requested a retry of this command."""
         return self._thread.server_requests.was_left(turn, request.call_id + RETRY)
 
     async def retry(
@@ -152,9 +152,9 @@ class Approvals:
         """Judge whether a command that the sandbox seems to have stopped may run without it.
 
         Raises:
-            Declined: it may not.
-            Failed: the answer could not be used.
-            TurnCancelled: the turn is to stop.
+            Denied: it may not.
+            ApprovalUnavailable: there was no usable answer.
+            TurnCancelled: the user cancelled the turn.
         """
         judged = judge_retry(self._thread.settings_of(turn).approval_policy)
         if isinstance(judged, Forbidden):
@@ -163,7 +163,7 @@ class Approvals:
         reason = None if isinstance(judged, Allowed) else judged.reason
         rules = self.rules(turn)
         await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
-        return approved_permit(self._thread, turn, request, self._confine(turn))
+        return permit_approved(self._thread, turn, request, self._confine(turn))
 
     async def file_change(
         self,
@@ -174,12 +174,12 @@ class Approvals:
         *,
         before: Callable[[], None],
     ) -> bool:
-        """Judge edits, and ask about them if need be; true if somebody was asked.
+        """Judge edits, and request approval if needed; return whether approval was requested.
 
         Raises:
-            Declined: they may not be made.
-            Failed: the answer could not be used.
-            TurnCancelled: the turn is to stop.
+            Denied: they may not be made.
+            ApprovalUnavailable: there was no usable answer.
+            TurnCancelled: the user cancelled the turn.
         """
         settings = self._thread.settings_of(turn)
         bounds = self._confine(turn)
@@ -192,7 +192,7 @@ class Approvals:
         is_known = self.grants.has_files(paths)
         if isinstance(judged, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judged.by
-            self._note(turn, call_id, f"edit {', '.join(paths)}", by, judged)
+            self._record(turn, call_id, f"edit {', '.join(paths)}", by, judged)
         if isinstance(judged, Forbidden):
             raise Denied(judged.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
@@ -222,7 +222,7 @@ class Approvals:
                 self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
         return rules
 
-    # -- asking
+    # -- requests
 
     async def _ask_command(
         self,
@@ -252,7 +252,7 @@ class Approvals:
             )
         except ServerRequestRefused as refusal:
             raise ApprovalUnavailable(BY_ERROR) from refusal
-        await self._take(turn, request, answer.decision)
+        await self._apply(turn, request, answer.decision)
 
     def _command_params(
         self, turn: ActiveTurn, request: CommandRequest, rules: Rules, reason: str | None
@@ -264,7 +264,7 @@ class Approvals:
         is_ruled = rule is not None and rule.decision == "prompt"
         decisions: list[CommandExecutionApprovalDecision] = ["accept"]
         if request.additional is not None or is_ruled:
-            pass  # a rule, or a yes for the session, would say more than what was asked
+            pass  # a new rule or a session grant would allow more than this request
         elif proposed:
             amendment = AcceptWithExecpolicyAmendment(proposed)
             decisions.append(
@@ -285,19 +285,19 @@ class Approvals:
             cwd=request.cwd,
             environment_id="local",
             proposed_execpolicy_amendment=proposed or None,
-            # What a yes would mean comes before why the model wants it.
+            # The effect of an approval matters more than the model's justification.
             reason=reason or request.justification,
         )
 
-    async def _take(
+    async def _apply(
         self, turn: ActiveTurn, request: CommandRequest, decision: CommandExecutionApprovalDecision
     ) -> None:
-        """Act on what the user decided.
+        """Apply the user's decision.
 
         Raises:
-            Declined: no.
-            Failed: the rule that comes with it is none.
-            TurnCancelled: no, and stop.
+            Denied: the user declined.
+            ApprovalUnavailable: the rule in the answer is invalid.
+            TurnCancelled: the user declined and cancelled the turn.
         """
         if decision == "cancel":
             raise TurnCancelled
@@ -312,7 +312,7 @@ class Approvals:
     async def _amend(
         self, turn: ActiveTurn, decision: CommandExecutionApprovalDecisionDetail
     ) -> None:
-        """Store a rule; the command itself is allowed even where that cannot be done."""
+        """Store a rule; the command is allowed even if storing fails."""
         path = self._thread.services.home / "rules" / "default.rules"
         commands = decision.accept_with_execpolicy_amendment
         network = decision.apply_network_policy_amendment
@@ -325,7 +325,7 @@ class Approvals:
         except ValueError as error:
             raise ApprovalUnavailable(BY_ERROR) from error
         except OSError as error:
-            text = f"the rule was not stored: {error}"
+            text = f"failed to store the rule: {error}"
             self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
         if network is not None and network.network_policy_amendment.action == "deny":
             raise Denied(BY_USER)
@@ -379,10 +379,10 @@ class Approvals:
         *,
         details: Details | None = None,
     ) -> bool:
-        """Let a model decide in the user's stead, if the thread is set up so.
+        """Let the guardian decide if the settings say so; return whether it did.
 
         Raises:
-            Declined: it says no.
+            Denied: the guardian denied it.
         """
         if self._thread.settings_of(turn).approvals_reviewer == "user":
             return False
@@ -394,11 +394,13 @@ class Approvals:
             self._thread, turn, action, call_id, justification, details=details
         )
         if review.status != "approved":
-            raise Denied(review.rationale or f"the automatic review ended as {review.status}")
+            raise Denied(
+                review.rationale or f"the automatic review ended with status {review.status}"
+            )
         return True
 
     def on_deadline(self, accept: D) -> D:
-        """The answer that counts when none came in time."""
+        """The answer to use if none arrives before the deadline."""
         policy = self._thread.settings.asks
         decision = (policy.decision if policy else None) or "decline"
         return msgspec.structs.replace(accept, decision=decision)
@@ -406,14 +408,14 @@ class Approvals:
     def _confine(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:
         settings = self._thread.settings_of(turn)
         granted = (*self.grants.permissions(turn), *extra)
-        # The thread's folder, not the command's: the model says where a command runs.
+        # The thread's folder, not the command's: the model chooses where a command runs.
         boundary = self._thread.services.boundary
         confined = boundary.confine(settings.sandbox, settings.cwd, granted=granted)
         return confined if settings.network is None else settings.network.narrow(confined)
 
-    def _note(
+    def _record(
         self, turn: ActiveTurn, call_id: str, action: str, by: str, judged: Judgement
     ) -> None:
-        """Leave a line on what was decided without a question."""
+        """Record a decision that was made without a request."""
         decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
         self._thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))

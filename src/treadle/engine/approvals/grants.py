@@ -1,7 +1,7 @@
-"""What the user allowed for more than once: for a turn, or for as long as the thread is loaded.
+"""Grants of the user: for a turn, or for the session, while the thread is loaded.
 
-A turn that goes on under another server is allowed what it was. Otherwise a yes does not outlive
-the process that heard it, as with the reference (measured with 0.163.0).
+A turn that continues under another server process keeps its grants. Otherwise a grant does not
+outlive the process that received it, as in the reference (measured with 0.163.0).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Grants:
         self._turns: dict[str, list[AdditionalPermissionProfile]] = {}
 
     def has_command(self, key: CommandKey) -> bool:
-        """Whether a command may be run unasked."""
+        """Whether a command may run without approval."""
         return key in self._commands
 
     def has_files(self, paths: Iterable[str]) -> bool:
-        """Whether all these files may be changed unasked."""
+        """Whether all these files may be changed without approval."""
         return self._files.issuperset(paths)
 
     def permissions(self, turn: ActiveTurn) -> Sequence[AdditionalPermissionProfile]:
@@ -42,11 +42,11 @@ class Grants:
 
     def add_command(self, turn: ActiveTurn, key: CommandKey) -> None:
         """Allow a command for the session."""
-        self._give(turn, Granted(turn.id, "session", command=key))
+        self._record(turn, Granted(turn.id, "session", command=key))
 
     def add_files(self, turn: ActiveTurn, paths: Sequence[str]) -> None:
         """Allow edits of files for the session."""
-        self._give(turn, Granted(turn.id, "session", files=list(paths)))
+        self._record(turn, Granted(turn.id, "session", files=list(paths)))
 
     def add_permissions(
         self,
@@ -55,23 +55,23 @@ class Grants:
         scope: Literal["turn", "session"],
     ) -> None:
         """Widen what commands may do."""
-        self._give(turn, Granted(turn.id, scope, permissions=added))
+        self._record(turn, Granted(turn.id, scope, permissions=added))
 
     def review_all(self, turn: ActiveTurn) -> None:
-        """Let the automatic reviewer see all that the turn does from now on."""
-        self._give(turn, Granted(turn.id, "turn", reviews_all=True))
+        """Let the automatic reviewer judge every further action of the turn."""
+        self._record(turn, Granted(turn.id, "turn", reviews_all=True))
 
-    def recall(self, turn: ActiveTurn, given: Iterable[Granted]) -> None:
-        """Let a turn that goes on have what it was given under an earlier server."""
-        for grant in given:
+    def recall(self, turn: ActiveTurn, grants: Iterable[Granted]) -> None:
+        """Restore the grants that a continued turn had under an earlier server process."""
+        for grant in grants:
             if grant.scope == "session" or grant.turn_id == turn.id:
-                self._take(turn, grant)
+                self._apply(turn, grant)
 
-    def _give(self, turn: ActiveTurn, grant: Granted) -> None:
+    def _record(self, turn: ActiveTurn, grant: Granted) -> None:
         self._log.record(grant)
-        self._take(turn, grant)
+        self._apply(turn, grant)
 
-    def _take(self, turn: ActiveTurn, grant: Granted) -> None:
+    def _apply(self, turn: ActiveTurn, grant: Granted) -> None:
         if grant.command is not None:
             self._commands.add(grant.command)
         self._files.update(grant.files)

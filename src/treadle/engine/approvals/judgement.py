@@ -1,4 +1,4 @@
-"""May an action be carried out unasked? A table of policies, and nothing that acts."""
+"""Decides whether an action may run without approval; has no side effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle.shell.scripts import display
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """It may; `is_free` outside the sandbox too. `by` names what allowed it."""
+    """The action may run, with `is_free` also outside the sandbox; `by` names what allowed it."""
 
     by: str
     is_free: bool = False
@@ -30,7 +30,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Somebody has to be asked; `reason` is for them."""
+    """The action requires approval; `reason` is for the user."""
 
     by: str
     reason: str | None = None
@@ -38,7 +38,7 @@ class NeedsApproval:
 
 @dataclass(frozen=True, slots=True)
 class Forbidden:
-    """It may not, and nobody is asked; `reason` is for the model."""
+    """The action may not run, and no approval is requested; `reason` is for the model."""
 
     by: str
     reason: str
@@ -47,15 +47,19 @@ class Forbidden:
 Judgement: TypeAlias = Allowed | NeedsApproval | Forbidden
 
 NEVER_ESCALATE: Final = (
-    "the approval policy lets nobody be asked: the command cannot be run outside the sandbox; "
-    "run it without asking for more rights"
+    "the approval policy does not allow requests for approval, so the command cannot run outside "
+    "the sandbox; run it without requesting more permissions"
 )
 NEVER_TYPE: Final = (
-    "the terminal may do more than the sandbox allows now, and nobody can be asked; "
-    "start another one"
+    "the terminal has more permissions than the sandbox allows now, and the approval policy does "
+    "not allow requests for approval; start a new terminal"
 )
-NEVER_BY_RULE: Final = "approval required by a rule, but nobody may be asked"
-DANGEROUS: Final = "the command is dangerous, and nobody can be asked about it"
+NEVER_BY_RULE: Final = (
+    "a rule requires approval, but the approval policy does not allow requests for it"
+)
+DANGEROUS: Final = (
+    "the command is dangerous, and the approval policy does not allow requests for approval"
+)
 OUTSIDE: Final = "writing outside of the project; rejected by user approval settings"
 READ_ONLY: Final = "writing is blocked by read-only sandbox; rejected by user approval settings"
 
@@ -63,16 +67,16 @@ Kind: TypeAlias = Literal["sandbox_approval", "rules"]
 
 
 class Rule(Protocol):
-    """What a rules file says about a command."""
+    """A rule that applies to a command."""
 
     @property
     def decision(self) -> str:
-        """Whether it allows, asks or forbids."""
+        """`allow`, `prompt` or `forbidden`."""
         ...
 
     @property
     def pattern(self) -> Sequence[str]:
-        """The words that it matched."""
+        """The words that the rule matched."""
         ...
 
     @property
@@ -82,7 +86,7 @@ class Rule(Protocol):
 
     @property
     def justification(self) -> str | None:
-        """Why, in the words of whoever wrote it."""
+        """The reason that the author of the rule gives."""
         ...
 
 
@@ -94,27 +98,29 @@ def judge_command(
     rule: Rule | None,
     wants_more: bool,
 ) -> Judgement:
-    """Judge a command; `wants_more` says that the model asks for more than the sandbox gives."""
+    """Judge a command; `wants_more`: it requests more than the sandbox allows."""
     is_open = isinstance(sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy)
     wants_more = wants_more and not is_open
     if rule is not None:
         return _by_rule(rule, argv, policy, wants_more=wants_more)
     if is_dangerous(argv):
-        asked = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
-        # Where nobody can be asked, only what takes files away for good is refused.
-        if isinstance(asked, NeedsApproval) or is_forced_removal(argv):
-            return asked
+        judged = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
+        # Where no approval can be requested, only forced removal of files is forbidden.
+        if isinstance(judged, NeedsApproval) or is_forced_removal(argv):
+            return judged
     if is_known_safe(argv) and not wants_more:
         return Allowed("known to be safe")
     if policy == "untrusted":
         return NeedsApproval("policy untrusted")
     if not wants_more:
         return Allowed(f"policy {name_of(policy)}")
-    return _ask_if_allowed(policy, "sandbox_approval", "asks for more", None, NEVER_ESCALATE)
+    return _ask_if_allowed(
+        policy, "sandbox_approval", "requests more permissions", None, NEVER_ESCALATE
+    )
 
 
 def judge_retry(policy: AskForApproval) -> Judgement:
-    """Judge whether a command that the sandbox stopped may be tried without it."""
+    """Judge whether a command that the sandbox stopped may be retried without it."""
     reason = "command failed; retry without sandbox?"
     switches = granular(policy)
     if policy in ("on-failure", "untrusted") or (switches and switches.sandbox_approval):
@@ -123,12 +129,12 @@ def judge_retry(policy: AskForApproval) -> Judgement:
 
 
 def judge_input(policy: AskForApproval, reason: str) -> Judgement:
-    """Judge input for a command that may do more than one that is started now."""
-    return _ask_if_allowed(policy, "sandbox_approval", "may do more", reason, NEVER_TYPE)
+    """Judge input for a command with more permissions than a new command would get."""
+    return _ask_if_allowed(policy, "sandbox_approval", "has more permissions", reason, NEVER_TYPE)
 
 
 def judge_edit(policy: AskForApproval, sandbox: SandboxPolicy, *, is_inside: bool) -> Judgement:
-    """Judge edits of files; `is_inside` says that all of them lie where the sandbox may write."""
+    """Judge edits of files; `is_inside`: the sandbox may write all of them."""
     if policy == "untrusted":
         return NeedsApproval("policy untrusted")
     if is_inside:
@@ -138,7 +144,7 @@ def judge_edit(policy: AskForApproval, sandbox: SandboxPolicy, *, is_inside: boo
 
 
 def name_of(policy: AskForApproval) -> str:
-    """The policy in one word."""
+    """The name of a policy."""
     return policy if isinstance(policy, str) else "granular"
 
 
@@ -157,11 +163,11 @@ def _by_rule(
         prefix = " ".join(rule.pattern)
         why = why or f"policy forbids commands starting with `{prefix}`"
         return Forbidden(by, f"{shown} rejected: {why}")
-    # One yes would answer two questions, so both must be allowed to be put.
+    # One approval would cover the rule and the escalation, so the policy must allow both requests.
     if wants_more:
-        asked = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
-        if isinstance(asked, Forbidden):
-            return asked
+        judged = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
+        if isinstance(judged, Forbidden):
+            return judged
     reason = f"{shown} requires approval: {why}" if why else f"{shown} requires approval by policy"
     return _ask_if_allowed(policy, "rules", by, reason, NEVER_BY_RULE)
 

@@ -1,4 +1,4 @@
-"""Which hosts the commands of a thread reach: judged by lists and rules, then by the user."""
+"""Decides which hosts the commands of a thread may reach: by lists, rules and the user."""
 
 from __future__ import annotations
 
@@ -44,26 +44,30 @@ if TYPE_CHECKING:
 _Decision: TypeAlias = CommandExecutionApprovalDecision | None
 _Key: TypeAlias = tuple[str, Destination]
 
-MAX_NOTED: Final = 100
-"""How many hosts are recorded for one command; it chooses their names and their number."""
+MAX_RECORDED: Final = 100
+"""The most hosts recorded for one command, which controls their names and number."""
 _SHOWN: Final = {"socks5Tcp": "socks5-tcp"}
-# The protocols as rules spell them.
-_RULED: Final[dict[str, Protocol]] = {"http": "http", "https": "https", "socks5Tcp": "socks5_tcp"}
+# The protocol names that rules use.
+_RULE_PROTOCOLS: Final[dict[str, Protocol]] = {
+    "http": "http",
+    "https": "https",
+    "socks5Tcp": "socks5_tcp",
+}
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
-    """A question about a host, and how many connections wait for its answer."""
+class _HostRequest:
+    """An approval request for a host, shared by the connections that wait for its answer."""
 
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
-    # Null while there is none, and if none comes.
+    # `None` until an answer arrives, and if none does.
     decision: _Decision = None
     task: asyncio.Task[None] | None = None
 
 
 def open_gate(thread: LoadedThread, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
-    """The way out for a command that is kept to chosen hosts, and what it is told of it."""
+    """Create the egress proxy of a command limited to chosen hosts, and its environment."""
     hosts = thread.approvals.hosts = thread.approvals.hosts or HostApprovals(thread)
     policy = thread.settings_of(run.turn).network or NetworkPolicy()
     return hosts.gate(run, policy), environment(policy)
@@ -72,7 +76,7 @@ def open_gate(thread: LoadedThread, run: CommandRun) -> tuple[EgressProxy, dict[
 def closed_gate(
     policy: NetworkPolicy, rules: Rules, tasks: BackgroundTasks, *, resolve: Resolve | None = None
 ) -> EgressProxy:
-    """The way out for a command about which nobody is asked."""
+    """Create the egress proxy of a command for which no approval is requested."""
 
     async def judge(destination: Destination) -> None:
         if _listed(policy, rules, destination.host) is None:
@@ -83,7 +87,7 @@ def closed_gate(
 
 
 def _check_address(rules: Rules, address: Address) -> None:
-    """Judge by the rules an address that an allowed host leads to.
+    """Check an address of an allowed host against the rules.
 
     Raises:
         Blocked: a rule forbids the address.
@@ -94,10 +98,10 @@ def _check_address(rules: Rules, address: Address) -> None:
 
 
 def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
-    """What allows a host, nobody asked; `None` if somebody may be.
+    """What allows a host without approval; `None` if approval may be requested.
 
     Raises:
-        Blocked: it is denied, and nobody may change that.
+        Blocked: it is denied, and no approval can change that.
     """
     rule = rules.check_host(host)
     listed, ruled = policy.permission(host), rule.decision if rule else None
@@ -107,7 +111,7 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
         ruled = None
     if ruled == "allow" and rule is not None:
         return f"rule {rule.source}"
-    # A wildcard is about names that nobody can list, which local hosts are not.
+    # A wildcard does not cover local hosts: they must be listed by name.
     if is_local_host(host) and not policy.allows_local and not policy.names(host):
         raise Blocked("not_allowed_local")
     if listed == "allow" and ruled is None:
@@ -118,32 +122,32 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
 
 
 class HostApprovals:
-    """What the commands of one thread may reach, and how to come by more."""
+    """The hosts that commands of one thread may reach, and how to request more."""
 
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
-        # Until the thread is let go of: to the port, as the user was shown it.
+        # While the thread is loaded. Includes the port, as the user saw it.
         self._accepted: set[Destination] = set()
-        self._questions: dict[_Key, _Question] = {}
+        self._requests: dict[_Key, _HostRequest] = {}
 
     def gate(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
-        """The way out for a command that is about to start."""
-        noted: set[Destination] = set()
+        """Create the egress proxy of a command that is about to start."""
+        recorded: set[Destination] = set()
 
         async def judge(destination: Destination) -> None:
             by = await self._judge(run, policy, destination)
-            if destination not in noted and len(noted) < MAX_NOTED:
-                noted.add(destination)
-                self._note(run, destination, "allowed", by)
+            if destination not in recorded and len(recorded) < MAX_RECORDED:
+                recorded.add(destination)
+                self._record(run, destination, "allowed", by)
 
         def on_blocked(destination: Destination, blocked: Blocked) -> None:
-            if destination in noted:
+            if destination in recorded:
                 return
-            if len(noted) == MAX_NOTED:
+            if len(recorded) == MAX_RECORDED:
                 run.note("Network access to further hosts was blocked.")
                 return
-            noted.add(destination)
-            self._note(run, destination, "forbidden", blocked.reason)
+            recorded.add(destination)
+            self._record(run, destination, "forbidden", blocked.reason)
             run.note(f'Network access to "{destination.host}" was blocked: {blocked}.')
 
         def judge_address(address: Address) -> None:
@@ -158,7 +162,7 @@ class HostApprovals:
         )
 
     async def _judge(self, run: CommandRun, policy: NetworkPolicy, destination: Destination) -> str:
-        """Judge a connection, and ask about it if need be; says what allows it.
+        """Judge a connection, and request approval if needed; return what allows it.
 
         Raises:
             Blocked: it may not be made.
@@ -169,61 +173,61 @@ class HostApprovals:
             return by
         if destination in self._accepted:
             return "approved for the session"
-        # A command may outlive its turn, and then there is nobody to ask.
+        # A command may outlive its turn, after which no approval can be requested.
         if turn.is_over or self._thread.settings_of(turn).approval_policy == "never":
             raise Blocked("not_allowed", "decider")
-        with run.patience.on_hold():
+        with run.timeout.paused():
             decision = await self._ask(run, destination)
-        if not _is_yes(decision):
+        if not _is_accepted(decision):
             self._refuse(run, decision)
             raise Blocked("not_allowed", "decider")
         return "approved"
 
     def _refuse(self, run: CommandRun, decision: _Decision) -> None:
-        """End a command that was told no; the turn's end does it where there was no answer."""
+        """Kill a denied command; without an answer or on `cancel`, the end of the turn does it."""
         if decision is not None and decision != "cancel":
             run.refuse(Denied(BY_USER))
 
-    # -- asking
+    # -- requests
 
     async def _ask(self, run: CommandRun, destination: Destination) -> _Decision:
-        """Wait for the answer to the one question about a host that is open at a time."""
+        """Wait for the answer about a host; a turn has one open request per host."""
         turn, key = run.turn, (run.turn.id, destination)
-        question = self._questions.get(key)
-        if question is None:
-            question = self._questions[key] = _Question()
-            work = self._put(run, destination, question)
-            task = question.task = self._thread.services.tasks.spawn(
-                work, f"ask {destination.host}"
-            )
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = _HostRequest()
+            work = self._decide(run, destination, request)
+            task = request.task = self._thread.services.tasks.spawn(work, f"ask {destination.host}")
             task.add_done_callback(lambda _task: self._on_settled(key))
             turn.at_end(lambda: _cancel(task))
-        question.waiting += 1
+        request.waiting += 1
         try:
-            await question.settled.wait()
+            await request.settled.wait()
         finally:
-            question.waiting -= 1
-            if not question.waiting and question.task is not None:
-                question.task.cancel()  # whoever wanted to know is gone
-        return question.decision
+            request.waiting -= 1
+            if not request.waiting and request.task is not None:
+                request.task.cancel()  # no connection waits any more
+        return request.decision
 
     def _on_settled(self, key: _Key) -> None:
-        self._questions.pop(key).settled.set()
+        self._requests.pop(key).settled.set()
 
-    async def _put(self, run: CommandRun, destination: Destination, question: _Question) -> None:
+    async def _decide(
+        self, run: CommandRun, destination: Destination, request: _HostRequest
+    ) -> None:
         turn = run.turn
         host, port, protocol = destination
-        # It is no item of the turn; the reference names it like this.
+        # Not the id of an item of the turn; the format is the reference's.
         item_id = f"network#local#{_SHOWN.get(protocol, protocol)}#{host}#{port}#{uuid7()}"
         try:
             if await self._is_reviewed(turn, destination, item_id):
-                question.decision = "accept"
+                request.decision = "accept"
                 return
         except Denied:
-            question.decision = "decline"
+            request.decision = "decline"
             return
         decision = await self._decision(run, destination, item_id)
-        question.decision = await self._take(turn, destination, decision)
+        request.decision = await self._apply(turn, destination, decision)
 
     async def _is_reviewed(self, turn: ActiveTurn, destination: Destination, item_id: str) -> bool:
         host, port, protocol = destination
@@ -274,12 +278,12 @@ class HostApprovals:
             return "decline"
         return answer.decision
 
-    # -- taking an answer
+    # -- answers
 
-    async def _take(
+    async def _apply(
         self, turn: ActiveTurn, destination: Destination, decision: CommandExecutionApprovalDecision
     ) -> CommandExecutionApprovalDecision:
-        """Act on what the user decided, once; gives what it comes to for the connection."""
+        """Apply the user's decision; return the decision about the connection."""
         if decision == "acceptForSession":
             self._accepted.add(destination)
         elif decision == "cancel":
@@ -296,41 +300,41 @@ class HostApprovals:
     async def _amend(
         self, turn: ActiveTurn, destination: Destination, amendment: NetworkPolicyAmendment
     ) -> bool:
-        """Store a rule, which is in force at once; false if it is about something else."""
+        """Store a rule, which takes effect at once; false if it is for another host."""
         thread = self._thread
         path = thread.services.home / "rules" / "default.rules"
         if not _is_same(amendment.host, destination.host):
-            text = f"it is about {amendment.host!r}, not {destination.host!r}"
-            self._warn(turn, f"the network rule was not taken: {text}")
+            text = f"it is for {amendment.host!r}, not {destination.host!r}"
+            self._warn(turn, f"ignored the network rule: {text}")
             return False
         try:
             await thread.services.file_workers.run(
-                append_network_rule, path, amendment, _RULED[destination.protocol]
+                append_network_rule, path, amendment, _RULE_PROTOCOLS[destination.protocol]
             )
         except OSError as error:
-            self._warn(turn, f"the rule was not stored: {error}")
+            self._warn(turn, f"failed to store the rule: {error}")
             if amendment.action == "allow":
                 self._accepted.add(destination)
             return True
-        done = "Allowed" if amendment.action == "allow" else "Denied"
-        text = f"{done} for good by the user, as a network rule: {destination.host}"
+        done = "allowed" if amendment.action == "allow" else "denied"
+        text = f"The user permanently {done} {destination.host} with a network rule."
         thread.add_note(message("developer", text))
         return True
 
     def _warn(self, turn: ActiveTurn, text: str) -> None:
         self._thread.log.publish(n.WARNING, WarningNotification(text, turn.thread_id))
 
-    def _note(self, run: CommandRun, destination: Destination, decision: str, by: str) -> None:
-        """Leave a line on what a command reached, or did not."""
+    def _record(self, run: CommandRun, destination: Destination, decision: str, by: str) -> None:
+        """Record a decision about a host."""
         host, port, protocol = destination
         action = f"connect to {protocol}://{host}:{port}"
         turn = run.turn
         self._thread.log.record(Decided(run.item.id, turn.id, action, decision, by, turn.clock()))
 
 
-def _is_same(given: str, host: str) -> bool:
+def _is_same(name: str, host: str) -> bool:
     try:
-        return normal(given) == host
+        return normal(name) == host
     except ValueError:
         return False
 
@@ -339,7 +343,7 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-def _is_yes(decision: _Decision) -> bool:
+def _is_accepted(decision: _Decision) -> bool:
     if isinstance(decision, CommandExecutionApprovalDecisionDetail):
         amendment = decision.apply_network_policy_amendment
         return amendment is not None and amendment.network_policy_amendment.action == "allow"

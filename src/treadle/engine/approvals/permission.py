@@ -1,4 +1,4 @@
-"""What the agent wants to do, and what becomes of it: a permit, or one of two refusals."""
+"""A command that the agent requests, and the result: a permission or one of two errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.sandbox.policy import Confinement
 
 CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bytes]
-"""What two commands have in common that one answer can count for."""
+"""Identifies a command: a grant covers all commands with the same key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
-    """A command that the model wants to run, and what it says about it."""
+    """A command that the model wants to run, with its options."""
 
     call_id: str
     argv: tuple[str, ...]
@@ -28,25 +28,25 @@ class CommandRequest:
     additional: AdditionalPermissionProfile | None = None
 
     def key_for(self, *, is_free: bool) -> CommandKey:
-        """What the command is remembered by, where it runs without a sandbox or in one."""
-        # Permissions have lists in them, which cannot be looked up.
+        """The key of the command, outside the sandbox or in it."""
+        # Permissions contain lists, which are not hashable.
         return self.argv, self.cwd, is_free, msgspec.json.encode(self.additional)
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A command may run, within these bounds."""
+    """A command may run within this confinement."""
 
     confinement: Confinement
     was_asked: bool
-    # Set for a command that runs outside the sandbox without a user who has checked which programs
-    # its names lead to: the values of `PATH` and its like that lead to none of a command's making.
-    # Its shell reads no start-up files, which could set others.
-    searched: Mapping[str, str] | None = None
+    # Set for a command that runs outside the sandbox although no user checked which programs its
+    # names resolve to: `PATH` and similar variables without folders that commands can write.
+    # Its shell reads no start-up files, which could change these variables.
+    search_paths: Mapping[str, str] | None = None
 
 
 class Denied(Exception):
-    """It may not be done; `reason` is for the model."""
+    """The action may not run; `reason` is for the model."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -54,7 +54,7 @@ class Denied(Exception):
 
 
 class ApprovalUnavailable(Exception):
-    """Nobody gave an answer that can be used: it is not done; `reason` is for the model."""
+    """There was no usable answer, so the action does not run; `reason` is for the model."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""From a command that the model wants to a process: asked about, confined, tried again."""
+"""Runs a command of the model: approval, confinement, start, and a retry without the sandbox."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from treadle.sandbox.network.proxy import EgressProxy
 
 RAN_BEFORE: Final = (
-    "the sandbox had stopped the command before the server was restarted, and its output is lost"
+    "the sandbox stopped the command before the server restarted, and its output is lost"
 )
 _ROWS_AND_COLUMNS: Final = (24, 80)
 _BAD_SYSTEM_CALL: Final = 128 + 31
-# A shell that cannot find or read a program says so with these: no sandbox is to blame.
-_OWN_FAULT: Final = frozenset({0, 2, 126, 127})
+# Exit codes of success, wrong usage, and a program that cannot be run or found: not a denial.
+_NOT_DENIED: Final = frozenset({0, 2, 126, 127})
 _SIGNS: Final = (
     "operation not permitted",
     "permission denied",
@@ -49,7 +49,7 @@ _SIGNS: Final = (
 
 
 class NotRun(Exception):
-    """The command was not run, or not to its end; `reason` is for the model."""
+    """The command did not run, or not to its end; `reason` is for the model."""
 
     def __init__(self, reason: str, *, was_started: bool = False) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class NotRun(Exception):
 
 
 class CommandAttempt:
-    """One command of the model: what it wants, and what becomes of it."""
+    """One command of the model, from its request to its result."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class CommandAttempt:
         self._thread = thread
         self._request = request
         self._size = _ROWS_AND_COLUMNS if is_terminal else None
-        # The number by which the model can come back to it, if it can.
+        # The id by which the model can refer to a running command, if it has one.
         self.session: int | None = None
-        # What goes before the system's words when it cannot be started.
-        self.fault = "execution error"
+        # Prefix of the error message if the command cannot be started.
+        self.error_prefix = "execution error"
         actions = actions_of(request.argv, request.cwd)
         item = CommandExecutionThreadItem(
             command=display(request.argv),
@@ -87,15 +87,15 @@ class CommandAttempt:
         self.run = CommandRun(turn, item, request.argv[-1], folder)
 
     async def start(self) -> None:
-        """Ask whoever must be asked, and start the process.
+        """Request approval if needed, and start the process.
 
         Raises:
             NotRun: it may not run, or cannot.
-            TurnCancelled: the turn is to stop.
+            TurnCancelled: the user cancelled the turn.
         """
         run = self.run
         try:
-            permit = await self._permit()
+            permission = await self._permission()
         except Denied as refusal:
             run.decline()
             raise NotRun(refusal.reason) from refusal
@@ -109,27 +109,27 @@ class CommandAttempt:
         except asyncio.CancelledError:
             run.abort()
             raise
-        await self._launch(permit)
+        await self._launch(permission)
 
-    async def _permit(self) -> Permission:
+    async def _permission(self) -> Permission:
         approvals, run, request = self._thread.approvals, self.run, self._request
-        if not approvals.was_to_retry(run.turn, request):
-            return await approvals.command(run.turn, request, before=run.tell_started)
-        # It ran in the sandbox under an earlier server, and may have done a part of its work.
+        if not approvals.has_pending_retry(run.turn, request):
+            return await approvals.command(run.turn, request, before=run.publish_started)
+        # It ran in the sandbox under an earlier server process, and may have done part of its work.
         try:
-            return await approvals.retry(run.turn, request, before=run.tell_started)
+            return await approvals.retry(run.turn, request, before=run.publish_started)
         except (Denied, ApprovalUnavailable) as refusal:
             raise type(refusal)(f"{refusal.reason}; {RAN_BEFORE}") from refusal
 
     async def wait(self, seconds: float, *, exit_code: int | None = None) -> bool:
-        """Wait for the end, for so long; true if it has come.
+        """Wait up to `seconds` for the command to end; return whether it has ended.
 
-        What the sandbox seems to have stopped is run again without it, if the user lets it. With
-        an exit code, what has not ended in time is killed and ends with that one.
+        A command that the sandbox seems to have stopped runs again without it if the user approves.
+        With `exit_code`, a command that has not ended in time is killed and gets that exit code.
 
         Raises:
-            NotRun: it could not be started again, or was ended for what it tried.
-            TurnCancelled: the turn is to stop.
+            NotRun: it could not be started again, or was killed for a denied action.
+            TurnCancelled: the user cancelled the turn.
         """
         run = self.run
         run.is_held = True
@@ -137,7 +137,7 @@ class CommandAttempt:
             has_ended = await wait(run, seconds)
             if run.refusal is not None:
                 raise NotRun(run.refusal.reason, was_started=True)
-            if has_ended and self._seems_denied() and await self._try_again():
+            if has_ended and self._seems_denied() and await self._retry():
                 has_ended = await wait(run, seconds)
             if not has_ended and exit_code is not None:
                 run.stop(exit_code)
@@ -148,16 +148,16 @@ class CommandAttempt:
             run.release()
         return has_ended
 
-    async def _launch(self, permit: Permission) -> None:
-        run, request, confinement = self.run, self._request, permit.confinement
+    async def _launch(self, permission: Permission) -> None:
+        run, request, confinement = self.run, self._request, permission.confinement
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
-            env, gate = self._surroundings(confinement)
+            env, gate = self._environment(confinement)
             argv = request.argv
-            if permit.searched is not None:
+            if permission.search_paths is not None:
                 argv, env = without_startup_files(argv, env)
-                env |= permit.searched
+                env |= permission.search_paths
             await self._thread.terminals.launch(
                 run,
                 argv,
@@ -169,21 +169,21 @@ class CommandAttempt:
                 limits=self._thread.settings.shell.command_limits(),
             )
         except SandboxUnavailable as error:
-            raise self._cannot(str(error)) from error
+            raise self._fail(str(error)) from error
         except OSError as error:
-            words = os.strerror(error.errno) if error.errno else str(error)
-            raise self._cannot(f"{words} (os error {error.errno})") from error
-        except ValueError as error:  # a null byte, which no process can be given
-            raise self._cannot(str(error)) from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise self._fail(f"{reason} (os error {error.errno})") from error
+        except ValueError as error:  # a null byte, which no argument can contain
+            raise self._fail(str(error)) from error
         except asyncio.CancelledError:
             run.abort()
             raise
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, process_id=str(self.session))
-        run.tell_started()
+        run.publish_started()
 
-    def _surroundings(self, confinement: Confinement) -> tuple[dict[str, str], EgressProxy | None]:
-        """What the command sees, and its way out if it is kept to chosen hosts."""
+    def _environment(self, confinement: Confinement) -> tuple[dict[str, str], EgressProxy | None]:
+        """The environment of the command, and its egress proxy if its hosts are limited."""
         run = self.run
         env = environment(
             self._thread.settings.shell.environment,
@@ -195,13 +195,13 @@ class CommandAttempt:
             return env, None
         from treadle.engine.approvals.network import open_gate
 
-        gate, told = open_gate(self._thread, run)
-        return env | told, gate
+        gate, proxy_env = open_gate(self._thread, run)
+        return env | proxy_env, gate
 
-    def _cannot(self, words: str) -> NotRun:
-        reason = f"{self.fault}: {words}"
-        self.run.fail(reason)
-        return NotRun(reason)
+    def _fail(self, reason: str) -> NotRun:
+        message = f"{self.error_prefix}: {reason}"
+        self.run.fail(message)
+        return NotRun(message)
 
     def _seems_denied(self) -> bool:
         run = self.run
@@ -211,24 +211,24 @@ class CommandAttempt:
             return False
         return seems_denied(run.exit_code, run.output.text())
 
-    async def _try_again(self) -> bool:
-        """Run it without the sandbox; false if it may not."""
+    async def _retry(self) -> bool:
+        """Run the command without the sandbox; false if that is not allowed."""
         run = self.run
         try:
-            permit = await self._thread.approvals.retry(run.turn, self._request)
+            permission = await self._thread.approvals.retry(run.turn, self._request)
         except (Denied, ApprovalUnavailable):
             return False
-        # The model reads of the second attempt only; clients have seen both.
+        # The model reads the output of the second attempt only; clients have received both.
         run.take_unread()
-        await self._launch(permit)
+        await self._launch(permission)
         return True
 
 
 def seems_denied(exit_code: int, output: str) -> bool:
-    """Whether a command looks as if the sandbox had stopped it."""
+    """Whether a command looks as if the sandbox stopped it."""
     if exit_code == _BAD_SYSTEM_CALL:
         return True
-    if exit_code in _OWN_FAULT:
+    if exit_code in _NOT_DENIED:
         return False
     text = output.lower()
     return any(sign in text for sign in _SIGNS)

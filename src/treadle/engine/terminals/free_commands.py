@@ -1,4 +1,4 @@
-"""Commands that run outside the sandbox without a user who has checked which programs they name."""
+"""Permissions for commands that run outside the sandbox without a check of their programs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 _MOVING: Final = frozenset(". builtin cd command eval popd pushd source".split())
-"""Commands of a shell that can change the folder which later commands run in."""
+"""Shell commands that can change the working folder of later commands."""
 _BUILT_IN: Final = _MOVING | frozenset(
     ": [ alias bg break continue declare dirs echo exec exit export false fg getopts hash help "
     "history jobs kill let local printf pwd read readonly return set shift shopt test time times "
     "trap true type typeset ulimit umask unalias unset wait".split()
 )
-_SEARCHED: Final = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""Variables whose folders programs and their code are loaded from."""
+_SEARCH_PATHS: Final = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Variables with folders that programs and libraries are loaded from."""
 _NOWHERE: Final = os.devnull
-"""A `PATH` in which nothing is found; an empty one would mean the folder that a command runs in."""
+"""A `PATH` without programs; an empty one would mean the working folder."""
 
 
-def free_permit(
+def permit_by_rule(
     thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
 ) -> Permission:
-    """Let a command that a rule allows run outside the sandbox, if it runs what the rule means.
+    """Permit a command that a rule allows: outside the sandbox, if its programs are trusted.
 
-    A rule names programs and trusts these. A program that commands can write or replace, whether
-    a rule gives its name or its path, stays in the sandbox. So does a program that only the user's
-    start-up files could find, because the command runs without these: they, and the folders that
-    they add to `PATH`, may be the work of an earlier command.
+    A rule trusts the programs that it names. A program that commands can write or replace stays
+    in the sandbox, whether the rule has its name or its path. So does a program that is found only
+    through the user's start-up files, because the command runs without them: an earlier command
+    may have written them, or the folders that they add to `PATH`.
     """
     if usual.is_unrestricted:
         return Permission(UNRESTRICTED, was_asked=False)
@@ -48,34 +48,36 @@ def free_permit(
     names = [command[0] for command in commands]
     if script_of(request.argv) is not None:
         names.append(request.argv[0])
-        # Only the start-up files of the outermost shell can be left out.
+        # Only the start-up files of the outermost shell can be disabled.
         if commands != [[*request.argv]] and any(map(reads_startup_files, commands)):
             return Permission(usual, was_asked=False)
-    # A relative path leads elsewhere after one of these.
+    # After one of these, a relative path refers to another folder.
     cwd = None if _MOVING.intersection(names) else request.cwd
     path, home = environ.get("PATH", os.defpath), environ.get("HOME")
-    # Settings of programs are in the home folder too.
-    is_led = home is not None and usual.may_write(str(Path(home, ".profile")))
+    # The home folder also contains the settings of programs.
+    is_home_writable = home is not None and usual.may_write(str(Path(home, ".profile")))
     trusts = thread.services.boundary.is_trusted_program
-    if is_led or not all(
+    if is_home_writable or not all(
         _is_found(name, path) and trusts(name, path, usual, cwd=cwd) for name in names
     ):
         return Permission(usual, was_asked=False)
-    return Permission(UNRESTRICTED, was_asked=False, searched=_searched(thread, environ, usual))
+    return Permission(
+        UNRESTRICTED, was_asked=False, search_paths=_trusted_search_paths(thread, environ, usual)
+    )
 
 
-def approved_permit(
+def permit_approved(
     thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
 ) -> Permission:
-    """Let a command run outside the sandbox because it was approved.
+    """Permit an approved command to run outside the sandbox.
 
-    A command that only reads may have been approved for its words alone, perhaps by a program. Its
-    words must not lead to a program that another command has planted.
+    A command that only reads may have been approved by its text alone, perhaps by a program. Its
+    names must not resolve to a program that another command has planted.
     """
-    searched = None
+    search_paths = None
     if not usual.is_unrestricted and is_known_safe(request.argv):
-        searched = _searched(thread, _environ(thread, turn), usual)
-    return Permission(UNRESTRICTED, was_asked=True, searched=searched)
+        search_paths = _trusted_search_paths(thread, _environ(thread, turn), usual)
+    return Permission(UNRESTRICTED, was_asked=True, search_paths=search_paths)
 
 
 def _environ(thread: LoadedThread, turn: ActiveTurn) -> dict[str, str]:
@@ -83,17 +85,17 @@ def _environ(thread: LoadedThread, turn: ActiveTurn) -> dict[str, str]:
 
 
 def _is_found(name: str, path: str) -> bool:
-    """Whether a name leads to a program without the user's start-up files."""
+    """Whether a program is found without the user's start-up files."""
     if "/" in name or name in _BUILT_IN:
         return True
     return find_program(name, cwd="/", path=path) is not None
 
 
-def _searched(
+def _trusted_search_paths(
     thread: LoadedThread, environ: Mapping[str, str], usual: Confinement
 ) -> Mapping[str, str]:
-    """The variables of `_SEARCHED` without folders into which commands can have put something."""
-    values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCHED if key in environ}}
+    """The variables of `_SEARCH_PATHS`, without folders that commands can write."""
+    values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCH_PATHS if key in environ}}
     boundary = thread.services.boundary
-    found = {name: boundary.trusted_path(value, usual) for name, value in values.items()}
-    return {**found, "PATH": found["PATH"] or _NOWHERE}
+    trusted = {name: boundary.trusted_path(value, usual) for name, value in values.items()}
+    return {**trusted, "PATH": trusted["PATH"] or _NOWHERE}

@@ -1,4 +1,4 @@
-"""May the model type into a command that runs? Not unasked, if that may do more than others."""
+"""Requests approval for input to a running command that has other permissions than new ones."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 _FREE: Final = (
-    "Send input to a running command. It runs outside the sandbox; its folder and its state may "
-    "have changed since it was started."
+    "Send input to a running command. It runs outside the sandbox; its working folder and its "
+    "state may have changed since it started."
 )
 _OTHER: Final = (
-    "Send input to a running command. It may do other things than the sandbox allows now; its "
-    "folder and its state may have changed since it was started."
+    "Send input to a running command. Its permissions differ from the current sandbox; its "
+    "working folder and its state may have changed since it started."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """What the model wants to type, and by which call."""
+    """Input that the model wants to send to a command, and the call that sends it."""
 
     run: CommandRun
     call_id: str
@@ -45,16 +45,16 @@ class InputRequest:
 
     @property
     def command(self) -> str:
-        """The request in the form of a command, which is how clients show it."""
+        """The request as a command line, which clients show."""
         return shlex.join(["write_stdin", "--session-id", str(self.session), self.chars])
 
 
 async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRequest) -> None:
-    """Ask about input for a command that may do more than one that is started now.
+    """Request approval of input for a command with other permissions than a new command has.
 
     Raises:
-        Declined: it may not be typed.
-        TurnCancelled: the turn is to stop.
+        Denied: the input may not be sent.
+        TurnCancelled: the user cancelled the turn.
     """
     now, then = thread.approvals.confinement(turn), request.run.confinement
     if (then == now or now.is_unrestricted) and not turn.reviews_all:
@@ -96,7 +96,7 @@ async def _ask(thread: LoadedThread, turn: ActiveTurn, request: InputRequest, re
             key=request.call_id,
             flag="waitingOnApproval",
             default=thread.approvals.on_deadline(accept),
-            # The command ends with the server, and there is nothing to type into then.
+            # The command ends with the server process.
             resumable=False,
         )
     except ServerRequestRefused as refusal:

@@ -1,7 +1,7 @@
-"""What clients see of a command's output while it runs: all of it, until it is a flood.
+"""Limits how much output of a running command is published.
 
-The first megabyte is published as it comes, then a steady trickle, and some megabytes in all. Where
-something is left out, a note in its place says how much, and where the whole output is.
+The first megabyte is published as it arrives, then a limited rate, up to a total of some megabytes.
+A note replaces omitted output, with its size and the file that contains all output.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from treadle.engine.tools.output import MAX_KEPT_BYTES, from_first_character
 Stream = Literal["stdout", "stderr"]
 
 BURST_BYTES: Final = MAX_KEPT_BYTES
-"""How much is published at once. It is not more than is kept, so that a note can name the file."""
+"""Burst size. Not larger than the output kept in memory, so that a note can name the file."""
 BYTES_PER_SECOND: Final = 256 * 1024
 TOTAL_BYTES: Final = 8 * 1024 * 1024
-# After a gap, less than this is not worth a note.
+# After a gap, publish again only when at least this much is allowed.
 _RESUME_BYTES: Final = 64 * 1024
 
 
 class OutputBudget:
-    """How much of an output may be published: a token bucket with a bottom."""
+    """How much output may be published: a token bucket with a total limit."""
 
     def __init__(self) -> None:
         self._tokens = float(BURST_BYTES)
@@ -31,7 +31,7 @@ class OutputBudget:
         self._at: float | None = None
 
     def take(self, wanted: int, now: float, *, least: int = 1) -> int:
-        """Take up to so many bytes at a time in seconds; nothing if less than `least` is there."""
+        """Take up to `wanted` bytes at time `now`; 0 if less than `least` is available."""
         if self._at is not None:
             earned = (now - self._at) * BYTES_PER_SECOND
             self._tokens = min(BURST_BYTES, self._tokens + earned)
@@ -49,14 +49,14 @@ class OutputDeltas:
     """Turns the bytes of a command into the text of deltas, within a budget."""
 
     def __init__(self, where: Callable[[], str | None]) -> None:
-        # Gives the file with the whole output, if there is one.
+        # Returns the file with the whole output, if there is one.
         self._where = where
         self._budget = OutputBudget()
         self._omitted = 0
         self._decoders = {stream: _decoder() for stream in ("stdout", "stderr")}
 
     def add(self, stream: Stream, data: bytes, now: float) -> str:
-        """Take what the command printed; returns what to publish of it."""
+        """Add output of the command; return the text to publish."""
         least = _RESUME_BYTES if self._omitted else 1
         granted = self._budget.take(len(data), now, least=least)
         if not granted:
@@ -69,12 +69,12 @@ class OutputDeltas:
         if granted < len(data):
             self._omitted = len(data) - granted
             for decoder in self._decoders.values():
-                # A character that the gap cuts in two is left out as a whole.
+                # Drop a character that the gap splits.
                 decoder.reset()
         return note + text
 
     def finish(self) -> str:
-        """Return what is left to publish at the end: half a character, or a last note."""
+        """Return the last text to publish: an incomplete character, or a last note."""
         rest = "".join(decoder.decode(b"", final=True) for decoder in self._decoders.values())
         return rest + self._note()
 
@@ -84,7 +84,7 @@ class OutputDeltas:
 
 
 def omission(count: int, where: str | None) -> str:
-    """Say how much of an output was left out, and where all of it is."""
+    """Describe how much output was omitted, and which file contains all of it."""
     place = f"; full output in {where}" if where else ""
     return f"{count:,} bytes omitted{place}"
 

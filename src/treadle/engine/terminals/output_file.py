@@ -1,4 +1,4 @@
-"""The whole output of a command that printed more than is kept in memory, as a file of the home."""
+"""Stores the whole output of a command in a file of the home if it exceeds the memory limit."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 FOLDER: Final = "outputs"
 MAX_AGE_SECONDS: Final = 7 * 24 * 60 * 60
 MAX_TOTAL_BYTES: Final = 4 * 1024**3
-"""How much the files of all threads may hold; the oldest are removed first."""
+"""The most bytes that the files of all threads may use; the oldest are removed first."""
 
 _MAX_WAITING: Final = 4 * 1024 * 1024
-# How much is written between two looks at the space that is left.
+# How much is written between two checks of the free space.
 _CHECK_BYTES: Final = 16 * 1024 * 1024
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME_LENGTH: Final = 64
 
 
 def folder_of(home: Path, thread_id: str) -> Path:
-    """Where the outputs of a thread are."""
+    """The folder with the outputs of a thread."""
     return home / FOLDER / _safe(thread_id)
 
 
 class OutputFile:
-    """Takes output without blocking; a thread of the executor writes it."""
+    """Accepts output without blocking; a thread of the executor writes it."""
 
     def __init__(self, folder: Path, name: str, limits: CommandLimits) -> None:
         self.path: Final = folder / f"{_safe(name)}-{os.urandom(3).hex()}.log"
@@ -53,16 +53,16 @@ class OutputFile:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more waits to be written than should be held in memory."""
+        """Whether more data waits to be written than should be held in memory."""
         return self._size > _MAX_WAITING
 
     @property
     def name(self) -> str | None:
-        """Its path for people; `None` if it could not be written."""
+        """The path to show to users; `None` if writing failed."""
         return None if self._has_failed else str(self.path)
 
     def add(self, data: bytes) -> None:
-        """Take more output."""
+        """Add output."""
         if self._has_failed or self._is_closed or self._room == 0:
             return
         if self._room is not None:
@@ -71,25 +71,25 @@ class OutputFile:
         self._waiting.append(data)
         self._size += len(data)
         if self._room == 0:
-            self._waiting.append(b"\n[... the limit of sandbox.limits.output_file is reached]\n")
-        self._go_on()
+            self._waiting.append(b"\n[... reached the limit of sandbox.limits.output_file]\n")
+        self._write_waiting()
 
     def on_room(self, action: Callable[[], None]) -> None:
-        """Call this when what waits now has been written."""
+        """Call `action` when the data that waits now has been written."""
         self._on_room = action
 
     async def written(self) -> None:
-        """Wait until everything that was taken so far is in the file."""
+        """Wait until all data added so far is in the file."""
         while self._work is not None:
             # Yields to the loop even if the work has ended: its callback then updates `_work`.
             await asyncio.wait([self._work])
 
     def close(self) -> None:
-        """Close the file when all is written."""
+        """Close the file after all data is written."""
         self._is_closed = True
-        self._go_on()
+        self._write_waiting()
 
-    def _go_on(self) -> None:
+    def _write_waiting(self) -> None:
         if self._work is not None or self._loop.is_closed():
             return
         batch, self._waiting = self._waiting, []
@@ -98,7 +98,7 @@ class OutputFile:
             return
         try:
             self._work = self._loop.run_in_executor(None, self._write, batch)
-        except RuntimeError:  # the server ends, and its executor has ended before
+        except RuntimeError:  # the server is closing, and its executor has shut down
             self._has_failed = True
             self._release()
             return
@@ -107,14 +107,14 @@ class OutputFile:
     def _on_written(self, work: asyncio.Future[None]) -> None:
         self._work = None
         if not work.cancelled() and (error := work.exception()) is not None:
-            # The command goes on without it; what clients and the model read does not name it.
+            # The command continues without the file, and no note names it.
             self._has_failed = True
             self._waiting.clear()
             logger.warning("cannot store the output of a command in %s: %s", self.path, error)
         if self._on_room is not None:
             self._on_room()
             self._on_room = None
-        self._go_on()
+        self._write_waiting()
 
     # -- in a thread
 
@@ -142,7 +142,7 @@ class OutputFile:
         disk = os.statvfs(self.path.parent)
         least = self._reserve.on(disk.f_blocks * disk.f_frsize)
         if disk.f_bavail * disk.f_frsize < least:
-            raise OSError(f"less than {least:,} bytes left (sandbox.limits.disk_reserve)")
+            raise OSError(f"less than {least:,} bytes free (sandbox.limits.disk_reserve)")
 
     def _release(self) -> None:
         fd, self._fd = self._fd, None
@@ -167,22 +167,22 @@ def remove_outputs(home: Path, thread_id: str) -> None:
 
 
 def discard_outputs(home: Path, thread_id: str) -> None:
-    """Have the outputs of a thread that is not stored removed, without waiting for it."""
+    """Remove the outputs of a thread that is not stored, in the background."""
     if folder_of(home, thread_id).exists():
         asyncio.get_running_loop().run_in_executor(None, remove_outputs, home, thread_id)
 
 
 def make_room(folder: Path) -> None:
-    """Remove outputs that are old, and the oldest if there are too many."""
-    found = []
+    """Remove expired outputs, and the oldest if all of them use too much space."""
+    outputs = []
     for path in folder.glob("*/*.log"):
         try:
-            facts = path.lstat()
+            status = path.lstat()
         except OSError:
             continue
-        found.append((facts.st_mtime, facts.st_size, path))
-    total, oldest = sum(size for _, size, _ in found), time.time() - MAX_AGE_SECONDS
-    for changed, size, path in sorted(found):
+        outputs.append((status.st_mtime, status.st_size, path))
+    total, oldest = sum(size for _, size, _ in outputs), time.time() - MAX_AGE_SECONDS
+    for changed, size, path in sorted(outputs):
         if changed > oldest and total <= MAX_TOTAL_BYTES:
             break
         total -= size
@@ -192,5 +192,5 @@ def make_room(folder: Path) -> None:
 
 
 def _safe(name: str) -> str:
-    """Make a file name of an id that a model or a client chose."""
+    """Make a file name from an id that a model or a client chose."""
     return _UNSAFE.sub("_", name)[:_NAME_LENGTH] or "_"

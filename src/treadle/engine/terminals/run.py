@@ -1,4 +1,4 @@
-"""One command of a turn: its item, its process, and what it prints."""
+"""One command of a turn: its item, its process and its output."""
 
 from __future__ import annotations
 
@@ -29,65 +29,65 @@ if TYPE_CHECKING:
 
 _STORE_SECONDS: Final = 5.0
 ABORTED: Final = -1
-"""The exit code of a command that was stopped before it could give one."""
+"""The exit code of a command that was killed or could not be started."""
 
 
 class CommandRun:
-    """A command from its item's start to its item's end; it ends once."""
+    """A command from the start to the completion of its item; it completes once."""
 
     def __init__(
         self, turn: ActiveTurn, item: CommandExecutionThreadItem, script: str, outputs: Path
     ) -> None:
         self.turn = turn
         self.item = item
-        # What was asked for, without the shell that runs it.
+        # The command without the shell that runs it.
         self.script = script
         self.process: Process | None = None
-        # What it may do, for as long as it runs.
+        # The confinement of the process while it runs.
         self.confinement = UNRESTRICTED
         self.output = OutputBuffer()
-        # What the model has not read yet.
+        # Output that the model has not read yet.
         self.unread = OutputBuffer()
         self.exit_code: int | None = None
         self.exited = asyncio.Event()
         self.is_terminal = False
-        # Somebody waits who decides, when the process has ended, whether that is the end.
+        # A caller decides after the process has ended whether the item is completed.
         self.is_held = False
         self.last_used = 0.0
         self.started_at_ms = 0
         self.on_end: Callable[[], None] | None = None
-        # Why it was ended while it ran, if it was for what it tried to do.
+        # Set if the command was killed because the user denied an action of it.
         self.refusal: Denied | None = None
-        self.patience = PausableTimeout()
+        self.timeout = PausableTimeout()
         self._notes: list[str] = []
-        self._is_told = False
+        self._is_published = False
         self._is_over = False
         self._began = time.monotonic()
         self._pending: list[str] = []
-        # Where a file with the whole output goes, if it is more than is kept.
+        # The folder for a file with the whole output, if it exceeds the memory limit.
         self._outputs = outputs
         self._limits: CommandLimits | None = None
         self._file: OutputFile | None = None
         self._deltas = OutputDeltas(lambda: self._file.name if self._file else None)
 
     @property
-    def is_told(self) -> bool:
-        """Whether clients know of it."""
-        return self._is_told
+    def is_published(self) -> bool:
+        """Whether `item/started` is published."""
+        return self._is_published
 
     @property
     def is_over(self) -> bool:
-        """Whether its item is completed."""
+        """Whether the item is completed."""
         return self._is_over
 
     @property
     def limit_hit(self) -> str | None:
-        """Why its process was killed, if it was for one of its limits."""
+        """Why the process was killed, if it exceeded a limit."""
         return None if self.process is None else self.process.limit_hit
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """How long the command has run."""
         return time.monotonic() - self._began
 
     async def start(
@@ -101,7 +101,7 @@ class CommandRun:
         gate: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> Process:
-        """Start the process, or another one after it has ended.
+        """Start the process, or a new one after it has ended.
 
         Raises:
             SandboxUnavailable: it cannot be confined.
@@ -127,20 +127,20 @@ class CommandRun:
         )
         return self.process
 
-    def tell_started(self) -> None:
-        """Tell that the item has begun, once."""
-        if not self._is_told:
-            self._is_told = True
+    def publish_started(self) -> None:
+        """Publish `item/started`, once."""
+        if not self._is_published:
+            self._is_published = True
             self.started_at_ms = self.turn.clock()
             self.turn.start_item(self.item, self.current)
             self._flush()
 
     def current(self) -> CommandExecutionThreadItem:
-        """The item as it stands."""
+        """The item in its current state."""
         return msgspec.structs.replace(self.item, aggregated_output=self.output.text() or None)
 
     def on_exit(self, code: int) -> None:
-        """Note that the process has ended; unless somebody wants to judge that, so has the item."""
+        """Handle the end of the process; complete the item unless a caller holds it."""
         if not self._is_over:
             self.exit_code = code
             if self.limit_hit is not None:
@@ -151,51 +151,51 @@ class CommandRun:
             self.complete(code)
 
     async def stored(self) -> None:
-        """Wait until what was printed is in the file that has all of it; a hung disk, not long."""
+        """Wait until all output is in its file, for a limited time: the disk may hang."""
         if self._file is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._file.written(), _STORE_SECONDS)
 
     def take_unread(self) -> OutputBuffer:
-        """Return what the model has not read yet, which it reads now."""
+        """Return the output that the model has not read yet, and mark it as read."""
         unread, self.unread = self.unread, OutputBuffer()
         self.unread.where = unread.where = self.output.where
         return unread
 
     def release(self) -> None:
-        """Let the item end with the process."""
+        """Let the item complete with the process."""
         self.is_held = False
         if self.exited.is_set() and self.exit_code is not None:
             self.complete(self.exit_code)
 
     def complete(self, code: int) -> None:
-        """Tell that the command has ended."""
+        """Complete the item with an exit code."""
         if not self._is_over:
             self.exit_code = code
         self._end("completed" if code == 0 else "failed", self.output.text(), code)
 
     def fail(self, text: str) -> None:
-        """Tell that the command could not be run."""
+        """Complete the item of a command that could not be started."""
         self._end("failed", text, ABORTED)
 
     def decline(self, status: Literal["declined", "failed"] = "declined") -> None:
-        """Tell that the command was not allowed to run."""
+        """Complete the item of a command that was not allowed to run."""
         self._end(status)
 
     def stop(self, code: int = ABORTED) -> None:
-        """Kill the command and all that it started; its item ends with what there was."""
+        """Kill the command and all its processes, and complete the item with the output so far."""
         if self.process is not None:
             self.process.kill()
             self.complete(code)
         self.exited.set()
 
     def note(self, text: str) -> None:
-        """Add a line after what the command prints, for whoever reads that."""
+        """Add a line after the output of the command."""
         if text not in self._notes:
             self._notes.append(text)
 
     def refuse(self, refusal: Denied) -> None:
-        """End the command for what it tried to do."""
+        """Kill the command because the user denied an action of it."""
         if not self._is_over:
             self.refusal = refusal
             self.note(refusal.reason)
@@ -203,16 +203,16 @@ class CommandRun:
             self.stop()
 
     def abort(self) -> None:
-        """Give the command up, in whatever state it is."""
+        """Stop the command in any state."""
         if self.process is not None:
             self.stop()
-        elif self._is_told:
+        elif self._is_published:
             self.decline("failed")
         self._is_over = True
         self.exited.set()
 
     def forget(self) -> None:
-        """Stop the command and say no more of it: its turn has been taken back."""
+        """Stop the command and publish nothing more: its turn was rolled back."""
         self._is_over = True
         if self._file is not None:
             self._file.close()
@@ -223,7 +223,7 @@ class CommandRun:
     ) -> None:
         if self._is_over:
             return
-        self.tell_started()
+        self.publish_started()
         self._flush(is_last=True)
         if self._file is not None:
             self._file.close()
@@ -250,12 +250,12 @@ class CommandRun:
         if not text:
             return
         if not self._pending:
-            # What both streams bring before the loop comes round is published as one.
+            # Output of both streams in one iteration of the event loop is published together.
             asyncio.get_running_loop().call_soon(self._flush)
         self._pending.append(text)
 
     def _store(self, data: bytes) -> None:
-        """Write all output to a file from when it is more than is kept."""
+        """Write all output to a file once it exceeds the memory limit."""
         if self._file is None:
             if self._limits is None or self.output.total + len(data) <= MAX_KEPT_BYTES:
                 return
@@ -264,7 +264,7 @@ class CommandRun:
         self._file.add(data)
         self.output.where = self.unread.where = self._file.name
         if self._file.is_behind and self.process is not None:
-            # The command waits for the disk, so that memory does not have to hold the difference.
+            # The command waits for the disk, so that unwritten output does not fill the memory.
             self.process.pause()
             self._file.on_room(self.process.resume)
 
@@ -276,7 +276,7 @@ class CommandRun:
             self._on_output("stderr", f"{start}{text}\n".encode())
 
     def _flush(self, *, is_last: bool = False) -> None:
-        if not self._is_told or self._is_over:
+        if not self._is_published or self._is_over:
             return
         if is_last:
             self._pending.append(self._deltas.finish())

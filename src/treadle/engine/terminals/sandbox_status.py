@@ -1,4 +1,4 @@
-"""Makes ready for commands that are confined, and says what the sandbox of this machine lacks."""
+"""Prepares the sandbox before the first command, and warns of gaps in its protection."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from treadle.sandbox.backends.selection import known_gaps, prepare
 if TYPE_CHECKING:
     from treadle.engine.threads import Threads
 
-SUMMARY: Final = "The sandbox of this machine leaves gaps, because bubblewrap does not work here."
+SUMMARY: Final = "The sandbox has gaps on this machine because bubblewrap does not work here."
 ADVICE: Final = (
-    "`treadle doctor` names the cause and the fix. With `landlock_protects = true` in [sandbox], "
-    "what .git, .codex and .agents hold stays read-only, and nothing new can be made beside them."
+    "`treadle doctor` shows the cause and the fix. With `landlock_protects = true` in [sandbox], "
+    "the contents of .git, .codex and .agents stay read-only, and no new entries can be created "
+    "beside them."
 )
 
 
 def sandbox_warning() -> ConfigWarningNotification | None:
-    """What clients should know of the backend that was chosen, if one was and it has gaps."""
+    """A warning about the gaps of the selected backend, if there are any."""
     gaps = known_gaps()
     if not gaps:
         return None
@@ -30,7 +31,7 @@ def sandbox_warning() -> ConfigWarningNotification | None:
 
 
 async def make_ready(threads: Threads) -> None:
-    """Do ahead of time what the first command would wait for, and tell everybody what is amiss."""
+    """Prepare the sandbox before the first command needs it, and broadcast a warning of gaps."""
     await prepare()
     warning = sandbox_warning()
     if warning is not None:

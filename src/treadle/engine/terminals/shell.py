@@ -1,4 +1,4 @@
-"""The shell that commands are given to, and the environment that they see."""
+"""The shell that runs commands, and the environment of commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.limits import CommandLimits
 
 SHELLS: Final = ("bash", "zsh", "sh")
-# A program of this name elsewhere is somebody's file, and what it does with a script is unknown.
+# A program of this name in another folder may not be the shell.
 _FOLDERS: Final = ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 
 PLAIN_OUTPUT: Final = {
@@ -33,10 +33,9 @@ PLAIN_OUTPUT: Final = {
     "GH_PAGER": "cat",
     "CODEX_CI": "1",
 }
-"""Makes programs print for a reader who sees no colours and turns no pages."""
+"""Makes programs print without colours and pagers."""
 
-# Variables that name start-up files, or tell bash that it was started by a remote login, which has
-# it read ~/.bashrc.
+# Variables that name start-up files, or that mark a remote login, for which bash reads ~/.bashrc.
 _STARTUP: Final = frozenset("BASH_ENV ENV ZDOTDIR SSH_CLIENT SSH2_CLIENT".split())
 _NO_FILES: Final = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",)}
 _LOGIN: Final = frozenset("-l --login -lc -cl".split())
@@ -47,33 +46,33 @@ _SECRET: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellSettings:
-    """How the configuration wants commands to be run."""
+    """The configuration of commands."""
 
     allows_login: bool = True
     # The table `shell_environment_policy`.
     environment: Mapping[str, JsonValue] = field(default_factory=dict)
     max_poll_ms: int = 300_000
-    # Caps what the model asks for, and replaces what it gets without asking.
+    # The limit for requests of the model, and the default.
     max_output_tokens: int | None = None
-    # What one command may use; `None` for the defaults.
+    # Resource limits of one command; `None` for the defaults.
     limits: CommandLimits | None = None
 
     def command_limits(self) -> CommandLimits:
-        """Return the limits of a command that is started now."""
+        """Return the limits of a new command."""
         if self.limits is not None:
             return self.limits
         from treadle.sandbox.limits import default_limits
 
         return default_limits()
 
-    def budget(self, wanted: float | None = None) -> int:
-        """How many tokens of an output the model gets."""
+    def budget(self, requested: float | None = None) -> int:
+        """How many tokens of output the model gets."""
         limit = self.max_output_tokens or DEFAULT_TOKENS
-        return limit if wanted is None else min(limit, max(0, int(wanted)))
+        return limit if requested is None else min(limit, max(0, int(requested)))
 
 
 def user_shell() -> str:
-    """The user's own shell, if it is one that we know how to use."""
+    """The user's login shell if it is supported, otherwise bash."""
     try:
         own = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
@@ -84,20 +83,20 @@ def user_shell() -> str:
 
 
 def find_shell(name: str) -> str:
-    """The shell of this name or path, the system's plain one if it is none."""
+    """The shell with this name or path, `/bin/sh` if there is none."""
     folder, base = os.path.split(name)
     if base not in SHELLS:
         return "/bin/sh"
     if folder in _FOLDERS and os.access(name, os.X_OK):
         return name
-    # The system's own comes before one that a command may have put into a folder of `PATH`.
+    # System folders come first: a command may have put a program into a folder of `PATH`.
     usual = os.pathsep.join(_FOLDERS)
     path = os.environ.get("PATH")
     return find_on_path(base, usual) or find_on_path(base, path) or "/bin/sh"
 
 
 def shell_argv(script: str, *, shell: str | None = None, is_login: bool = True) -> tuple[str, ...]:
-    """The command that has a shell run a script."""
+    """The arguments of a shell that runs a script."""
     program = user_shell() if shell is None else find_shell(shell)
     return (program, "-lc" if is_login else "-c", script)
 
@@ -105,9 +104,9 @@ def shell_argv(script: str, *, shell: str | None = None, is_login: bool = True) 
 def without_startup_files(
     argv: tuple[str, ...], env: Mapping[str, str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return a command and its environment so that no shell in it reads start-up files.
+    """Change a command and its environment so that its shell reads no start-up files.
 
-    A command that gives no script to a shell stays as it is.
+    A command that does not run a script in a shell keeps its arguments.
     """
     kept = {name: value for name, value in env.items() if name not in _STARTUP}
     script = script_of(argv)
@@ -117,7 +116,7 @@ def without_startup_files(
 
 
 def reads_startup_files(argv: Sequence[str]) -> bool:
-    """Whether a command gives a script to a shell that reads the user's start-up files first."""
+    """Whether a command runs a script in a shell that reads the user's start-up files first."""
     if script_of(argv) is None:
         return False
     return program_name(argv[0]) == "zsh" or any(flag in _LOGIN for flag in argv[1:-1])
@@ -131,7 +130,7 @@ def environment(
     has_network: bool = True,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a command sees of the server's environment, and what it is told besides."""
+    """The environment of a command: allowed variables of the server, and those that Codex sets."""
     names = allowed(policy, os.environ if environ is None else environ)
     names |= {"CODEX_THREAD_ID": thread_id, "CODEX_SESSION_ID": thread_id}
     if call_id is not None:
@@ -148,13 +147,13 @@ def allowed(policy: Mapping[str, JsonValue], environ: Mapping[str, str]) -> dict
         names = {}
     elif policy.get("inherit") == "core":
         names = {name: value for name, value in names.items() if name in _CORE}
-    # Upstream lets secrets through unless it is told not to.
+    # The reference passes secrets on unless this option is false.
     if policy.get("ignore_default_excludes", True) is False:
         names = _without(names, _SECRET)
     names = _without(names, _patterns(policy, "exclude"))
-    given = policy.get("set")
-    if isinstance(given, dict):
-        names |= {str(name): str(value) for name, value in given.items()}
+    values = policy.get("set")
+    if isinstance(values, dict):
+        names |= {str(name): str(value) for name, value in values.items()}
     only = _patterns(policy, "include_only")
     if only:
         names = {name: value for name, value in names.items() if _matches(name, only)}

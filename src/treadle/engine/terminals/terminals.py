@@ -1,7 +1,7 @@
-"""The commands that run in a thread: those of calls, and those that outlive their call.
+"""The running commands of a thread: those of tool calls, and those that outlive their call.
 
-A command belongs to the turn that began it. It lives on when the turn ends well; it is killed,
-with all that it started, when the turn is interrupted and when the thread is let go of.
+A command belongs to the turn that started it. It continues after a turn that completes. It is
+killed with all its processes when the turn is interrupted or the thread is unloaded.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from treadle.sandbox.process import Process
 
 MAX_SESSIONS: Final = 64
-# Those that the model has just used are never the ones that have to go.
+# The most recently used sessions are never removed to make room.
 _RECENT: Final = 8
 _FIRST_ID, _LAST_ID = 1_000, 100_000
-# What was killed is gone at once; but a process can hang in the kernel.
+# A killed process ends at once unless it hangs in the kernel.
 _REAP_SECONDS: Final = 2.0
 _MAX_FREE: Final = 64
 
 
 class Terminals:
-    """Looks after the commands of one thread."""
+    """Owns the commands of one thread."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
         self._running: dict[CommandRun, None] = {}
-        # What the model can come back to: it runs, or it ended unseen.
+        # Commands that the model can refer to: running, or ended without the model's knowledge.
         self._sessions: dict[int, CommandRun] = {}
         self._users: dict[asyncio.Task[None], ActiveTurn] = {}
-        # What ran outside the sandbox may have left something running that only it can end.
+        # Commands outside the sandbox; each can kill the processes that it left running.
         self._free: deque[tuple[ActiveTurn, Process]] = deque(maxlen=_MAX_FREE)
 
-    # -- life
+    # -- start and end
 
     async def launch(
         self,
@@ -60,7 +60,7 @@ class Terminals:
         gate: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> None:
-        """Start the process of a run, and look after it until its end.
+        """Start the process of a run, and watch it until it ends.
 
         Raises:
             SandboxUnavailable: it cannot be confined.
@@ -84,7 +84,7 @@ class Terminals:
         try:
             self._tasks.spawn(self._watch(run), f"command {process.pid}")
         except RuntimeError:
-            # The server is closing: nobody is left to look after it.
+            # The server is closing, so no task can watch the process.
             self._running.pop(run, None)
             run.abort()
             raise
@@ -95,7 +95,7 @@ class Terminals:
             return
         try:
             code = await process.wait()
-            # Who reads that it has ended may read the file next.
+            # A reader of the result may open the file next.
             await run.stored()
         except asyncio.CancelledError:
             run.abort()
@@ -113,23 +113,23 @@ class Terminals:
             self._end_leftovers(run.turn)
 
     def _end_leftovers(self, of: ActiveTurn | None = None) -> None:
-        """End what commands outside the sandbox left running: those of a turn, or all."""
+        """Kill processes that commands outside the sandbox left running: of a turn, or all."""
         for turn, process in self._free:
             if of is None or turn is of:
                 process.kill()
 
     def abort(self, turn: ActiveTurn) -> None:
-        """Stop what runs for a turn."""
+        """Stop the commands of a turn."""
         for run in [run for run in self._running if run.turn is turn]:
             run.abort()
 
     def keep_turns(self, turn_ids: Collection[str]) -> None:
-        """Stop what turns left running that are no longer part of the thread."""
+        """Stop the commands of all other turns, which are no longer part of the thread."""
         for run in [run for run in self._running if run.turn.id not in turn_ids]:
             run.forget()
 
     def close(self) -> None:
-        """Stop everything."""
+        """Stop all commands."""
         for run in list(self._running):
             run.abort()
         self._end_leftovers()
@@ -138,7 +138,7 @@ class Terminals:
     # -- sessions of the model
 
     def reserve(self, run: CommandRun) -> int:
-        """Give a run a number by which the model can come back to it."""
+        """Give a run a session id by which the model can refer to it."""
         while (number := _random_id()) in self._sessions:
             pass
         self._make_room()
@@ -147,15 +147,15 @@ class Terminals:
         return number
 
     def session(self, number: int) -> CommandRun | None:
-        """The run that has this number."""
+        """The run with this session id."""
         return self._sessions.get(number)
 
     def release(self, number: int) -> None:
-        """Forget a number: the model knows how it ended."""
+        """Forget a session id: the model knows the result."""
         self._sessions.pop(number, None)
 
     def touch(self, run: CommandRun) -> None:
-        """Note that the model has just used a run."""
+        """Record that the model has just used a run."""
         run.last_used = asyncio.get_running_loop().time()
 
     def _make_room(self) -> None:
@@ -169,10 +169,10 @@ class Terminals:
         if run.process is not None:
             run.process.kill()
 
-    # -- what clients see and do
+    # -- API for clients
 
     def background(self) -> list[ThreadBackgroundTerminal]:
-        """The sessions that run, oldest first."""
+        """The running sessions, oldest first."""
         return [
             ThreadBackgroundTerminal(
                 command=run.script,
@@ -186,7 +186,7 @@ class Terminals:
         ]
 
     def terminate(self, process_id: str) -> bool:
-        """Kill a session; false if there is none of this number."""
+        """Kill a session; false if there is none with this id."""
         for run in self._running:
             if run.item.process_id == process_id and run.process is not None:
                 run.stop()
@@ -199,7 +199,7 @@ class Terminals:
             self.terminate(terminal.process_id)
 
     def open_items(self, turn: ActiveTurn | None) -> list[ItemStartedNotification]:
-        """The items under way of turns that are over, as they stand."""
+        """The items in progress of turns that have ended, in their current state."""
         return [
             ItemStartedNotification(
                 item=run.current(),
@@ -208,13 +208,13 @@ class Terminals:
                 turn_id=run.turn.id,
             )
             for run in self._running
-            if run.turn is not turn and run.is_told and not run.is_over
+            if run.turn is not turn and run.is_published and not run.is_over
         ]
 
     # -- commands of the user
 
     def spawn(self, work: Coroutine[None, None, None], turn: ActiveTurn) -> None:
-        """Carry out a command of the user; its turn lasts as long as that, if it has nothing else.
+        """Run a command of the user; a turn without other work lasts until the command ends.
 
         Raises:
             RuntimeError: the server is closing.
@@ -229,21 +229,21 @@ class Terminals:
             task.cancel()
 
     async def settled(self, turn: ActiveTurn) -> None:
-        """Wait until no command of the user runs in a turn."""
+        """Wait until the turn has no running command of the user."""
         while tasks := [task for task, of in self._users.items() if of is turn]:
             await asyncio.wait(tasks)
 
 
 async def wait(run: CommandRun, seconds: float | None) -> bool:
-    """Wait for a process to end, for so long; true if it has."""
+    """Wait up to `seconds` for a process to end; return whether it has ended."""
     with suppress(TimeoutError):
-        async with run.patience.limit(seconds):
+        async with run.timeout.limit(seconds):
             await run.exited.wait()
     return run.exited.is_set()
 
 
 def _random_id() -> int:
-    # Counted from one, it would name another command after a restart than the model remembers.
+    # Random, because after a restart a counter would reuse the ids in the model's history.
     return _FIRST_ID + int.from_bytes(os.urandom(4), "big") % (_LAST_ID - _FIRST_ID)
 
 

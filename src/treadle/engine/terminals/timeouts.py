@@ -1,4 +1,4 @@
-"""How long others wait for a command, not counting the time in which somebody is asked about it."""
+"""Timeouts of the callers that wait for a command, paused while an approval is open."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class PausableTimeout:
-    """The clocks of those who wait for one command; all of them can be made to stand still."""
+    """The timeouts for one command, which can be paused together."""
 
     def __init__(self) -> None:
-        # Each with the seconds that are left on it, while it stands still.
+        # Each timeout with its remaining seconds while it is paused.
         self._limits: dict[asyncio.Timeout, float | None] = {}
-        self._holds = 0
+        self._pauses = 0
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[None]:
-        """Wait no longer than this.
+        """Limit the time spent in the block, without pauses.
 
         Raises:
-            TimeoutError: the time is up.
+            TimeoutError: the time has passed.
         """
         async with asyncio.timeout(seconds) as limit:
             self._limits[limit] = None
-            if self._holds:
-                self._stop(limit)
+            if self._pauses:
+                self._pause(limit)
             try:
                 yield
             finally:
                 del self._limits[limit]
 
     @contextmanager
-    def on_hold(self) -> Iterator[None]:
-        """Let nobody run out of patience meanwhile."""
-        self._holds += 1
-        if self._holds == 1:
+    def paused(self) -> Iterator[None]:
+        """Pause all timeouts during the block."""
+        self._pauses += 1
+        if self._pauses == 1:
             for limit in self._limits:
-                self._stop(limit)
+                self._pause(limit)
         try:
             yield
         finally:
-            self._holds -= 1
-            if not self._holds:
-                self._go_on()
+            self._pauses -= 1
+            if not self._pauses:
+                self._resume()
 
-    def _stop(self, limit: asyncio.Timeout) -> None:
+    def _pause(self, limit: asyncio.Timeout) -> None:
         when = limit.when()
         if when is not None and not limit.expired():
             self._limits[limit] = when - asyncio.get_running_loop().time()
             limit.reschedule(None)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         now = asyncio.get_running_loop().time()
         for limit, left in self._limits.items():
             if left is not None:

@@ -1,4 +1,4 @@
-"""Commands that the user runs in a thread: outside any sandbox, and the model sees the output."""
+"""Runs commands of the user in a thread, outside the sandbox; the model sees the output."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TIMED_OUT: Final = 124
 
 
 def begin(thread: LoadedThread, script: str, timeout_ms: int | None) -> Callable[[], None]:
-    """Accept a command, for the turn that runs or for one of its own; gives what starts it.
+    """Accept a command for the active turn or a new one; return the function that starts it.
 
     Raises:
-        InvalidInput: there is no command.
+        InvalidInput: the command is empty.
     """
     script = script.strip()
     if not script:
@@ -45,7 +45,7 @@ def begin(thread: LoadedThread, script: str, timeout_ms: int | None) -> Callable
         if start is not None:
             start()
         if turn.is_over:
-            return  # it could not be started, and clients know
+            return  # the turn failed to start, and clients know
         thread.terminals.spawn(_run(thread, turn, script, seconds), turn)
 
     return run
@@ -63,8 +63,8 @@ async def _run(thread: LoadedThread, turn: ActiveTurn, script: str, seconds: flo
         source="userShell",
     )
     run = CommandRun(turn, item, script, folder_of(thread.services.home, thread.id))
-    run.on_end = lambda: _remember(thread, run)
-    run.tell_started()
+    run.on_end = lambda: _add_to_context(thread, run)
+    run.publish_started()
     env = environment(thread.settings.shell.environment, thread.id)
     try:
         await thread.terminals.launch(
@@ -78,21 +78,21 @@ async def _run(thread: LoadedThread, turn: ActiveTurn, script: str, seconds: flo
         if not await wait(run, seconds):
             run.stop(TIMED_OUT)
     except OSError as error:
-        words = os.strerror(error.errno) if error.errno else str(error)
-        run.fail(f"execution error: {words} (os error {error.errno})")
-    except ValueError as error:  # a null byte, which no process can be given
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        run.fail(f"execution error: {reason} (os error {error.errno})")
+    except ValueError as error:  # a null byte, which no argument can contain
         run.fail(f"execution error: {error}")
     except asyncio.CancelledError:
         run.abort()
         raise
 
 
-def _remember(thread: LoadedThread, run: CommandRun) -> None:
-    """Let the model know what the user did: at once, or when it has finished speaking."""
-    item = message("user", _words(run, thread.settings.shell.budget()))
+def _add_to_context(thread: LoadedThread, run: CommandRun) -> None:
+    """Add the command to the model context: at once, or after the model's current answer."""
+    item = message("user", _message_text(run, thread.settings.shell.budget()))
     turn = thread.turn
     if turn is not None and turn.kind == "regular":
-        # The model is asked again, so that it can take up what it has not seen.
+        # The model gets another request, so that it can react to the command.
         thread.queue_input(turn, Message([], [item]))
     elif turn is not None and turn.kind != "shell":
         thread.add_note(item)
@@ -100,7 +100,7 @@ def _remember(thread: LoadedThread, run: CommandRun) -> None:
         thread.remember(run.turn, item)
 
 
-def _words(run: CommandRun, max_tokens: int) -> str:
+def _message_text(run: CommandRun, max_tokens: int) -> str:
     output = run.output.for_model(max_tokens) if run.process is not None else ""
     seconds = (run.item.duration_ms or 0) / 1000
     return (

@@ -1,1 +1,1 @@
-"""What the model can do besides talking."""
+"""The tools that the model can call."""

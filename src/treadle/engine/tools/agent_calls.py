@@ -1,4 +1,4 @@
-"""What the model says when it deals with other agents, and what clients are told of it."""
+"""Arguments of the sub-agent tools, and the items that clients receive for their calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT: Final = "wait_agent"
 
 
 class TaskPart(Struct):
-    """One part of what is asked of an agent."""
+    """One part of a task for an agent."""
 
     type: str = "text"
     text: str | None = None
@@ -52,19 +52,19 @@ class TaskPart(Struct):
             case "mention" if self.name and self.path:
                 return MentionUserInput(self.name, self.path)
             case _:
-                raise ToolRefused(f"an item of type {self.type!r} lacks what it needs")
+                raise ToolRefused(f"an item of type {self.type!r} is unknown or lacks a field")
 
 
 class TaskArguments(Struct):
-    """What is asked of an agent: words, or parts."""
+    """A task for an agent: a message, or parts."""
 
     message: str | None = None
     items: list[TaskPart] | None = None
 
     def inputs(self) -> list[UserInput]:
-        """It as input of a turn."""
+        """The task as input of a turn."""
         if bool(self.message) == bool(self.items):
-            raise ToolRefused("give either message or items, and not an empty one")
+            raise ToolRefused("provide either message or items, not empty")
         if self.message:
             return [TextUserInput(self.message)]
         return [part.to_input() for part in self.items or ()]
@@ -106,7 +106,7 @@ class CloseArguments(Struct):
 
 
 class AgentActivity:
-    """One call on its way: told when it begins, and told once how it ended."""
+    """The item of one call: publishes its start, and its end once."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class AgentActivity:
         status: CollabAgentToolCallStatus = "completed",
         receivers: Sequence[str] | None = None,
     ) -> None:
-        """Tell how it ended, and how the others are doing."""
+        """Publish the end of the call, with the states of the agents."""
         self._item = msgspec.structs.replace(
             self._item,
             agents_states=dict(states),
@@ -158,12 +158,12 @@ class AgentActivity:
         self._turn.complete_item(self._item)
 
 
-def words_of(given: Sequence[UserInput]) -> str:
-    """What is asked of an agent, as far as it is words."""
-    return "\n".join(_word(part) for part in given)
+def words_of(inputs: Sequence[UserInput]) -> str:
+    """The text of a task; other parts are represented by a name."""
+    return "\n".join(_text(part) for part in inputs)
 
 
-def _word(part: UserInput) -> str:
+def _text(part: UserInput) -> str:
     if isinstance(part, TextUserInput):
         return part.text
     name = part.name if isinstance(part, SkillUserInput | MentionUserInput) else "image"

@@ -1,4 +1,4 @@
-"""The tools by which an agent lets others work for it."""
+"""The tools that start, instruct and close sub-agents."""
 
 from __future__ import annotations
 
@@ -49,10 +49,13 @@ MAX_TARGETS: Final = 1000
 
 _TEXT: Final[JsonValue] = {"type": "string"}
 _INPUT: Final[dict[str, JsonValue]] = {
-    "message": {"type": "string", "description": "What to do, in words. Either this or items."},
+    "message": {
+        "type": "string",
+        "description": "The task as text. Provide either message or items.",
+    },
     "items": {
         "type": "array",
-        "description": "What to do, in parts: text, image, local_image, skill or mention.",
+        "description": "The task as parts of type text, image, local_image, skill or mention.",
         "items": {
             "type": "object",
             "properties": dict.fromkeys(("type", "text", "image_url", "path", "name"), _TEXT),
@@ -61,11 +64,11 @@ _INPUT: Final[dict[str, JsonValue]] = {
     },
 }
 _ROLES: Final = "\n".join(f"- {name}: {role.description}" for name, role in ROLES.items())
-_TARGET: Final[JsonValue] = {"type": "string", "description": "The id that spawn_agent gave."}
+_TARGET: Final[JsonValue] = {"type": "string", "description": "Agent id returned by spawn_agent."}
 
 
 def agent_tools(thread: LoadedThread) -> list[ToolHandler]:
-    """The tools for agents, if the thread may have any."""
+    """The tools for sub-agents, if the thread may have any."""
     is_on = thread.settings.features.get("multi_agent", True)
     if not is_on or depth_of(thread.meta) >= thread.settings.agents.max_depth:
         return []
@@ -83,116 +86,124 @@ class _AgentTool:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return function_tool(self.name, self.description, self.properties, self.required)
 
     @property
     def _agents(self) -> Agents:
         return self._thread.services.agents
 
-    async def _read_files(self, turn: ActiveTurn, given: Sequence[UserInput]) -> InputFiles:
-        """Read the files that the input names, as far as commands of the turn may read them.
+    async def _read_files(self, turn: ActiveTurn, inputs: Sequence[UserInput]) -> InputFiles:
+        """Read the files in the input that commands of the turn may read.
 
         Raises:
-            ToolRefused: one cannot be read.
+            ToolRefused: a file cannot be read.
         """
         confinement = self._thread.approvals.confinement(turn)
-        for part in given:
+        for part in inputs:
             if isinstance(part, FileUserInput) and not confinement.may_read(part.path):
-                raise ToolRefused(f"the sandbox does not let you read `{part.path}`")
+                raise ToolRefused(f"the sandbox does not allow reading `{part.path}`")
         try:
-            return await read_files(given, self._thread.services.file_workers)
+            return await read_files(inputs, self._thread.services.file_workers)
         except InvalidInput as error:
             raise ToolRefused(str(error)) from error
 
-    async def _find(self, deed: AgentActivity, child_id: str) -> SubAgent:
+    async def _find(self, activity: AgentActivity, child_id: str) -> SubAgent:
         child = await self._agents.find(self._thread, child_id)
         if child is None:
-            deed.end({child_id: NOT_FOUND}, "failed")
+            activity.end({child_id: NOT_FOUND}, "failed")
             raise ToolRefused(f"agent with id {child_id} not found")
         return child
 
 
 class SpawnAgent(_AgentTool):
-    """Begins an agent."""
+    """Starts an agent."""
 
     name = "spawn_agent"
     description = (
-        "Let another agent work on a task beside you. Use it only if the user asked for agents, "
-        "delegation or parallel work. It knows nothing of this conversation unless fork_context "
-        "is true: give it all that it needs. Gives its id and its nickname."
+        "Start another agent that works on a task in parallel. Use it only if the user asked for "
+        "agents, delegation or parallel work. The agent does not see this conversation unless "
+        "fork_context is true, so include everything it needs. Returns its id and nickname."
     )
 
     properties: ClassVar[dict[str, JsonValue]] = {
         **_INPUT,
-        "agent_type": {"type": "string", "description": f"What it is there for.\n{_ROLES}"},
+        "agent_type": {"type": "string", "description": f"Role of the agent:\n{_ROLES}"},
         "fork_context": {
             "type": "boolean",
-            "description": "Let it know what was said in this conversation so far.",
+            "description": "Start the agent with a copy of this conversation. Defaults to false.",
         },
-        "model": {"type": "string", "description": "Another model than your own."},
-        "reasoning_effort": {"type": "string", "description": "Another effort than yours."},
+        "model": {"type": "string", "description": "Model for the agent. Defaults to your model."},
+        "reasoning_effort": {
+            "type": "string",
+            "description": "Reasoning effort for the agent. Defaults to yours.",
+        },
     }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Begin an agent and give it its task."""
-        asked = read_arguments(call, SpawnArguments)
-        given, settings = asked.inputs(), self._thread.settings_of(turn)
-        effort = asked.reasoning_effort or settings.effort
+        """Start an agent with a task."""
+        arguments = read_arguments(call, SpawnArguments)
+        inputs, settings = arguments.inputs(), self._thread.settings_of(turn)
+        effort = arguments.reasoning_effort or settings.effort
         with AgentActivity(
             "spawnAgent",
             call,
             turn,
-            prompt=words_of(given),
-            model=asked.model or settings.model,
+            prompt=words_of(inputs),
+            model=arguments.model or settings.model,
             effort=effort,
-        ) as deed:
-            files = await self._read_files(turn, given)
+        ) as activity:
+            files = await self._read_files(turn, inputs)
             child = _refusing(
                 lambda: self._agents.spawn(
                     self._thread,
                     turn,
-                    given,
+                    inputs,
                     files,
-                    role=asked.agent_type,
-                    model=asked.model,
-                    effort=asked.reasoning_effort,
-                    forks=asked.fork_context,
+                    role=arguments.agent_type,
+                    model=arguments.model,
+                    effort=arguments.reasoning_effort,
+                    forks=arguments.fork_context,
                 )
             )
-            deed.end({child.id: PENDING}, receivers=[child.id])
+            activity.end({child.id: PENDING}, receivers=[child.id])
         return _json({"agent_id": child.id, "nickname": child.nickname})
 
 
 class SendInput(_AgentTool):
-    """Gives an agent more to do."""
+    """Sends input to an agent."""
 
     name = "send_input"
     description = (
-        "Say something to an agent that you began: a question, a correction, the next task. It "
-        "reads it when its current answer is done, or at once with interrupt."
+        "Send a message to an agent that you started: a question, a correction or the next task. "
+        "The agent reads it after its current answer, or at once if interrupt is true."
     )
     properties: ClassVar[dict[str, JsonValue]] = {
         "target": _TARGET,
         **_INPUT,
-        "interrupt": {"type": "boolean", "description": "Stop what it is doing first."},
+        "interrupt": {
+            "type": "boolean",
+            "description": "Stop the agent's current work first. Defaults to false.",
+        },
     }
     required: ClassVar[tuple[str, ...]] = ("target",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Pass the words on."""
-        asked = read_arguments(call, SendArguments)
-        given = asked.inputs()
-        with AgentActivity("sendInput", call, turn, [asked.target], prompt=words_of(given)) as deed:
-            child = await self._find(deed, asked.target)
-            if asked.interrupt:
+        """Send the input."""
+        arguments = read_arguments(call, SendArguments)
+        inputs = arguments.inputs()
+        with AgentActivity(
+            "sendInput", call, turn, [arguments.target], prompt=words_of(inputs)
+        ) as activity:
+            child = await self._find(activity, arguments.target)
+            if arguments.interrupt:
                 await self._agents.interrupt(child)
-            files = await self._read_files(turn, given)
+            files = await self._read_files(turn, inputs)
             try:
-                turn_id = await self._agents.send(self._thread, turn, child, given, files)
+                turn_id = await self._agents.send(self._thread, turn, child, inputs, files)
             except (AgentRefused, EngineError) as refusal:
                 raise ToolRefused(str(refusal)) from refusal
-            deed.end({child.id: child.state})
+            activity.end({child.id: child.state})
         return _json({"submission_id": turn_id})
 
 
@@ -201,41 +212,46 @@ class WaitAgent(_AgentTool):
 
     name = WAIT
     description = (
-        "Wait until one of these agents has finished, and learn what it said last. Waiting long "
-        "is better than asking often: when the user says something meanwhile, the wait is over."
+        "Wait until one of these agents has finished, and return its last message. Prefer long "
+        "waits to frequent calls: new input from the user ends the wait."
     )
     properties: ClassVar[dict[str, JsonValue]] = {
-        "targets": {"type": "array", "items": _TEXT, "description": "Ids that spawn_agent gave."},
+        "targets": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "Agent ids returned by spawn_agent.",
+        },
         "timeout_ms": {
             "type": "number",
-            "description": f"How long at most: {MIN_WAIT_MS} to {MAX_WAIT_MS}, "
-            f"{DEFAULT_WAIT_MS} if not given.",
+            "description": f"Maximum wait in milliseconds: {MIN_WAIT_MS} to {MAX_WAIT_MS} "
+            f"(default {DEFAULT_WAIT_MS}).",
         },
     }
     required: ClassVar[tuple[str, ...]] = ("targets",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Wait, and say who has finished."""
-        asked = read_arguments(call, WaitArguments)
-        if not asked.targets:
+        """Wait, and return the agents that have finished."""
+        arguments = read_arguments(call, WaitArguments)
+        if not arguments.targets:
             raise ToolRefused("targets must not be empty")
-        if len(asked.targets) > MAX_TARGETS:
+        if len(arguments.targets) > MAX_TARGETS:
             raise ToolRefused(f"targets must be at most {MAX_TARGETS}")
-        limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, asked.timeout_ms or DEFAULT_WAIT_MS))
-        with AgentActivity("wait", call, turn, asked.targets) as deed:
-            found = {
-                target: await self._agents.find(self._thread, target) for target in asked.targets
+        limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, arguments.timeout_ms or DEFAULT_WAIT_MS))
+        with AgentActivity("wait", call, turn, arguments.targets) as activity:
+            agents = {
+                target: await self._agents.find(self._thread, target)
+                for target in arguments.targets
             }
-            children = [child for child in found.values() if child is not None]
-            if len(children) == len(found):
-                turn.waits[call.id] = asked.targets
+            children = [child for child in agents.values() if child is not None]
+            if len(children) == len(agents):
+                turn.waits[call.id] = arguments.targets
                 await self._agents.wait(turn, children, limit / 1000)
-            states = {id_: child.state if child else NOT_FOUND for id_, child in found.items()}
+            states = {id_: child.state if child else NOT_FOUND for id_, child in agents.items()}
             is_bad = any(state.status in ("errored", "notFound") for state in states.values())
-            deed.end(states, "failed" if is_bad else "completed")
+            activity.end(states, "failed" if is_bad else "completed")
         done = {
             id_: word_for(states[id_])
-            for id_, child in found.items()
+            for id_, child in agents.items()
             if child is None or child.is_done
         }
         if not done and turn.pending_input:
@@ -244,23 +260,23 @@ class WaitAgent(_AgentTool):
 
 
 class ResumeAgent(_AgentTool):
-    """Opens an agent again that was closed."""
+    """Reopens a closed agent."""
 
     name = "resume_agent"
-    description = "Open an agent again that was closed, so that it can be given more to do."
+    description = "Reopen a closed agent, so that it can receive further input."
     properties: ClassVar[dict[str, JsonValue]] = {"id": _TARGET}
     required: ClassVar[tuple[str, ...]] = ("id",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Load it."""
-        asked = read_arguments(call, ResumeArguments)
-        with AgentActivity("resumeAgent", call, turn, [asked.id]) as deed:
+        """Load the agent."""
+        arguments = read_arguments(call, ResumeArguments)
+        with AgentActivity("resumeAgent", call, turn, [arguments.id]) as activity:
             try:
-                child = await self._agents.resume(self._thread, asked.id)
+                child = await self._agents.resume(self._thread, arguments.id)
             except AgentRefused as refusal:
-                deed.end({asked.id: NOT_FOUND}, "failed")
+                activity.end({arguments.id: NOT_FOUND}, "failed")
                 raise ToolRefused(str(refusal)) from refusal
-            deed.end({child.id: child.state})
+            activity.end({child.id: child.state})
         return _json({"status": word_for(child.state)})
 
 
@@ -269,19 +285,19 @@ class CloseAgent(_AgentTool):
 
     name = "close_agent"
     description = (
-        "Close an agent that is no longer needed, and the agents that it began. What it was doing "
-        "is stopped. Gives how it was doing."
+        "Close an agent that is no longer needed, and the agents that it started. Running work is "
+        "stopped. Returns the agent's last status."
     )
     properties: ClassVar[dict[str, JsonValue]] = {"target": _TARGET}
     required: ClassVar[tuple[str, ...]] = ("target",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Stop it and let go of it."""
-        asked = read_arguments(call, CloseArguments)
-        with AgentActivity("closeAgent", call, turn, [asked.target]) as deed:
-            child = await self._find(deed, asked.target)
+        """Stop and unload the agent."""
+        arguments = read_arguments(call, CloseArguments)
+        with AgentActivity("closeAgent", call, turn, [arguments.target]) as activity:
+            child = await self._find(activity, arguments.target)
             before = await self._agents.close(child)
-            deed.end({child.id: before})
+            activity.end({child.id: before})
         return _json({"previous_status": word_for(before)})
 
 

@@ -1,4 +1,4 @@
-"""Questions that the model puts to the user, with suggested answers."""
+"""The tool by which the model asks the user questions with suggested answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 IN_DEFAULT_MODE: Final = "default_mode_request_user_input"
 """The feature that lets the model ask outside plan mode too."""
 
-_NOBODY: Final = ToolRequestUserInputResponse(answers={})
+_NO_ANSWER: Final = ToolRequestUserInputResponse(answers={})
 
 
 class _Question(msgspec.Struct, rename="camel"):
@@ -51,27 +51,30 @@ def _object(properties: dict[str, JsonValue]) -> JsonValue:
 
 _OPTION: Final = _object(
     {
-        "label": {"type": "string", "description": "What the user picks, in one to five words."},
-        "description": {"type": "string", "description": "What picking it means, in a sentence."},
+        "label": {"type": "string", "description": "The choice, in one to five words."},
+        "description": {
+            "type": "string",
+            "description": "The effect of this choice, in one sentence.",
+        },
     }
 )
 _QUESTION: Final = _object(
     {
-        "id": {"type": "string", "description": "A name for the answer, in snake_case."},
-        "header": {"type": "string", "description": "A label of at most twelve characters."},
+        "id": {"type": "string", "description": "Identifier of the answer, in snake_case."},
+        "header": {"type": "string", "description": "Short label, at most twelve characters."},
         "question": {"type": "string", "description": "The question, in one sentence."},
         "options": {
             "type": "array",
             "items": _OPTION,
-            "description": "Two or three answers that exclude each other, the best one first and "
-            'marked "(Recommended)". The user can always answer in other words.',
+            "description": "Two or three mutually exclusive answers, the best one first and marked "
+            '"(Recommended)". The user can always enter another answer.',
         },
     }
 )
 
 
 class RequestUserInput:
-    """Waits until the user has answered a few questions."""
+    """Asks the user questions and waits for the answers."""
 
     name = "request_user_input"
 
@@ -79,12 +82,12 @@ class RequestUserInput:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         modes = "Default or Plan" if self._asks_in_default_mode else "Plan"
         questions = {
             "type": "array",
             "items": _QUESTION,
-            "description": "One question if that will do, at most three.",
+            "description": "One question if possible, at most three.",
         }
         return {
             "type": "function",
@@ -96,7 +99,7 @@ class RequestUserInput:
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Ask, and give the answers as JSON; no answers if nobody gave any."""
+        """Ask the questions, and return the answers as JSON; empty if there are none."""
         settings = self._thread.settings_of(turn)
         mode = settings.mode().mode
         if self._thread.meta.parent_thread_id is not None:
@@ -124,11 +127,11 @@ class RequestUserInput:
                 turn=turn,
                 key=call.id,
                 flag="waitingOnUserInput",
-                default=_NOBODY,
+                default=_NO_ANSWER,
                 deadline_s=None if limit is None else limit / 1000,
             )
         except ServerRequestRefused:
-            answer = _NOBODY
+            answer = _NO_ANSWER
         return msgspec.json.encode(answer).decode()
 
     @property

@@ -1,6 +1,6 @@
-"""Tools that the clients brought: what may be one, how the model is offered it, how it is called.
+"""Client tools: their validation, their definition for the model, and their calls.
 
-Knows no client: a call is a question to all of them, and the first answer is the tool's.
+A call is a server request to all clients; the first answer is the result.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DynamicTool:
         self.is_deferred = tool.defer_loading
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return {
             "type": "function",
             "name": self.name,
@@ -86,7 +86,7 @@ class DynamicTool:
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Put the call to the clients and wait for the first answer."""
+        """Send the call to the clients and wait for the first answer."""
         item = DynamicToolCallThreadItem(
             arguments=decode_arguments(call.input, object),
             id=call.id,
@@ -104,7 +104,7 @@ class DynamicTool:
         _complete(turn, item, answer)
         settings = self._thread.settings_of(turn)
         takes_images = traits_of(settings.model).takes_images
-        # Off the loop: pictures are decoded to see whether they are some.
+        # Off the event loop: images are decoded to validate them.
         workers = self._thread.services.file_workers
         parts = await workers.run(_parts, answer.content_items, takes_images=takes_images)
         return _output(parts, settings.shell.max_output_tokens or DEFAULT_TOKENS)
@@ -134,7 +134,7 @@ _REFUSALS: Final = {"error": FAILED, "nonsense": INVALID}
 
 
 def dynamic_tools(thread: LoadedThread) -> Iterator[DynamicTool]:
-    """The tools that the clients of a thread brought, in their order."""
+    """The client tools of a thread, in their order."""
     for spec in thread.settings.dynamic_tools:
         if isinstance(spec, NamespaceDynamicToolSpec):
             for tool in spec.tools:
@@ -144,7 +144,7 @@ def dynamic_tools(thread: LoadedThread) -> Iterator[DynamicTool]:
 
 
 def give_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
-    """Let a thread have these tools of its clients from now on, instead of those it had."""
+    """Replace the client tools of a thread."""
     if list(tools) != (thread.meta.dynamic_tools or []):
         thread.log.record(ToolsGiven(list(tools)))
         thread.meta = msgspec.structs.replace(thread.meta, dynamic_tools=list(tools))
@@ -159,7 +159,7 @@ def _failure(text: str) -> DynamicToolCallResponse:
 
 
 def _checked(answer: DynamicToolCallResponse) -> DynamicToolCallResponse:
-    """The answer, or why it cannot be passed on: providers fetch nothing for us."""
+    """The answer, or a failure if it contains remote URLs, which providers do not fetch."""
     for part in answer.content_items:
         match part:
             case InputImageDynamicToolCallOutputContentItem():
@@ -189,7 +189,7 @@ def _complete(
 def _parts(
     items: Sequence[DynamicToolCallOutputContentItem], *, takes_images: bool
 ) -> list[JsonValue] | str:
-    """An answer as the model can take it; text alone needs no parts."""
+    """An answer in a form that the model accepts; a single text needs no parts."""
     if not items:
         return ""
     if len(items) == 1 and isinstance(items[0], InputTextDynamicToolCallOutputContentItem):
@@ -198,7 +198,7 @@ def _parts(
 
 
 def _output(parts: list[JsonValue] | str, budget: int) -> Output:
-    """An answer cut to what the model is to read: of all texts together, the first ones first."""
+    """An answer truncated to a token budget, which the first texts use first."""
     if isinstance(parts, str):
         return truncate(parts, budget)
     kept: list[JsonValue] = []
@@ -215,7 +215,7 @@ def _output(parts: list[JsonValue] | str, budget: int) -> Output:
 
 
 def _part(part: DynamicToolCallOutputContentItem, *, takes_images: bool) -> JsonValue:
-    """One piece of an answer as the model can take it."""
+    """One part of an answer in a form that the model accepts."""
     match part:
         case InputTextDynamicToolCallOutputContentItem():
             return _text(part.text)
@@ -225,7 +225,7 @@ def _part(part: DynamicToolCallOutputContentItem, *, takes_images: bool) -> Json
             if not takes_images:
                 return _text(IMAGE_OMITTED)
             if not is_image_url(part.image_url):
-                # The provider would refuse it, and with it every later request of the thread.
+                # The provider would reject it, and every later request of the thread.
                 return _text(IMAGE_UNREADABLE)
             return {"type": "input_image", "image_url": part.image_url, "detail": "high"}
 
@@ -234,14 +234,14 @@ def _text(text: str) -> JsonValue:
     return {"type": "input_text", "text": text}
 
 
-# -- what may be a tool
+# -- validation
 
 
 def check_tools(tools: Sequence[DynamicToolSpec], field: str = "dynamicTools") -> None:
-    """See that the tools a client brings can be offered.
+    """Check that the tools of a client are valid.
 
     Raises:
-        InvalidInput: one of them cannot; names the field.
+        InvalidInput: a tool is invalid; names the field.
     """
     names: set[str] = set()
     spaces: set[str] = set()
@@ -286,9 +286,9 @@ def _check_namespace(space: NamespaceDynamicToolSpec, path: str) -> None:
 
 def _check_function(tool: FunctionDynamicToolSpec | DynamicToolNamespaceTool, path: str) -> None:
     _check_name(tool.name, "dynamic tool name", _MAX_NAME, path)
-    fault = _fault_of(tool.input_schema)
-    if fault is not None:
-        reason = f"dynamic tool input schema is not supported for {tool.name}: {fault}"
+    error = _schema_error(tool.input_schema)
+    if error is not None:
+        reason = f"dynamic tool input schema is not supported for {tool.name}: {error}"
         raise InvalidInput(f"{path}.inputSchema", reason)
 
 
@@ -310,7 +310,7 @@ def _bad(path: str, reason: str) -> InvalidInput:
     return InvalidInput(f"{path}.name", reason)
 
 
-def _fault_of(schema: JsonValue) -> str | None:
+def _schema_error(schema: JsonValue) -> str | None:
     if isinstance(schema, bool):
         return None
     if not isinstance(schema, dict):
@@ -323,9 +323,9 @@ def _fault_of(schema: JsonValue) -> str | None:
 
 
 def _parameters(schema: JsonValue) -> JsonValue:
-    """A schema that providers take: they insist on a type, and on the properties of an object."""
+    """A schema that providers accept: they require a type, and the properties of an object."""
     if not isinstance(schema, dict):
         return {"type": "object", "properties": {}}
     kind = schema.get("type")
-    given = {**schema, "type": kind if kind in _TYPES else "object"}
-    return {"properties": {}, **given} if given["type"] == "object" else given
+    typed = {**schema, "type": kind if kind in _TYPES else "object"}
+    return {"properties": {}, **typed} if typed["type"] == "object" else typed

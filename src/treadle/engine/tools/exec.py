@@ -1,4 +1,4 @@
-"""`exec_command` and `write_stdin`: commands that may go on after their call, and be typed into."""
+"""`exec_command` and `write_stdin`: commands that may outlive their call and accept input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.engine.terminals.input import InputRequest, approve_input
 from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import shell_argv
 from treadle.engine.terminals.terminals import wait
-from treadle.engine.tools.options import EscalationOptions, wishes_schema
+from treadle.engine.tools.options import EscalationOptions, escalation_schema
 from treadle.engine.tools.output import DEFAULT_TOKENS, tokens
 from treadle.engine.tools.registry import (
     Output,
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
 _MIN_WAIT_MS: Final = 250
 _MAX_WAIT_MS: Final = 30_000
 _DEFAULT_WAIT_MS: Final = 10_000
-# Whoever asks again without typing anything has time.
+# A poll without input waits at least this long.
 _MIN_POLL_MS: Final = 5_000
-# A command that is busy reads later; one that never reads must not hold up the turn.
-_MIN_TYPING_MS: Final = 2_000
-_NOT_READ: Final = "write_stdin failed: the command does not read; a part of the input was written"
+# A busy command reads later; a command that never reads must not block the turn.
+_MIN_WRITE_MS: Final = 2_000
+_NOT_READ: Final = (
+    "write_stdin failed: the command does not read its input; only part of it was written"
+)
 _INTERRUPT: Final = "\x03"
 
 
@@ -68,25 +70,25 @@ class _Write(msgspec.Struct):
 
 _BUDGET: Final = {
     "type": "number",
-    "description": f"Most tokens of output to give back; {DEFAULT_TOKENS} by default.",
+    "description": f"Maximum output tokens to return (default {DEFAULT_TOKENS}).",
 }
 
 
 class ExecCommand:
-    """Runs a script in a shell; what is not over in time goes on in the background."""
+    """Runs a script in a shell; it continues in the background if it does not end in time."""
 
     name = "exec_command"
     properties: ClassVar[dict[str, JsonValue]] = {
-        "cmd": {"type": "string", "description": "Script for the shell."},
-        "shell": {"type": "string", "description": "Shell to use; the user's own by default."},
-        "login": {"type": "boolean", "description": "Whether it is a login shell; true."},
+        "cmd": {"type": "string", "description": "Shell command or script to run."},
+        "shell": {"type": "string", "description": "Shell to use. Defaults to the user's shell."},
+        "login": {"type": "boolean", "description": "Run as a login shell. Defaults to true."},
         "tty": {
             "type": "boolean",
-            "description": "Give it a terminal, so that write_stdin can type into it; false.",
+            "description": "Run in a terminal, for input with write_stdin. Defaults to false.",
         },
         "yield_time_ms": {
             "type": "number",
-            "description": "How long to wait for it to end: 250 to 30000 ms, 10000 by default.",
+            "description": "Milliseconds to wait for the end: 250 to 30000 (default 10000).",
         },
         "max_output_tokens": _BUDGET,
     }
@@ -95,56 +97,58 @@ class ExecCommand:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return function_tool(
             self.name,
-            "Run a command. Gives its output, or a session ID if it is still running.",
-            {**self.properties, **wishes_schema(self._thread)},
+            "Run a command. Returns its output, and a session ID if it is still running.",
+            {**self.properties, **escalation_schema(self._thread)},
             ["cmd"],
         )
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Run it, for as long as the model waits."""
-        wanted = read_arguments(call, _Execute)
+        """Run the command, and wait as long as the model asked for."""
+        arguments = read_arguments(call, _Execute)
         thread = self._thread
         settings = thread.settings_of(turn)
-        is_login = wanted.login and settings.shell.allows_login
-        argv = shell_argv(wanted.cmd, shell=wanted.shell, is_login=is_login)
-        request = wanted.request(call, argv, settings)
+        is_login = arguments.login and settings.shell.allows_login
+        argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
+        request = arguments.request(call, argv, settings)
         began = time.monotonic()
-        patched = await hand_over_patch(thread, turn, request)
+        patched = await apply_patch_command(thread, turn, request)
         if patched is not None:
             return f"Wall time: {time.monotonic() - began:.4f} seconds\nOutput:\n{patched}"
         require_short(self.name, argv)
-        attempt = CommandAttempt(thread, turn, request, is_terminal=wanted.tty)
-        attempt.fault = "Failed to create unified exec process"
+        attempt = CommandAttempt(thread, turn, request, is_terminal=arguments.tty)
+        attempt.error_prefix = "Failed to create unified exec process"
         attempt.session = thread.terminals.reserve(attempt.run)
         run = attempt.run
         try:
             await attempt.start()
             began = time.monotonic()
-            await attempt.wait(_clamp(wanted.yield_time_ms, _DEFAULT_WAIT_MS, _MIN_WAIT_MS) / 1000)
+            await attempt.wait(
+                _clamp(arguments.yield_time_ms, _DEFAULT_WAIT_MS, _MIN_WAIT_MS) / 1000
+            )
         except NotRun as refusal:
-            words = _ended if refusal.was_started else _rejected
-            raise ToolRefused(words(refusal.reason)) from refusal
+            describe = _ended if refusal.was_started else _rejected
+            raise ToolRefused(describe(refusal.reason)) from refusal
         finally:
             if run.process is None or run.is_over:
                 thread.terminals.release(attempt.session)
-        budget = settings.shell.budget(wanted.max_output_tokens)
+        budget = settings.shell.budget(arguments.max_output_tokens)
         return _report(run, attempt.session, time.monotonic() - began, budget)
 
 
 class WriteStdin:
-    """Types into a command that runs in the background, or looks how it is getting on."""
+    """Sends input to a command in the background, or polls it."""
 
     name = "write_stdin"
     properties: ClassVar[dict[str, JsonValue]] = {
-        "session_id": {"type": "number", "description": "The session that exec_command named."},
-        "chars": {"type": "string", "description": "What to type; nothing to look only."},
+        "session_id": {"type": "number", "description": "Session ID returned by exec_command."},
+        "chars": {"type": "string", "description": "Input to send. Leave empty to only poll."},
         "yield_time_ms": {
             "type": "number",
-            "description": "How long to wait for output: after typing 250 to 30000 ms, 250 by "
-            "default; without typing at least 5000 ms.",
+            "description": "Milliseconds to wait for output: 250 to 30000 after input (default "
+            "250); at least 5000 without input.",
         },
         "max_output_tokens": _BUDGET,
     }
@@ -153,51 +157,51 @@ class WriteStdin:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return function_tool(
             self.name,
-            "Type into a running session of exec_command. Gives what it has printed since.",
+            "Send input to a running exec_command session. Returns its new output.",
             self.properties,
             ["session_id"],
         )
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Type, wait, and give what is new."""
-        wanted = read_arguments(call, _Write)
-        terminals, number = self._thread.terminals, wanted.session_id
+        """Send the input, wait, and return the new output."""
+        arguments = read_arguments(call, _Write)
+        terminals, number = self._thread.terminals, arguments.session_id
         run = terminals.session(number)
         if run is None or run.process is None:
             raise ToolRefused(f"write_stdin failed: Unknown process id {number}")
-        await self._approve(call, turn, run, wanted)
+        await self._approve(call, turn, run, arguments)
         began = time.monotonic()
-        await self._type(run, wanted)
+        await self._write(run, arguments)
         terminals.touch(run)
-        await wait(run, self._patience(wanted) / 1000)
+        await wait(run, self._wait_ms(arguments) / 1000)
         if not turn.is_over:
-            self._tell(run, turn, wanted)
+            self._publish(run, turn, arguments)
         if run.exited.is_set():
             terminals.release(number)
-        budget = self._thread.settings.shell.budget(wanted.max_output_tokens)
+        budget = self._thread.settings.shell.budget(arguments.max_output_tokens)
         return _report(run, number, time.monotonic() - began, budget)
 
     async def _approve(
-        self, call: ToolCall, turn: ActiveTurn, run: CommandRun, wanted: _Write
+        self, call: ToolCall, turn: ActiveTurn, run: CommandRun, arguments: _Write
     ) -> None:
-        if not wanted.chars or not run.is_terminal or run.exited.is_set():
+        if not arguments.chars or not run.is_terminal or run.exited.is_set():
             return
-        request = InputRequest(run, call.id, wanted.session_id, wanted.chars)
+        request = InputRequest(run, call.id, arguments.session_id, arguments.chars)
         try:
             await approve_input(self._thread, turn, request)
         except Denied as refusal:
             raise ToolRefused(f"write_stdin rejected: {refusal.reason}") from refusal
 
-    async def _type(self, run: CommandRun, wanted: _Write) -> None:
-        chars = wanted.chars
+    async def _write(self, run: CommandRun, arguments: _Write) -> None:
+        chars = arguments.chars
         if not chars or run.process is None or run.exited.is_set():
             return
         if run.is_terminal:
-            limit = asyncio.timeout(max(self._patience(wanted), _MIN_TYPING_MS) / 1000)
-            # Any other error says that it has just ended, and so does the answer.
+            limit = asyncio.timeout(max(self._wait_ms(arguments), _MIN_WRITE_MS) / 1000)
+            # Any other error means that the command has just ended; the report says so too.
             with suppress(OSError):
                 async with limit:
                     await run.process.write(chars.encode("utf-8", "replace"))
@@ -212,52 +216,52 @@ class WriteStdin:
                 "tty=true to keep stdin open"
             )
 
-    def _patience(self, wanted: _Write) -> float:
-        if wanted.chars:
-            return _clamp(wanted.yield_time_ms, _MIN_WAIT_MS, _MIN_WAIT_MS)
+    def _wait_ms(self, arguments: _Write) -> float:
+        if arguments.chars:
+            return _clamp(arguments.yield_time_ms, _MIN_WAIT_MS, _MIN_WAIT_MS)
         longest = max(_MIN_POLL_MS, self._thread.settings.shell.max_poll_ms)
-        return _clamp(wanted.yield_time_ms, _MIN_POLL_MS, _MIN_POLL_MS, longest)
+        return _clamp(arguments.yield_time_ms, _MIN_POLL_MS, _MIN_POLL_MS, longest)
 
-    def _tell(self, run: CommandRun, turn: ActiveTurn, wanted: _Write) -> None:
+    def _publish(self, run: CommandRun, turn: ActiveTurn, arguments: _Write) -> None:
         turn.log.publish(
             n.ITEM_COMMAND_EXECUTION_TERMINAL_INTERACTION,
             TerminalInteractionNotification(
                 item_id=run.item.id,
-                process_id=str(wanted.session_id),
-                stdin=wanted.chars,
+                process_id=str(arguments.session_id),
+                stdin=arguments.chars,
                 thread_id=turn.thread_id,
                 turn_id=turn.id,
             ),
         )
 
 
-async def hand_over_patch(
+async def apply_patch_command(
     thread: LoadedThread, turn: ActiveTurn, request: CommandRequest
 ) -> Output | None:
-    """Apply the patch that a command consists of; `None` if it is another command."""
-    # Not the parser at once: nearly every command is another one.
+    """Apply the patch if a command is an `apply_patch` call; `None` if it is another command."""
+    # Avoid the parser for most commands.
     if not any("patch" in word or "Patch" in word for word in request.argv):
         return None
     from treadle.engine.patch.heredoc import find_patch
     from treadle.engine.tools.patch import apply_patch
 
-    found = find_patch(request.argv)
-    if found is None:
+    patch = find_patch(request.argv)
+    if patch is None:
         return None
-    cwd = str(Path(request.cwd) / (found.folder or ""))
-    return await apply_patch(thread, turn, request.call_id, found.text, cwd)
+    cwd = str(Path(request.cwd) / (patch.folder or ""))
+    return await apply_patch(thread, turn, request.call_id, patch.text, cwd)
 
 
 def require_short(name: str, argv: Sequence[str]) -> None:
-    """Check that a program can be started with these words.
+    """Check that a program can be started with these arguments.
 
     Raises:
-        ToolRefused: one of them is too long.
+        ToolRefused: an argument is too long.
     """
     longest = max(map(len, argv))
     if longest >= MAX_SCRIPT:
         raise ToolRefused(
-            f"{name} failed: the command has {longest} characters: expected less than "
+            f"{name} failed: the command has {longest} characters, expected less than "
             f"{MAX_SCRIPT}; write a longer script to a file and run that"
         )
 
@@ -267,7 +271,7 @@ def _clamp(value: float | None, default: int, least: int, most: int = _MAX_WAIT_
 
 
 def _rejected(reason: str) -> str:
-    # Upstream's words; models have learnt them.
+    # The reference's text, which models have learnt.
     inner = f"Rejected({json.dumps(reason, ensure_ascii=False)})"
     message = json.dumps(inner, ensure_ascii=False)
     return f"exec_command failed: CreateProcess {{ message: {message} }}"
@@ -278,7 +282,7 @@ def _ended(reason: str) -> str:
 
 
 def _report(run: CommandRun, number: int, seconds: float, max_tokens: int) -> str:
-    """What has come since the model last looked, and how things stand."""
+    """The output since the last report, and the state of the process."""
     unread = run.take_unread()
     if run.exited.is_set():
         state = f"Process exited with code {run.exit_code}"

@@ -1,4 +1,4 @@
-"""The tools by which the model sees and ends its standing goal."""
+"""The tools that read, set and update the goal of a thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _GoalTool:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return function_tool(self.name, self.description, self.properties, self.required)
 
     def _show(self) -> str:
@@ -56,11 +56,11 @@ class GetGoal(_GoalTool):
     """Shows the goal."""
 
     name = "get_goal"
-    description = "Read the thread's standing goal, its status and what it has cost so far."
+    description = "Read the thread's goal, its status and its cost so far."
     properties: ClassVar[dict[str, JsonValue]] = {}
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
-        """Give the goal as JSON."""
+        """Return the goal as JSON."""
         read_arguments(call, _Nothing)
         return self._show()
 
@@ -69,19 +69,24 @@ class CreateGoal(_GoalTool):
     """Sets a goal that the user asked for."""
 
     name = "create_goal"
-    description = "Set a standing goal, only when the user or your instructions ask for one."
+    description = (
+        "Set a goal for the thread. Use it only if the user or your instructions ask for one."
+    )
     properties: ClassVar[dict[str, JsonValue]] = {
-        "objective": {"type": "string", "description": "What is to be reached."},
-        "token_budget": {"type": "integer", "description": "Only if the user gave one."},
+        "objective": {"type": "string", "description": "The objective to reach."},
+        "token_budget": {
+            "type": "integer",
+            "description": "Token budget. Set it only if the user gave one.",
+        },
     }
     required: ClassVar[tuple[str, ...]] = ("objective",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Set it, unless there is one."""
+        """Set the goal, unless one is active."""
         arguments = read_arguments(call, _Create)
         goals = self._thread.goals
         if goals.current is not None and goals.current.status == "active":
-            raise ToolRefused("there is an active goal already")
+            raise ToolRefused("a goal is already active")
         goals.set(arguments.objective, "active", arguments.token_budget, turn_id=turn.id)
         return self._show()
 
@@ -91,8 +96,8 @@ class UpdateGoal(_GoalTool):
 
     name = "update_goal"
     description = (
-        "Say that the standing goal is complete, that you are blocked and cannot get on without "
-        "the user, or, only when the user asks for it, that it is paused."
+        "Update the status of the goal: complete when it is reached, blocked when you cannot "
+        "continue without the user, paused only when the user asks for it."
     )
     properties: ClassVar[dict[str, JsonValue]] = {
         "status": {"type": "string", "enum": ["complete", "blocked", "paused"]}
@@ -100,7 +105,7 @@ class UpdateGoal(_GoalTool):
     required: ClassVar[tuple[str, ...]] = ("status",)
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Change its status."""
+        """Change the status."""
         arguments = read_arguments(call, _Update)
         if self._thread.goals.current is None:
             raise ToolRefused("there is no goal")
@@ -109,5 +114,5 @@ class UpdateGoal(_GoalTool):
 
 
 def goal_tools(thread: LoadedThread) -> list[GetGoal | CreateGoal | UpdateGoal]:
-    """All of them, for one thread."""
+    """The goal tools of a thread."""
     return [GetGoal(thread), CreateGoal(thread), UpdateGoal(thread)]

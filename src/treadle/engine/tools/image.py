@@ -1,4 +1,4 @@
-"""Looking at pictures on disk, and telling what is a picture at all."""
+"""The `view_image` tool, and the detection of image formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.policy import Confinement
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
-"""Providers refuse larger ones, and with them the whole request."""
+"""Providers reject requests with larger images."""
 
 IMAGE_OMITTED: Final = "image content omitted because you do not support image input"
 IMAGE_UNREADABLE: Final = "image content omitted because it could not be processed"
@@ -38,7 +38,7 @@ class _Arguments(msgspec.Struct):
 
 
 class ViewImage:
-    """Shows the model a picture from the disk."""
+    """Shows the model an image file."""
 
     name = "view_image"
 
@@ -46,20 +46,20 @@ class ViewImage:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         properties: dict[str, JsonValue] = {
-            "path": {"type": "string", "description": "Path of the picture on this machine."}
+            "path": {"type": "string", "description": "Path of the image file."}
         }
         if traits_of(self._thread.settings.model).is_modern:
             properties["detail"] = {
                 "type": "string",
                 "enum": list(_DETAILS),
-                "description": "`high` unless given; `original` keeps the exact resolution.",
+                "description": "`high` (default) or `original`, which keeps the exact resolution.",
             }
         return {
             "type": "function",
             "name": self.name,
-            "description": "Look at a picture that is on disk, when seeing it would help.",
+            "description": "View an image file. Use it when seeing the image would help.",
             "strict": False,
             "parameters": {
                 "type": "object",
@@ -70,7 +70,7 @@ class ViewImage:
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Give the picture to the model, and tell the clients of it."""
+        """Return the image to the model, and publish an item."""
         settings = self._thread.settings_of(turn)
         if not traits_of(settings.model).takes_images:
             raise ToolRefused(NO_IMAGES)
@@ -88,7 +88,7 @@ class ViewImage:
 
 
 def is_image_url(url: str) -> bool:
-    """Whether a data URL holds a picture that models can read."""
+    """Whether a data URL contains an image that models can read."""
     head, _, body = url.partition(",")
     if not head.endswith(";base64"):
         return False
@@ -100,11 +100,11 @@ def is_image_url(url: str) -> bool:
 
 
 def media_type(data: bytes) -> str | None:
-    """The kind of a picture that models can read, by its bytes; a torn one is none."""
+    """The media type of an image that models can read; `None` for other or truncated data."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png" if b"IEND" in data[-16:] else None
     if data.startswith(b"\xff\xd8\xff"):
-        # Some cameras put other data after the end of the picture.
+        # Some cameras add other data after the end of the image.
         return "image/jpeg" if b"\xff\xd9" in data else None
     if data.startswith((b"GIF87a", b"GIF89a")):
         return "image/gif" if b"\x3b" in data[-16:] else None
@@ -119,7 +119,7 @@ def _absolute(cwd: str, path: str) -> str:
 
 
 def _load(path: Path, confinement: Confinement) -> str:
-    """Read a picture as a data URL."""
+    """Read an image as a data URL."""
     try:
         data = _read(path, confinement)
     except NotRegularFile as error:
@@ -135,24 +135,24 @@ def _load(path: Path, confinement: Confinement) -> str:
 
 
 def _read(path: Path, confinement: Confinement) -> bytes:
-    # This tool must not open what commands of the turn could not read.
+    # This tool must not open files that commands of the turn cannot read.
     if not confinement.may_read(str(path)):
-        raise ToolRefused(f"the sandbox does not let you read `{path}`")
+        raise ToolRefused(f"the sandbox does not allow reading `{path}`")
     descriptor = open_regular(path)
     try:
-        found = os.fstat(descriptor)
-        # A link on the way may have changed since: what is open has to be what was judged.
+        status = os.fstat(descriptor)
+        # A link in the path may have changed since the check: compare with the open file.
         place = real(str(path))
-        is_judged = os.path.samestat(found, Path(place).lstat())
-        if not is_judged or not confinement.may_read(place):
-            raise ToolRefused(f"the sandbox does not let you read `{path}`")
-        # Files of the kernel have no size, so it counts what is read.
-        is_small = found.st_size <= MAX_IMAGE_BYTES
+        is_same_file = os.path.samestat(status, Path(place).lstat())
+        if not is_same_file or not confinement.may_read(place):
+            raise ToolRefused(f"the sandbox does not allow reading `{path}`")
+        # Kernel files report no size, so the limit also applies to the data read.
+        is_small = status.st_size <= MAX_IMAGE_BYTES
         data = read_up_to(descriptor, MAX_IMAGE_BYTES + 1) if is_small else b""
     finally:
         os.close(descriptor)
-    if (size := max(found.st_size, len(data))) > MAX_IMAGE_BYTES:
+    if (size := max(status.st_size, len(data))) > MAX_IMAGE_BYTES:
         raise ToolRefused(
-            f"image at `{path}` is too large: {size} bytes, at most {MAX_IMAGE_BYTES} can be shown"
+            f"image at `{path}` is too large: {size} bytes, expected at most {MAX_IMAGE_BYTES}"
         )
     return data

@@ -1,4 +1,4 @@
-"""The tools of MCP servers, and those by which the model reads their documents."""
+"""The tools of MCP servers, and the tools that read their resources."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 INTERRUPTED: Final = "MCP tool call was interrupted"
-# Whose document a list of all documents is, in the words of the reference.
-EVERYBODY: Final = "codex"
+# The server name in the item of a list of all resources, as in the reference.
+ALL_SERVERS: Final = "codex"
 _ORDER: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
 _NO_PARAMETERS: Final[Raw] = {"type": "object", "properties": {}}
 
@@ -54,7 +54,7 @@ class McpTool:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its calls must not run beside others: unless it only reads, nobody knows."""
+        """Whether its calls must not run in parallel with others: unless known to be safe."""
         return not (self._server.config.supports_parallel_tool_calls or self._hint is True)
 
     @property
@@ -64,7 +64,7 @@ class McpTool:
         return hint if isinstance(hint, bool) else None
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         schema = self._tool.get("inputSchema")
         parameters = {**_NO_PARAMETERS, **schema} if isinstance(schema, dict) else _NO_PARAMETERS
         return {
@@ -76,7 +76,7 @@ class McpTool:
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Ask if need be, call the tool, and tell what came of it."""
+        """Request approval if needed, call the tool, and publish the result."""
         arguments = _arguments(call)
         item = McpToolCallThreadItem(
             arguments=arguments,
@@ -88,28 +88,28 @@ class McpTool:
         )
         use = ToolUse(turn, call.id, self._server, self._tool, arguments)
         began = perf_counter()
-        with _Told(turn, item) as told:
+        with _CallItem(turn, item) as activity:
             try:
                 await approve(self._servers, use)
-                told.restart()
+                activity.restart()
                 raw = await self._call(turn, call.id, arguments)
             except McpRefused as refusal:
-                told.fail(str(refusal))
+                activity.fail(str(refusal))
                 return failure_of(str(refusal), perf_counter() - began)
             except McpError as error:
-                told.fail(f"tool call error: {self._describe(error)}")
-                return failure_of(told.error, perf_counter() - began)
-            told.complete(result_of(raw), is_error=raw.get("isError") is True)
+                activity.fail(f"tool call error: {self._describe(error)}")
+                return failure_of(activity.error, perf_counter() - began)
+            activity.complete(result_of(raw), is_error=raw.get("isError") is True)
         return output_of(raw, perf_counter() - began)
 
     async def _call(self, turn: ActiveTurn, call_id: str, arguments: Raw) -> Raw:
-        def told(message: str) -> None:
+        def on_progress(message: str) -> None:
             params = McpToolCallProgressNotification(call_id, message, turn.thread_id, turn.id)
             turn.log.publish(n.ITEM_MCP_TOOL_CALL_PROGRESS, params)
 
         meta: Raw = {"callId": call_id, "threadId": turn.thread_id, "turnId": turn.id}
         with self._servers.calling(self._server, call_id):
-            return await self._server.call(str(self._tool["name"]), arguments, meta, told)
+            return await self._server.call(str(self._tool["name"]), arguments, meta, on_progress)
 
     def _describe(self, error: McpError) -> str:
         where = f"tool call failed for `{self._server.name}/{self._tool['name']}`"
@@ -117,8 +117,8 @@ class McpTool:
         return f"{where}\n\nCaused by:\n    {code}{error}"
 
 
-class _Told:
-    """The item of a call: told when it begins, and once how it ended, whatever happens."""
+class _CallItem:
+    """The item of a call: publishes its start, and its end once, whatever happens."""
 
     def __init__(self, turn: ActiveTurn, item: McpToolCallThreadItem) -> None:
         self.error = ""
@@ -136,16 +136,16 @@ class _Told:
             self.fail(INTERRUPTED if kind is asyncio.CancelledError else "internal error")
 
     def restart(self) -> None:
-        """Count the time from here on: how long the user took is not the tool's doing."""
+        """Restart the duration, which excludes the time that the user needs to approve."""
         self._began = perf_counter()
 
     def fail(self, error: str) -> None:
-        """The call came to nothing."""
+        """Complete the item of a failed call."""
         self.error = error
         self._end(status="failed", error=McpToolCallError(error))
 
     def complete(self, result: McpToolCallResult, *, is_error: bool = False) -> None:
-        """The tool has answered, if only to say that it could not do it."""
+        """Complete the item with the result of the tool, which may be an error."""
         self._end(status="failed" if is_error else "completed", result=result)
 
     def _end(self, **changes: JsonValue) -> None:
@@ -164,8 +164,8 @@ class _Reading(msgspec.Struct):
     uri: str
 
 
-class _DocumentTool:
-    """A tool by which the model sees what servers have to read."""
+class _ResourceTool:
+    """A tool that lists or reads resources of servers."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -176,137 +176,139 @@ class _DocumentTool:
         self._servers = servers
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         properties = {
             name: {"type": "string", "description": text} for name, text in self.properties.items()
         }
         return function_tool(self.name, self.description, properties, self.required)
 
-    async def _tell(
+    async def _publish(
         self,
         call: ToolCall,
         turn: ActiveTurn,
         server: str | None,
         method: str,
-        ask: Callable[[], Awaitable[JsonValue]],
+        request: Callable[[], Awaitable[JsonValue]],
     ) -> Output:
         item = McpToolCallThreadItem(
             arguments=_arguments(call),
             id=call.id,
-            server=server or EVERYBODY,
+            server=server or ALL_SERVERS,
             status="inProgress",
             tool=self.name,
         )
-        with _Told(turn, item) as told:
+        with _CallItem(turn, item) as activity:
             try:
-                text = msgspec.json.encode(await ask()).decode()
+                text = msgspec.json.encode(await request()).decode()
             except McpError as error:
                 code = "" if error.code is None else f"Mcp error: {error.code}: "
-                told.fail(f"{method} failed: {code}{error}")
-                return told.error
+                activity.fail(f"{method} failed: {code}{error}")
+                return activity.error
             text = truncate(text, DEFAULT_TOKENS)
-            told.complete(McpToolCallResult(content=[{"type": "text", "text": text}]))
+            activity.complete(McpToolCallResult(content=[{"type": "text", "text": text}]))
         return text
 
 
-class _List(_DocumentTool):
+class _List(_ResourceTool):
     method: ClassVar[str]
     key: ClassVar[Documents]
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """List what one server has, page by page, or what all of them have."""
-        asked = read_arguments(call, _Listing)
-        if asked.cursor and not asked.server:
+        """List the resources of one server page by page, or those of all servers."""
+        arguments = read_arguments(call, _Listing)
+        if arguments.cursor and not arguments.server:
             raise ToolRefused("cursor can only be used when a server is specified")
-        ask = (lambda: self._of_one(asked)) if asked.server else self._of_all
-        return await self._tell(call, turn, asked.server, self.method, ask)
+        request = (lambda: self._of_one(arguments)) if arguments.server else self._of_all
+        return await self._publish(call, turn, arguments.server, self.method, request)
 
-    async def _of_one(self, asked: _Listing) -> JsonValue:
-        server = self._servers.get(asked.server or "")
-        page = await server.ask(self.method, {"cursor": asked.cursor})
+    async def _of_one(self, arguments: _Listing) -> JsonValue:
+        server = self._servers.get(arguments.server or "")
+        page = await server.ask(self.method, {"cursor": arguments.cursor})
         listed = {"server": server.name, self.key: self._label(server, page.get(self.key) or [])}
         following = page.get("nextCursor")
         return {**listed, "nextCursor": following} if following else listed
 
     async def _of_all(self) -> JsonValue:
-        found: list[JsonValue] = []
+        entries: list[JsonValue] = []
         for server in self._servers:
             if server.status == "connected":
-                found += self._label(server, await server.documents(self.key))
-        return {self.key: found}
+                entries += self._label(server, await server.documents(self.key))
+        return {self.key: entries}
 
     def _label(self, server: McpServer, entries: list[Raw]) -> list[JsonValue]:
         return [{"server": server.name, **_ordered(entry)} for entry in entries]
 
 
 class ListResources(_List):
-    """Lists documents."""
+    """Lists resources."""
 
     name = "list_mcp_resources"
     description = (
-        "List the documents that MCP servers offer as context: files, schemas, records of an "
-        "application. Prefer them over a search of the web."
+        "List the resources that MCP servers offer as context, such as files, schemas or "
+        "application data. Prefer resources to a web search."
     )
     properties: ClassVar[dict[str, str]] = {
-        "server": "The name of one MCP server; leave it out to list those of all.",
-        "cursor": "Where the last page of this server ended; leave it out at first.",
+        "server": "Name of one MCP server. Omit it to list the resources of all servers.",
+        "cursor": "Cursor returned with the server's previous page. Omit it for the first page.",
     }
     method = "resources/list"
     key: ClassVar[Documents] = "resources"
 
 
 class ListResourceTemplates(_List):
-    """Lists patterns of documents."""
+    """Lists resource templates."""
 
     name = "list_mcp_resource_templates"
     description = (
-        "List the patterns of addresses under which MCP servers have documents that take "
-        "parameters. Prefer them over a search of the web."
+        "List the URI templates of parameterized resources that MCP servers offer. Prefer "
+        "resources to a web search."
     )
     properties = ListResources.properties
     method = "resources/templates/list"
     key: ClassVar[Documents] = "resourceTemplates"
 
 
-class ReadResource(_DocumentTool):
-    """Reads a document."""
+class ReadResource(_ResourceTool):
+    """Reads a resource."""
 
     name = "read_mcp_resource"
-    description = "Read one document of an MCP server."
+    description = "Read one resource of an MCP server."
     properties: ClassVar[dict[str, str]] = {
-        "server": "The name of the MCP server, as list_mcp_resources gives it.",
-        "uri": "The address of the document, as list_mcp_resources gives it.",
+        "server": "Name of the MCP server, as returned by list_mcp_resources.",
+        "uri": "URI of the resource, as returned by list_mcp_resources.",
     }
     required: ClassVar[tuple[str, ...]] = ("server", "uri")
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Give the document with its address."""
-        asked = read_arguments(call, _Reading)
+        """Return the resource with its URI."""
+        arguments = read_arguments(call, _Reading)
         for name in self.required:
-            if not getattr(asked, name):
+            if not getattr(arguments, name):
                 raise ToolRefused(f"{name} must be provided")
-        return await self._tell(
-            call, turn, asked.server, "resources/read", lambda: self._read(asked)
+        return await self._publish(
+            call, turn, arguments.server, "resources/read", lambda: self._read(arguments)
         )
 
-    async def _read(self, asked: _Reading) -> JsonValue:
-        raw = await self._servers.get(asked.server).ask("resources/read", {"uri": asked.uri})
+    async def _read(self, arguments: _Reading) -> JsonValue:
+        raw = await self._servers.get(arguments.server).ask(
+            "resources/read", {"uri": arguments.uri}
+        )
         contents = [_ordered(part) for part in raw.get("contents") or []]
-        return {"server": asked.server, "uri": asked.uri, **raw, "contents": contents}
+        return {"server": arguments.server, "uri": arguments.uri, **raw, "contents": contents}
 
 
 def mcp_tools(thread: LoadedThread) -> list[ToolHandler]:
-    """All of them, for one thread; none if it has no MCP server."""
+    """The MCP tools of a thread; none if it has no MCP server."""
     servers = thread.mcp
     if not servers.has_any:
         return []
     own: list[ToolHandler] = [McpTool(servers, *tool) for tool in servers.tools()]
-    documents = (ListResources, ListResourceTemplates, ReadResource)
-    return [*(kind(servers) for kind in documents), *own]
+    resources = (ListResources, ListResourceTemplates, ReadResource)
+    return [*(kind(servers) for kind in resources), *own]
 
 
 def _ordered(entry: Raw) -> Raw:
-    """A document with its address first, as the reference writes it."""
+    """A resource with its URI first, as in the reference."""
 
     def place(key: str) -> int:
         return _ORDER.index(key) if key in _ORDER else len(_ORDER)
@@ -315,9 +317,9 @@ def _ordered(entry: Raw) -> Raw:
 
 
 def _arguments(call: ToolCall) -> Raw:
-    """The arguments as the tool's own schema has them.
+    """The arguments of a call.
 
     Raises:
-        ToolRefused: they are no JSON object.
+        ToolRefused: they are not a JSON object.
     """
     return read_arguments(call, dict[str, JsonValue])

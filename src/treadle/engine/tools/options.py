@@ -1,4 +1,4 @@
-"""What the model may ask for beyond its sandbox: for one command, or for all that follow."""
+"""Permissions that the model may request beyond its sandbox, for one command or all later ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
 
 FEATURE: Final = "exec_permission_approvals"
-"""The switch that lets the model ask for permissions of one command."""
+"""The feature that lets the model request permissions for one command."""
 
 _WITH_MORE: Final = "with_additional_permissions"
 
@@ -42,30 +42,30 @@ class _Files(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[_Entry] | None = None
 
     def paths(self, access: FileSystemAccessMode, cwd: str) -> list[str]:
-        """The places asked for, without their short forms."""
+        """The requested paths, absolute and without links."""
         named = self.read if access == "read" else self.write
         entries = [entry.path.path for entry in self.entries or () if entry.access == access]
         return absolute([*(named or ()), *entries], cwd)
 
 
 class NetworkOption(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether the network is wanted."""
+    """Whether network access is requested."""
 
     enabled: bool | None = None
 
 
 class Permissions(msgspec.Struct, forbid_unknown_fields=True):
-    """Permissions in the model's spelling."""
+    """Permissions in the format of the model."""
 
     network: NetworkOption | None = None
     file_system: _Files | None = None
 
 
 def parts_of(
-    asked: Permissions, cwd: str
+    permissions: Permissions, cwd: str
 ) -> tuple[AdditionalFileSystemPermissions | None, AdditionalNetworkPermissions | None]:
-    """The same in the protocol's spelling; a part that asks for nothing is left out."""
-    files, network = asked.file_system, asked.network
+    """The permissions in the format of the protocol, without empty parts."""
+    files, network = permissions.file_system, permissions.network
     enabled = network.enabled if network is not None else None
     return (
         files_of(files.paths("read", cwd), files.paths("write", cwd)) if files else None,
@@ -74,7 +74,7 @@ def parts_of(
 
 
 def files_of(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemPermissions | None:
-    """Places in the newer spelling and in the older one."""
+    """Paths in the newer and the older format of the protocol."""
     if not read and not write:
         return None
     modes: list[tuple[FileSystemAccessMode, Sequence[str]]] = [("read", read), ("write", write)]
@@ -89,41 +89,46 @@ def files_of(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemP
 
 
 def absolute(paths: Iterable[str], cwd: str) -> list[str]:
-    """Paths seen from a folder, as they are without links: what is granted cannot be led away."""
+    """Resolve paths relative to a folder, with links, so that a grant cannot be redirected."""
     return [os.path.realpath(Path(cwd, path)) for path in paths]
 
 
-def permissions_schema(words: str) -> dict[str, JsonValue]:
-    """How the model is told to spell permissions."""
+def permissions_schema(description: str) -> dict[str, JsonValue]:
+    """The schema of permissions for the model."""
     return _object(
-        words,
+        description,
         {
             "network": _object(
-                "The network.",
-                {"enabled": {"type": "boolean", "description": "True asks for it."}},
+                "Network access.",
+                {
+                    "enabled": {
+                        "type": "boolean",
+                        "description": "Set to true to request network access.",
+                    }
+                },
             ),
             "file_system": _object(
-                "Files and folders.",
+                "File system access.",
                 {
-                    "read": _paths("Paths that commands should be able to read."),
-                    "write": _paths("Paths that commands should be able to write."),
+                    "read": _paths("Paths that commands need to read."),
+                    "write": _paths("Paths that commands need to write."),
                 },
             ),
         },
     )
 
 
-def _paths(words: str) -> JsonValue:
-    return {"type": "array", "items": {"type": "string"}, "description": words}
+def _paths(description: str) -> JsonValue:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
-def _object(words: str, properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    about = {"type": "object", "description": words, "properties": properties}
+def _object(description: str, properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    about = {"type": "object", "description": description, "properties": properties}
     return {**about, "additionalProperties": False}
 
 
 class EscalationOptions(msgspec.Struct, kw_only=True):
-    """What the model may say about any command that it wants to run."""
+    """The options that every command tool accepts."""
 
     workdir: str | None = None
     sandbox_permissions: Literal[
@@ -134,10 +139,10 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
     additional_permissions: Permissions | None = None
 
     def request(self, call: ToolCall, argv: Sequence[str], settings: RunSettings) -> CommandRequest:
-        """The command as it is judged.
+        """The command as a request for approval.
 
         Raises:
-            ToolRefused: it asks for more in a way that cannot be answered.
+            ToolRefused: the requested permissions are invalid.
         """
         cwd = os.path.normpath(Path(settings.cwd) / (self.workdir or ""))
         return CommandRequest(
@@ -151,9 +156,9 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
         )
 
     def _additional(self, cwd: str, *, is_on: bool) -> AdditionalPermissionProfile | None:
-        asked = self.additional_permissions
+        permissions = self.additional_permissions
         wants_more = self.sandbox_permissions == _WITH_MORE
-        if asked is None and not wants_more:
+        if permissions is None and not wants_more:
             return None
         if not is_on:
             raise ToolRefused(
@@ -164,12 +169,12 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
             raise ToolRefused(
                 f"`additional_permissions` requires `sandbox_permissions` set to `{_WITH_MORE}`"
             )
-        if asked is None:
+        if permissions is None:
             raise ToolRefused(
                 "missing `additional_permissions`; provide at least one of `network` or "
                 f"`file_system` when using `{_WITH_MORE}`"
             )
-        files, network = parts_of(asked, cwd)
+        files, network = parts_of(permissions, cwd)
         if files is None and not (network and network.enabled):
             raise ToolRefused(
                 "`additional_permissions` must include at least one requested permission in "
@@ -178,28 +183,28 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
         return AdditionalPermissionProfile(files, network)
 
 
-def wishes_schema(thread: LoadedThread) -> dict[str, JsonValue]:
-    """How the model is told of them."""
+def escalation_schema(thread: LoadedThread) -> dict[str, JsonValue]:
+    """The schema of these options for the model."""
     is_on = thread.settings.features.get(FEATURE, False)
     return _MORE if is_on else _USUAL
 
 
 _USUAL: Final[dict[str, JsonValue]] = {
-    "workdir": {"type": "string", "description": "Folder to run in; the turn's own by default."},
+    "workdir": {"type": "string", "description": "Working folder. Defaults to the turn's folder."},
     "sandbox_permissions": {
         "type": "string",
         "enum": ["use_default", "require_escalated"],
-        "description": "`require_escalated` asks the user to run it outside the sandbox.",
+        "description": "`require_escalated` asks the user for approval to run outside the sandbox.",
     },
     "justification": {
         "type": "string",
-        "description": "Only with `require_escalated`: the question to the user, in a sentence.",
+        "description": "Only with `require_escalated`: the question to the user, in one sentence.",
     },
     "prefix_rule": {
         "type": "array",
         "items": {"type": "string"},
-        "description": "Only with `require_escalated`: the first words of commands that the user "
-        'might allow once and for all, such as ["git", "pull"].',
+        "description": "Only with `require_escalated`: a command prefix that the user can allow "
+        'permanently, such as ["git", "pull"].',
     },
 }
 _MORE: Final[dict[str, JsonValue]] = {
@@ -207,14 +212,14 @@ _MORE: Final[dict[str, JsonValue]] = {
     "sandbox_permissions": {
         "type": "string",
         "enum": ["use_default", "require_escalated", _WITH_MORE],
-        "description": "`require_escalated` asks the user to run it outside the sandbox, "
-        f"`{_WITH_MORE}` to open the sandbox as far as `additional_permissions` says.",
+        "description": "`require_escalated` asks the user for approval to run outside the "
+        f"sandbox, `{_WITH_MORE}` for the permissions in `additional_permissions`.",
     },
     "justification": {
         "type": "string",
-        "description": "The question to the user, in a sentence, when more is asked for.",
+        "description": "The question to the user, in one sentence, if approval is requested.",
     },
     "additional_permissions": permissions_schema(
-        f"Only with `{_WITH_MORE}`: what this command needs."
+        f"Only with `{_WITH_MORE}`: the permissions that this command needs."
     ),
 }

@@ -1,7 +1,7 @@
-"""What commands print: kept within bounds, counted, and cut to what the model can take.
+"""Buffers the output of commands within limits, and truncates it for the model.
 
-Both ends of a long output are kept. The middle goes first: a command says what it does at its
-beginning, and how it went at its end.
+The start and the end of a long output are kept: they usually say what a command does and what
+its result is.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections import deque
 from typing import Final
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
-"""How much is kept of what one command prints."""
+"""The most bytes kept of the output of one command."""
 
 DEFAULT_TOKENS: Final = 10_000
-"""How much of it the model reads, unless it asks for less."""
+"""The most tokens of an output that the model reads, unless it requests less."""
 
 _BYTES_PER_TOKEN: Final = 4
 _LEAD_BYTES: Final = 4
-_PIECE_BYTES: Final = 4096
+_CHUNK_BYTES: Final = 4096
 
 
 class OutputBuffer:
-    """Takes bytes as they come and keeps the first and the last of them."""
+    """Keeps the first and the last bytes of an output."""
 
     def __init__(self, limit: int = MAX_KEPT_BYTES) -> None:
         self._half = limit // 2
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
-        # Small pieces are joined: each would take more memory than what is in it.
+        # Small chunks are joined: the overhead of each would exceed its size.
         self._last = bytearray()
         self.total = 0
-        # The file that has all of it, if there is one.
+        # The file with the whole output, if there is one.
         self.where: str | None = None
 
     def add(self, data: bytes) -> None:
-        """Take more."""
+        """Add output."""
         self.total += len(data)
         room = self._half - len(self._head)
         if room > 0:
@@ -45,9 +45,9 @@ class OutputBuffer:
         if not data:
             return
         self._tail_size += len(data)
-        if len(data) < _PIECE_BYTES:
+        if len(data) < _CHUNK_BYTES:
             self._last += data
-            if len(self._last) < _PIECE_BYTES:
+            if len(self._last) < _CHUNK_BYTES:
                 return
             data = b""
         if self._last:
@@ -60,21 +60,21 @@ class OutputBuffer:
 
     @property
     def omitted(self) -> int:
-        """How many bytes are gone."""
+        """How many bytes were dropped."""
         return max(0, self.total - 2 * self._half)
 
     def text(self) -> str:
-        """What is kept, with a line that tells of a gap."""
+        """The output as text, with a line in place of dropped bytes."""
         tail = self._end()
         if not self.omitted:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
-        # A character that the gap cuts in two is left out as a whole.
+        # Drop a character that the gap splits.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         rest = from_first_character(tail[-self._half :]).decode("utf-8", "replace")
         return f"{head}\n{self.gap}\n{rest}"
 
     def kept(self) -> bytes:
-        """What is kept, as it came; all of it unless something is `omitted`."""
+        """The kept bytes; all of the output unless something is `omitted`."""
         return bytes(self._head) + self._end()
 
     def _end(self) -> bytes:
@@ -82,12 +82,12 @@ class OutputBuffer:
 
     @property
     def gap(self) -> str:
-        """The line that stands for what is gone."""
+        """The line in place of dropped bytes."""
         place = f"; full output in {self.where}" if self.where else ""
         return f"... {self.omitted} bytes omitted{place} ..."
 
     def for_model(self, max_tokens: int) -> str:
-        """The output as the model reads it: cut to its budget, and saying so."""
+        """The output for the model: truncated to its budget, with a warning."""
         text = self.text()
         cut = truncate(text, max_tokens)
         if cut == text and not self.omitted:
@@ -100,12 +100,12 @@ class OutputBuffer:
 
 
 def tokens(size: int) -> int:
-    """About how many tokens so many bytes are."""
+    """An estimate of the tokens in a number of bytes."""
     return -(-size // _BYTES_PER_TOKEN)
 
 
 def truncate(text: str, max_tokens: int) -> str:
-    """Cut the middle out of a text that is longer than a number of tokens."""
+    """Remove the middle of a text that has more than `max_tokens`."""
     data = text.encode("utf-8", "replace")
     budget = max(0, max_tokens) * _BYTES_PER_TOKEN
     if len(data) <= budget:
@@ -118,7 +118,7 @@ def truncate(text: str, max_tokens: int) -> str:
 
 
 def decode(data: bytes) -> str:
-    """Read bytes of unknown origin: UTF-8, or the one-byte letters of old programs."""
+    """Decode bytes of unknown encoding: UTF-8, otherwise Windows-1252."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -129,7 +129,7 @@ def decode(data: bytes) -> str:
 
 
 def from_first_character(data: bytes) -> bytes:
-    """Leave out the rest of a character whose beginning is missing."""
+    """Drop the rest of a character whose first byte is missing."""
     for place, byte in enumerate(data[:_LEAD_BYTES]):
         if byte & 0b1100_0000 != 0b1000_0000:
             return data[place:]

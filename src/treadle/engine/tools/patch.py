@@ -1,4 +1,4 @@
-"""apply_patch: edits to files as one patch, shown, approved and then made as a whole."""
+"""The `apply_patch` tool: edits files with one patch, which is approved and applied as a whole."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
-_FREEFORM: Final = "Edit files with a patch. The input is the patch itself, not JSON around it."
+_FREEFORM: Final = "Edit files with a patch. The input is the patch itself, not wrapped in JSON."
 _FUNCTION: Final = """\
-Edit files with a patch. `input` is its text:
+Edit files with a patch. `input` is the text of the patch:
 
 *** Begin Patch
 *** Add File: new.py
-+each line of the new file, after a plus
++each line of the new file, prefixed with a plus
 *** Update File: old.py
 *** Move to: renamed.py
-@@ def function_in_which_the_change_is():
- a line that stays, after a blank
--a line that goes
-+a line that comes instead
+@@ def function_that_contains_the_change():
+ an unchanged line, prefixed with a space
+-a removed line
++an added line
 *** Delete File: unused.py
 *** End Patch
 
-Move to is optional. An update has one part for each place, in the order of the file, each begun \
-by @@ or by @@ and a line above the place. Give some lines that stay around each change, so that \
-the place is clear. End a part with *** End of File if it must be at the end of the file. Name \
-each file once; paths are relative to the working folder."""
+Move to is optional. An update has one section for each place, in the order of the file. Start \
+each section with @@, or with @@ and a line above the change. Include some unchanged lines around \
+each change, so that its place is unambiguous. End a section with *** End of File if it must match \
+the end of the file. Name each file once; paths are relative to the working folder."""
 _GRAMMAR: Final = r"""start: begin operation+ end
 begin: "*** Begin Patch" LF
 end: "*** End Patch" LF?
@@ -71,17 +71,17 @@ class _Arguments(msgspec.Struct):
 
 
 class ApplyPatch:
-    """Takes a patch as free text or as the one argument of a function."""
+    """Accepts a patch as free text or as the argument of a function."""
 
     name = "apply_patch"
-    # The next call may be about the same files.
+    # The next call may change the same files.
     is_exclusive = True
 
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it: as free text if it was trained for that."""
+        """The definition that the model sees: free text if the model was trained for it."""
         thread = self._thread
         settings = thread.settings_of(thread.turn) if thread.turn else thread.settings
         if traits_of(settings.model).apply_patch == "freeform":
@@ -115,11 +115,11 @@ class ApplyPatch:
 async def apply_patch(
     thread: LoadedThread, turn: ActiveTurn, call_id: str, patch_text: str, cwd: str
 ) -> Output:
-    """Apply a patch whose paths are relative to a folder; gives what the model is told.
+    """Apply a patch with paths relative to a folder; return the output for the model.
 
     Raises:
-        ToolRefused: it cannot be applied, or may not; nothing was changed.
-        TurnCancelled: the user wants the turn to stop.
+        ToolRefused: it cannot or may not be applied; nothing was changed.
+        TurnCancelled: the user cancelled the turn.
     """
     stopwatch = Stopwatch()
     shared = thread.services.patches
@@ -133,7 +133,7 @@ async def apply_patch(
     turn.start_item(_item(call_id, patch.changes, "inProgress"))
     folder = thread.settings_of(turn).cwd
     try:
-        # One diff after the other is published, and no other patch changes these files meanwhile.
+        # Diffs are published in order, and no other patch changes these files meanwhile.
         async with turn.diff.lock, shared.files.hold(patch.keys()):
             turn.check_storable()
             outcome = await apply(shared.workers, patch, turn.diff, folder)
@@ -142,7 +142,7 @@ async def apply_patch(
         turn.complete_item(_item(call_id, patch.changes, "failed"))
         raise
     if (task := current_task()) is not None and task.cancelling():
-        raise CancelledError  # after the truth about the files was published
+        raise CancelledError  # only after the result was published
     if isinstance(outcome, Applied):
         return _report(stopwatch, 0, _summary(outcome.edits))
     return _report(stopwatch, 1, f"{outcome}\n")
@@ -159,7 +159,7 @@ def _publish(turn: ActiveTurn, call_id: str, patch: Draft, outcome: Applied | Ex
 
 
 async def _approve(thread: LoadedThread, turn: ActiveTurn, call_id: str, patch: Draft) -> None:
-    """Have the edits judged by where they really go."""
+    """Request approval of the edits, judged by the resolved paths."""
     cwd = thread.settings_of(turn).cwd
 
     def show() -> None:
@@ -171,12 +171,12 @@ async def _approve(thread: LoadedThread, turn: ActiveTurn, call_id: str, patch: 
         if call_id in turn.open_items:
             turn.complete_item(_item(call_id, patch.changes, "declined"))
         if isinstance(refusal, Denied | ApprovalUnavailable):
-            raise ToolRefused(_told(refusal)) from refusal
+            raise ToolRefused(_describe(refusal)) from refusal
         raise
 
 
-def _told(refusal: Denied | ApprovalUnavailable) -> str:
-    """Why it may not be done, in a sentence about the patch."""
+def _describe(refusal: Denied | ApprovalUnavailable) -> str:
+    """The reason of a refusal, as a message about the patch."""
     if isinstance(refusal, ApprovalUnavailable):
         return refusal.reason
     return f"patch {BY_USER}" if refusal.reason == BY_USER else f"patch rejected: {refusal.reason}"

@@ -1,4 +1,4 @@
-"""The model asks for wider permissions before it needs them; the user grants a part or nothing."""
+"""The `request_permissions` tool: the user grants all, some or none of the permissions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 FEATURE: Final = "request_permissions_tool"
-"""The switch that offers the tool to the model."""
+"""The feature that offers the tool to the model."""
 
 ENVIRONMENT: Final = "local"
 _NOTHING: Final = PermissionsRequestApprovalResponse(GrantedPermissionProfile())
@@ -56,18 +56,18 @@ class _Arguments(msgspec.Struct):
     environment_id: str | None = None
 
 
-class _FilesGiven(msgspec.Struct, omit_defaults=True):
+class _GrantedFiles(msgspec.Struct, omit_defaults=True):
     read: list[str] | None = None
     write: list[str] | None = None
 
 
-class _Given(msgspec.Struct):
+class _Granted(msgspec.Struct):
     network: NetworkOption | None = None
-    file_system: _FilesGiven | None = None
+    file_system: _GrantedFiles | None = None
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
-    permissions: _Given
+class _Result(msgspec.Struct, omit_defaults=True):
+    permissions: _Granted
     scope: PermissionGrantScope
     strict_auto_review: bool = False
 
@@ -75,9 +75,12 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 _PARAMETERS: Final[JsonValue] = {
     "type": "object",
     "properties": {
-        "permissions": permissions_schema("What to ask for; leave out what is not needed."),
-        "reason": {"type": "string", "description": "Why, in a few words for the user."},
-        "environment_id": {"type": "string", "description": "Leave out for the primary one."},
+        "permissions": permissions_schema("Permissions to request. Omit what you do not need."),
+        "reason": {"type": "string", "description": "Short reason, shown to the user."},
+        "environment_id": {
+            "type": "string",
+            "description": "Environment id. Omit it for the primary environment.",
+        },
     },
     "required": ["permissions"],
     "additionalProperties": False,
@@ -85,7 +88,7 @@ _PARAMETERS: Final[JsonValue] = {
 
 
 class RequestPermissions:
-    """Asks the user to open up files or the network for later commands."""
+    """Requests file or network access for later commands."""
 
     name = "request_permissions"
 
@@ -93,51 +96,56 @@ class RequestPermissions:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         return {
             "type": "function",
             "name": self.name,
-            "description": "Ask the user for more rights before a command needs them, and wait. "
-            "The user may grant a part of them, for this turn or for the rest of the thread; "
-            "later commands then have them. Relative paths start at the working folder.",
+            "description": "Request more permissions from the user before a command needs them, "
+            "and wait for the answer. The user may grant some of them, for this turn or for the "
+            "rest of the session; they apply to later commands. Paths are relative to the working "
+            "folder.",
             "strict": False,
             "parameters": _PARAMETERS,
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Ask, take over what was granted, and tell the model what it was."""
+        """Request the permissions, apply the grant, and return it to the model."""
         arguments = read_arguments(call, _Arguments)
         if arguments.environment_id not in (None, ENVIRONMENT):
             raise ToolRefused(f"unknown turn environment id `{arguments.environment_id}`")
         settings = self._thread.settings_of(turn)
-        wanted = RequestPermissionProfile(*parts_of(arguments.permissions, settings.cwd))
-        if wanted.network is None and wanted.file_system is None:
+        requested = RequestPermissionProfile(*parts_of(arguments.permissions, settings.cwd))
+        if requested.network is None and requested.file_system is None:
             raise ToolRefused("request_permissions requires at least one permission")
         answer = _NOTHING
         if _may_ask(settings.approval_policy):
-            put = self._ask if settings.approvals_reviewer == "user" else self._review
-            answer = await put(call, turn, wanted, arguments.reason)
-        given = _common(wanted, answer.permissions, settings.cwd)
+            request = self._ask if settings.approvals_reviewer == "user" else self._review
+            answer = await request(call, turn, requested, arguments.reason)
+        grant = _common(requested, answer.permissions, settings.cwd)
         is_strict = bool(answer.strict_auto_review)
         if is_strict and answer.scope == "session":
-            # A review of every command can be asked for one turn only: granting it otherwise
-            # would give the rights without the review.
-            given, is_strict, answer = _Given(), False, _NOTHING
-        self._grant(turn, given, answer.scope)
+            # A review of every command is possible for one turn only: a session grant would
+            # give the permissions without the review.
+            grant, is_strict, answer = _Granted(), False, _NOTHING
+        self._grant(turn, grant, answer.scope)
         if is_strict:
             self._thread.approvals.grants.review_all(turn)
             params = StrictReviewRequiredNotification(turn.clock(), turn.thread_id, turn.id)
             turn.log.publish(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
-        said = _Answer(given, answer.scope, strict_auto_review=is_strict)
-        return msgspec.json.encode(said).decode()
+        result = _Result(grant, answer.scope, strict_auto_review=is_strict)
+        return msgspec.json.encode(result).decode()
 
     async def _ask(
-        self, call: ToolCall, turn: ActiveTurn, wanted: RequestPermissionProfile, reason: str | None
+        self,
+        call: ToolCall,
+        turn: ActiveTurn,
+        requested: RequestPermissionProfile,
+        reason: str | None,
     ) -> PermissionsRequestApprovalResponse:
         params = PermissionsRequestApprovalParams(
             cwd=self._thread.settings_of(turn).cwd,
             item_id=call.id,
-            permissions=wanted,
+            permissions=requested,
             started_at_ms=turn.clock(),
             thread_id=turn.thread_id,
             turn_id=turn.id,
@@ -157,25 +165,29 @@ class RequestPermissions:
             return _NOTHING
 
     async def _review(
-        self, call: ToolCall, turn: ActiveTurn, wanted: RequestPermissionProfile, reason: str | None
+        self,
+        call: ToolCall,
+        turn: ActiveTurn,
+        requested: RequestPermissionProfile,
+        reason: str | None,
     ) -> PermissionsRequestApprovalResponse:
-        """Let a model decide in the user's stead: all of it for the turn, or nothing."""
+        """Let the guardian decide: all permissions for the turn, or none."""
         from treadle.engine.approvals.guardian import review_action
 
-        action = RequestPermissionsGuardianApprovalReviewAction(wanted, reason)
+        action = RequestPermissionsGuardianApprovalReviewAction(requested, reason)
         review = await review_action(self._thread, turn, action, call.id, reason)
         if review.status != "approved":
             return _NOTHING
-        granted = GrantedPermissionProfile(wanted.file_system, wanted.network)
+        granted = GrantedPermissionProfile(requested.file_system, requested.network)
         return PermissionsRequestApprovalResponse(granted)
 
-    def _grant(self, turn: ActiveTurn, given: _Given, scope: PermissionGrantScope) -> None:
-        files = given.file_system
-        if files is None and given.network is None:
+    def _grant(self, turn: ActiveTurn, grant: _Granted, scope: PermissionGrantScope) -> None:
+        files = grant.file_system
+        if files is None and grant.network is None:
             return
         profile = GrantedPermissionProfile(
             file_system=files_of(files.read or [], files.write or []) if files else None,
-            network=AdditionalNetworkPermissions(enabled=True) if given.network else None,
+            network=AdditionalNetworkPermissions(enabled=True) if grant.network else None,
         )
         self._thread.approvals.grant(turn, profile, scope)
 
@@ -186,31 +198,33 @@ def _may_ask(policy: AskForApproval) -> bool:
 
 
 def _common(
-    wanted: RequestPermissionProfile, granted: GrantedPermissionProfile, cwd: str
-) -> _Given:
-    """What was both asked for and granted: an answer can narrow a request, never widen it."""
-    asked, opened = wanted.network, granted.network
-    has_network = bool(asked and asked.enabled and opened and opened.enabled)
-    return _Given(
+    requested: RequestPermissionProfile, granted: GrantedPermissionProfile, cwd: str
+) -> _Granted:
+    """The permissions both requested and granted: an answer can only narrow a request."""
+    before, after = requested.network, granted.network
+    has_network = bool(before and before.enabled and after and after.enabled)
+    return _Granted(
         network=NetworkOption(enabled=True) if has_network else None,
-        file_system=_common_files(wanted.file_system, granted.file_system, cwd),
+        file_system=_common_files(requested.file_system, granted.file_system, cwd),
     )
 
 
 def _common_files(
-    wanted: AdditionalFileSystemPermissions | None,
+    requested: AdditionalFileSystemPermissions | None,
     granted: AdditionalFileSystemPermissions | None,
     cwd: str,
-) -> _FilesGiven | None:
-    if wanted is None or granted is None:
+) -> _GrantedFiles | None:
+    if requested is None or granted is None:
         return None
-    write = _within(_places(granted, "write", cwd), wanted.write or ())
-    # Whoever may write a place may read it.
-    read = _within(_places(granted, "read", cwd), [*(wanted.read or ()), *(wanted.write or ())])
-    return _FilesGiven(read or None, write or None) if read or write else None
+    write = _within(_granted_paths(granted, "write", cwd), requested.write or ())
+    # Write access includes read access.
+    read = _within(
+        _granted_paths(granted, "read", cwd), [*(requested.read or ()), *(requested.write or ())]
+    )
+    return _GrantedFiles(read or None, write or None) if read or write else None
 
 
-def _places(
+def _granted_paths(
     granted: AdditionalFileSystemPermissions, access: FileSystemAccessMode, cwd: str
 ) -> list[str]:
     named = granted.read if access == "read" else granted.write

@@ -1,4 +1,4 @@
-"""The plan that the agent keeps and shows."""
+"""The `update_plan` tool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATUS: Final[dict[str, TurnPlanStepStatus]] = {
 
 
 MAX_STEPS: Final = 1_000
-"""The most steps of one plan: each update sends and stores all of them."""
+"""The most steps of a plan: each update sends and stores all of them."""
 
 
 class _Step(msgspec.Struct):
@@ -34,12 +34,12 @@ class _Arguments(msgspec.Struct):
 
 
 class UpdatePlan:
-    """Replaces the list of steps as a whole."""
+    """Replaces the plan of the turn."""
 
     name = "update_plan"
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         step = {
             "type": "object",
             "properties": {
@@ -52,8 +52,8 @@ class UpdatePlan:
         return {
             "type": "function",
             "name": self.name,
-            "description": "Show the user the steps of longer work. Send the whole list each "
-            "time; at most one step is in_progress.",
+            "description": "Show the user a plan for a longer task. Send the complete list of "
+            "steps each time; at most one step may be in_progress.",
             "strict": False,
             "parameters": {
                 "type": "object",
@@ -67,11 +67,11 @@ class UpdatePlan:
         }
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Tell the clients the plan."""
+        """Publish the plan."""
         arguments = read_arguments(call, _Arguments)
         if len(arguments.plan) > MAX_STEPS:
             raise ToolRefused(
-                f"the plan has {len(arguments.plan)} steps: expected at most {MAX_STEPS}"
+                f"the plan has {len(arguments.plan)} steps, expected at most {MAX_STEPS}"
             )
         plan = [TurnPlanStep(_STATUS[step.status], step.step) for step in arguments.plan]
         turn.log.publish(

@@ -1,7 +1,7 @@
-"""The tools of a thread: what the model is offered, and what happens when it calls one.
+"""The tools of a thread: their definitions for the model, and the dispatch of calls.
 
-A call always gets an output: an unknown tool, arguments that cannot be read and a tool that fails
-are answers to the model, never the end of a turn.
+A call always gets an output: an unknown tool, invalid arguments or a tool that fails do not end
+the turn.
 """
 
 from __future__ import annotations
@@ -24,77 +24,77 @@ from treadle.support.text.json_text import MAX_NESTING, is_nested_deeper
 logger = logging.getLogger(__name__)
 
 Output: TypeAlias = str | list[JsonValue]
-"""What goes back to the model: text, or content parts when there are pictures."""
+"""The output of a tool: text, or content parts if there are images."""
 
 ToolName: TypeAlias = tuple[str | None, str]
-"""The namespace of a tool, if it has one, and its name there."""
+"""The namespace of a tool, if it has one, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of the model; `input` is JSON for a function, free text for a custom tool."""
+    """One tool call; `input` is JSON for a function, free text for a custom tool."""
 
     id: str
     name: str
     input: str
     is_custom: bool = False
     namespace: str | None = None
-    # A search for tools in the form of its own that some models have for it.
+    # A tool search in the native format of some models.
     is_search: bool = False
 
     @property
     def flat_name(self) -> str:
-        """The name as providers without namespaces have it."""
+        """The name for providers without namespaces."""
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
 class ToolRefused(Exception):
-    """The call cannot be carried out; the text is for the model."""
+    """The call cannot be run; the text is for the model."""
 
 
 class ToolHandler(Protocol):
-    """Something the model can call.
+    """A tool that the model can call.
 
-    A tool may also have `is_exclusive` (it runs alone among the calls of one answer), `namespace`
-    and `namespace_description`, `is_deferred` (the model has to look for it first), and `is_hidden`
-    (the model is not offered it, but understood if it calls it).
+    A tool may also have `is_exclusive` (not run in parallel with other calls), `namespace` and
+    `namespace_description`, `is_deferred` (the model must search for it first), and `is_hidden`
+    (not offered to the model, but run if the model calls it).
     """
 
     @property
     def name(self) -> str:
-        """What the model calls it by."""
+        """The name by which the model calls it."""
         ...
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         ...
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Carry out a call.
+        """Run a call.
 
         Raises:
-            ToolRefused: it cannot be done; the model is told why.
+            ToolRefused: the call cannot be run; the model receives the text.
         """
         ...
 
 
 class Finder(Protocol):
-    """Lets the model look for the tools that it is not offered from the start."""
+    """Lets the model search for tools that are not offered from the start."""
 
     def found(self) -> Container[ToolName]:
-        """The tools that the model has found and has to be offered from now on."""
+        """The tools that the model has found, which are offered from now on."""
         ...
 
     def tool(self, deferred: Sequence[ToolHandler]) -> ToolHandler:
-        """The tool by which it looks for them."""
+        """The tool that searches the deferred tools."""
         ...
 
 
 class ToolRegistry:
-    """The tools that one thread has.
+    """The tools of one thread.
 
-    `changing` gives those that come and go; they cannot take the name of one that stays, unless
-    the model is not offered that one. `arriving` waits for the one of a name if it is on its way.
+    `changing` returns the tools that may change; they cannot replace a fixed tool of the same name
+    unless that one is hidden. `arriving` waits for a tool that is still loading.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ToolRegistry:
         self._gate = SharedLock()
 
     def specs(self) -> Sequence[ModelTool]:
-        """How the model is offered them."""
+        """The definitions that the model sees."""
         known = self._known()
         known = {name: tool for name, tool in known.items() if not is_hidden(tool)}
         deferred = {name for name, tool in known.items() if is_deferred(tool)}
@@ -132,17 +132,17 @@ class ToolRegistry:
         return known
 
     def only(self, names: Container[str]) -> ToolRegistry:
-        """A box with the tools of these names, as far as there are any that stay."""
+        """A registry with the fixed tools of these names."""
         return ToolRegistry(tool for tool in self._tools.values() if tool.name in names)
 
     def find(self, call: ToolCall) -> ToolHandler | None:
-        """The tool that a call is for, if there is one."""
+        """The tool of a call, if there is one."""
         known = self._known()
-        # In a history that Codex has written, tools of MCP servers are called in a namespace.
+        # In a history written by Codex, calls of MCP tools have a namespace.
         return known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Carry out a call, whatever comes of it."""
+        """Run a call; errors become its output."""
         tool = self.find(call)
         if tool is None and self._arriving is not None:
             await self._arriving(call.flat_name)
@@ -160,29 +160,29 @@ class ToolRegistry:
         except Exception as error:
             if is_shortage(error):
                 logger.warning("tool failed", extra={"tool": call.name, "reason": str(error)})
-                return f"the tool {call.name} failed: {error}; the server is short of resources"
+                return f"the tool {call.name} failed: {error}; the server lacks resources"
             logger.exception("tool failed", extra={"tool": call.name})
             turn.fail_item(call.id)
             return f"the tool {call.name} failed"
 
 
 def name_of(tool: ToolHandler) -> ToolName:
-    """What a tool is known by."""
+    """The namespace and name of a tool."""
     return getattr(tool, "namespace", None), tool.name
 
 
 def is_deferred(tool: ToolHandler) -> bool:
-    """Whether the model has to look for it before it is offered."""
+    """Whether the model must search for the tool before it is offered."""
     return bool(getattr(tool, "is_deferred", False))
 
 
 def is_hidden(tool: ToolHandler) -> bool:
-    """Whether it is carried out but not offered."""
+    """Whether calls of the tool are run although it is not offered."""
     return bool(getattr(tool, "is_hidden", False))
 
 
 def _offer(tools: Iterable[ToolHandler]) -> list[ModelTool]:
-    """How the model is offered tools: those of one namespace together, where its first one is."""
+    """The definitions of tools; those of a namespace are together, in the place of its first."""
     specs: list[ModelTool] = []
     spaces: dict[str, list[ModelTool]] = {}
     for tool in tools:
@@ -198,20 +198,20 @@ def _offer(tools: Iterable[ToolHandler]) -> list[ModelTool]:
 
 
 def in_namespace(tool: ToolHandler, specs: list[ModelTool]) -> ModelTool:
-    """The namespace of a tool, with these of its tools."""
+    """The definition of a tool's namespace, with these tools."""
     space, _ = name_of(tool)
     description = getattr(tool, "namespace_description", "")
     return {"type": "namespace", "name": space, "description": description, "tools": specs}
 
 
 def read_call(item: ModelItem) -> ToolCall | None:
-    """The call in an item of the model, if it is one that we carry out."""
+    """The call in an item of the model, if it is a call that the server runs."""
     match item.get("type"):
         case "function_call":
             text = str(item.get("arguments") or "")
         case "custom_tool_call":
             text = str(item.get("input") or "")
-        # A search that the provider runs by itself has no need of us.
+        # The provider runs other searches itself.
         case "tool_search_call" if item.get("call_id") and item.get("execution") == "client":
             text = msgspec.json.encode(item.get("arguments")).decode()
             return ToolCall(str(item["call_id"]), "tool_search", text, is_search=True)
@@ -227,11 +227,11 @@ def read_call(item: ModelItem) -> ToolCall | None:
 
 
 def output_item(call: ToolCall, output: Output) -> ModelItem:
-    """The output of a call as the model reads it."""
+    """The output of a call as an item for the model."""
     if call.is_search:
-        found = output if isinstance(output, list) else []
+        tools = output if isinstance(output, list) else []
         about = {"call_id": call.id, "status": "completed", "execution": "client"}
-        return {"type": "tool_search_output", **about, "tools": found}
+        return {"type": "tool_search_output", **about, "tools": tools}
     kind = "custom_tool_call_output" if call.is_custom else "function_call_output"
     return {"type": kind, "call_id": call.id, "output": output}
 
@@ -240,10 +240,10 @@ A = TypeVar("A")
 
 
 def read_arguments(call: ToolCall, kind: type[A]) -> A:
-    """Read the arguments of a call as the type that the tool declares.
+    """Decode the arguments of a call as the type that the tool declares.
 
     Raises:
-        ToolRefused: they do not fit; the text says where.
+        ToolRefused: they do not match the type; the text says where.
     """
     return decode_arguments(call.input or "{}", kind)
 
@@ -266,7 +266,7 @@ def decode_arguments(text: str, kind: type[A]) -> A:
 def function_tool(
     name: str, description: str, properties: JsonValue, required: Sequence[str] = ()
 ) -> ModelTool:
-    """A tool with named arguments, as the model is offered it."""
+    """The definition of a tool with named arguments."""
     return {
         "type": "function",
         "name": name,

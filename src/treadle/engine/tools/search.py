@@ -1,4 +1,4 @@
-"""Searching the web: the provider does it by itself, we only say whether and how."""
+"""The web search tool: the provider runs it, the server only sets its options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WebSearch:
-    """Offers the provider's own search."""
+    """Offers the web search of the provider."""
 
     name = "web_search"
 
@@ -26,7 +26,7 @@ class WebSearch:
         self._thread = thread
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         settings = self._thread.settings
         mode = mode_of(settings)
         spec: ModelTool = {"type": "web_search", "external_web_access": mode != "cached"}
@@ -44,12 +44,12 @@ class WebSearch:
         return spec
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
-        """Refuse: a provider that has this tool never asks us for it."""
+        """Refuse the call: a provider with this tool runs it itself."""
         raise ToolRefused(f"unsupported call: {call.name}")
 
 
 def mode_of(settings: RunSettings) -> WebSearchMode:
-    """How the web is searched: without the network unless it is set or nothing is confined."""
+    """The search mode: as configured, otherwise `cached`, or `live` without a sandbox."""
     if settings.web_search is not None:
         return settings.web_search
     return "live" if isinstance(settings.sandbox, DangerFullAccessSandboxPolicy) else "cached"

@@ -1,4 +1,4 @@
-"""`shell` and `shell_command`: commands that are over when their call is."""
+"""`shell` and `shell_command`: commands that end with their call."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from treadle.engine.terminals.shell import shell_argv
 from treadle.engine.tools.exec import (
     ExecCommand,
     WriteStdin,
-    hand_over_patch,
+    apply_patch_command,
     require_short,
 )
-from treadle.engine.tools.options import EscalationOptions, wishes_schema
+from treadle.engine.tools.options import EscalationOptions, escalation_schema
 from treadle.engine.tools.output import truncate
 from treadle.engine.tools.registry import (
     Output,
@@ -38,7 +38,7 @@ _BY_USER: Final = "rejected by user"
 
 _TIMEOUT: Final = {
     "type": "number",
-    "description": f"When to give up, in ms; {_DEFAULT_TIMEOUT_MS} by default.",
+    "description": f"Timeout in milliseconds (default {_DEFAULT_TIMEOUT_MS}).",
 }
 
 
@@ -61,7 +61,7 @@ class Shell:
         "command": {
             "type": "array",
             "items": {"type": "string"},
-            "description": 'A program and its arguments, such as ["bash", "-lc", "ls"].',
+            "description": 'Program and arguments, such as ["bash", "-lc", "ls"].',
         },
         "timeout_ms": _TIMEOUT,
     }
@@ -71,17 +71,17 @@ class Shell:
         self.is_hidden = is_hidden
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
-        properties = {**self.properties, **wishes_schema(self._thread)}
+        """The definition that the model sees."""
+        properties = {**self.properties, **escalation_schema(self._thread)}
         return function_tool(self.name, "Run a command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Run it to its end."""
-        wanted = read_arguments(call, _Argv)
-        if not wanted.command:
+        """Run the command to its end."""
+        arguments = read_arguments(call, _Argv)
+        if not arguments.command:
             raise ToolRefused("command args are empty")
-        ended = await _run(self._thread, turn, call, wanted, wanted.command)
-        return ended if isinstance(ended, list | str) else ended.as_json()
+        result = await _run(self._thread, turn, call, arguments, arguments.command)
+        return result if isinstance(result, list | str) else result.as_json()
 
 
 class ShellCommand:
@@ -89,8 +89,11 @@ class ShellCommand:
 
     name = "shell_command"
     properties: ClassVar[dict[str, JsonValue]] = {
-        "command": {"type": "string", "description": "Script for the user's shell."},
-        "login": {"type": "boolean", "description": "Whether it is a login shell; true."},
+        "command": {
+            "type": "string",
+            "description": "Shell command or script, run in the user's shell.",
+        },
+        "login": {"type": "boolean", "description": "Run as a login shell. Defaults to true."},
         "timeout_ms": _TIMEOUT,
     }
 
@@ -99,21 +102,21 @@ class ShellCommand:
         self.is_hidden = is_hidden
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
-        properties = {**self.properties, **wishes_schema(self._thread)}
+        """The definition that the model sees."""
+        properties = {**self.properties, **escalation_schema(self._thread)}
         return function_tool(self.name, "Run a shell command.", properties, ["command"])
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Run it to its end."""
-        wanted = read_arguments(call, _Script)
-        is_login = wanted.login and self._thread.settings.shell.allows_login
-        argv = shell_argv(wanted.command, is_login=is_login)
-        ended = await _run(self._thread, turn, call, wanted, argv)
-        return ended if isinstance(ended, list | str) else ended.as_text()
+        """Run the command to its end."""
+        arguments = read_arguments(call, _Script)
+        is_login = arguments.login and self._thread.settings.shell.allows_login
+        argv = shell_argv(arguments.command, is_login=is_login)
+        result = await _run(self._thread, turn, call, arguments, argv)
+        return result if isinstance(result, list | str) else result.as_text()
 
 
-class _Ended:
-    """How a command ended, in the two forms in which models are told it."""
+class _CommandResult:
+    """The result of a command, in the two formats that models know."""
 
     def __init__(self, run: CommandRun, max_tokens: int, *, has_timed_out: bool) -> None:
         self._seconds = run.seconds
@@ -146,31 +149,31 @@ async def _run(
     thread: LoadedThread,
     turn: ActiveTurn,
     call: ToolCall,
-    wanted: _Argv | _Script,
+    arguments: _Argv | _Script,
     argv: Sequence[str],
-) -> _Ended | Output:
-    request = wanted.request(call, argv, thread.settings_of(turn))
-    patched = await hand_over_patch(thread, turn, request)
+) -> _CommandResult | Output:
+    request = arguments.request(call, argv, thread.settings_of(turn))
+    patched = await apply_patch_command(thread, turn, request)
     if patched is not None:
         return patched
     require_short(call.name, argv)
     attempt = CommandAttempt(thread, turn, request)
-    given = wanted.timeout_ms
-    limit = _DEFAULT_TIMEOUT_MS if given is None else max(0.0, given)
+    timeout_ms = arguments.timeout_ms
+    limit = _DEFAULT_TIMEOUT_MS if timeout_ms is None else max(0.0, timeout_ms)
     try:
         await attempt.start()
         has_ended = await attempt.wait(limit / 1000, exit_code=TIMED_OUT)
     except NotRun as refusal:
         is_users = refusal.reason == _BY_USER
-        words = f"exec command {_BY_USER}" if is_users else refusal.reason
-        raise ToolRefused(words) from refusal
-    return _Ended(attempt.run, thread.settings.shell.budget(), has_timed_out=not has_ended)
+        reason = f"exec command {_BY_USER}" if is_users else refusal.reason
+        raise ToolRefused(reason) from refusal
+    return _CommandResult(attempt.run, thread.settings.shell.budget(), has_timed_out=not has_ended)
 
 
 def command_tools(thread: LoadedThread) -> list[ExecCommand | WriteStdin | Shell | ShellCommand]:
-    """The tools by which the model of a thread runs commands.
+    """The tools that run commands.
 
-    The older ones are always understood: a model does again what it did before in its history.
+    The older ones always work: a model repeats the calls that its history contains.
     """
     if thread.settings.features.get("unified_exec", True):
         newer = (ExecCommand(thread), WriteStdin(thread))

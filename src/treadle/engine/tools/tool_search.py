@@ -1,7 +1,7 @@
-"""Looking for tools: the model is offered a deferred one only after it has found it.
+"""The tool search: a deferred tool is offered only after the model has found it.
 
-What was found is read from the model's own view of the thread. It survives a restart, and a
-compaction that makes the model forget a tool hides it again.
+The tools found are read from the model context. So they survive a restart, and a compaction that
+removes a tool from the context hides it again.
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ if TYPE_CHECKING:
 NAME: Final = "tool_search"
 DEFAULT_LIMIT: Final = 8
 MAX_SHOWN: Final = 100
-"""How many tools of MCP servers the model is offered without having looked for them."""
+"""The most MCP tools that are offered without a search."""
 
 ALWAYS_DEFER: Final = "tool_search_always_defer_mcp_tools"
-"""The feature that lets the model look for each of them."""
+"""The feature that defers all MCP tools."""
 
 MCP_PREFIX: Final = "mcp__"
 
 MAX_SEARCHED: Final = 4096
-"""How many characters of what a tool says about itself are searched: its name comes first."""
+"""How many characters of a tool's name and description are searched."""
 
 MAX_QUERY: Final = 4096
 """The most characters of a query."""
 
-# The usual constants of BM25: how soon repetition stops to count, and how much length does.
+# The usual constants of BM25: saturation of repeated words, and weight of the length.
 _SATURATION: Final = 1.2
 _LENGTH: Final = 0.75
-# Words that say nothing about what a tool is for.
-_IDLE: Final = frozenset("a an and by for from in is it of on or the to with".split())
+_STOP_WORDS: Final = frozenset("a an and by for from in is it of on or the to with".split())
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
 
 
@@ -63,27 +62,27 @@ class _Arguments(msgspec.Struct):
 
 
 class ToolFinder:
-    """Lets the model of one thread look for deferred tools."""
+    """Searches the deferred tools of one thread."""
 
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
     def found(self) -> set[ToolName]:
-        """The tools that have to be offered because the model has found them.
+        """The tools to offer because the model has found them.
 
-        A model with a search of its own reads what that found in the search's output.
+        A model with native tool search reads the definitions from the output of the search.
         """
         items = self._thread.history.items
         found = set(_found_by_function(items))
         return found if self.is_native else found | set(_found_natively(items))
 
     def tool(self, deferred: Sequence[ToolHandler]) -> ToolHandler:
-        """The tool by which it looks for them."""
+        """The tool that searches the deferred tools."""
         return ToolSearch(deferred, self._thread.services.text_workers, is_native=self.is_native)
 
     @property
     def is_native(self) -> bool:
-        """Whether the model has a form of its own for this search."""
+        """Whether the model has native tool search."""
         return traits_of(self._thread.settings.model).is_modern
 
 
@@ -100,20 +99,22 @@ class ToolSearch:
         self._is_native = is_native
 
     def spec(self) -> ModelTool:
-        """How the model is offered it."""
+        """The definition that the model sees."""
         spaces = sorted({space for space, _ in map(name_of, self._deferred) if space})
         sources = f" in {', '.join(spaces)}" if spaces else ""
         spec: ModelTool = {
-            "description": f"There are {len(self._deferred)} more tools{sources} that you are not "
-            "shown. Search their names and descriptions for what you need; those found can be "
-            "called from then on.",
+            "description": f"Search the names and descriptions of {len(self._deferred)} more "
+            f"tools{sources} that are not listed. You can call the tools that a search returns.",
             "parameters": {
                 "type": "object",
                 "properties": {
-                    "query": {"type": "string", "description": "What the tool should do."},
+                    "query": {
+                        "type": "string",
+                        "description": "What the tool should do, in keywords.",
+                    },
                     "limit": {
                         "type": "number",
-                        "description": f"How many to give at most; {DEFAULT_LIMIT} unless given.",
+                        "description": f"Maximum number of results (default {DEFAULT_LIMIT}).",
                     },
                 },
                 "required": ["query"],
@@ -125,7 +126,7 @@ class ToolSearch:
         return {"type": "function", "name": NAME, "strict": False, **spec}
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:  # noqa: ARG002 - a tool's signature
-        """Give the tools that fit best, the best first."""
+        """Return the tools that match best, the best first."""
         arguments = read_arguments(call, _Arguments)
         if not arguments.query.strip():
             raise ToolRefused("query must not be empty")
@@ -134,7 +135,7 @@ class ToolSearch:
             raise ToolRefused(f"query must have at most {MAX_QUERY} characters, not {length}")
         if arguments.limit <= 0:
             raise ToolRefused("limit must be greater than zero")
-        # Off the loop: servers may have thousands of tools, each with a long description.
+        # Off the event loop: servers may have thousands of tools with long descriptions.
         return await self._workers.run(self._search, arguments, is_native=call.is_search)
 
     def _search(self, arguments: _Arguments, *, is_native: bool) -> Output:
@@ -150,7 +151,7 @@ class ToolSearch:
 
 
 class Deferred:
-    """A tool that the model has to look for, because there are so many of its kind."""
+    """A tool that the model must search for, because there are too many to offer."""
 
     is_deferred = True
 
@@ -163,8 +164,8 @@ class Deferred:
         self.run = tool.run
 
 
-def defer_crowds(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
-    """Tools of MCP servers as the model is offered them: if there are very many, by search only."""
+def defer_mcp_tools(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
+    """Defer the tools of MCP servers if there are too many to offer."""
     of_servers = sum(tool.name.startswith(MCP_PREFIX) for tool in tools)
     if of_servers <= MAX_SHOWN and not thread.settings.features.get(ALWAYS_DEFER):
         return list(tools)
@@ -172,7 +173,7 @@ def defer_crowds(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[Too
 
 
 def rank(query: str, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
-    """The tools that have words of the query, by how well they fit (BM25)."""
+    """The tools that contain words of the query, ranked by BM25."""
     documents = [Counter(_words(_text(tool))) for tool in tools]
     lengths = [document.total() for document in documents]
     average = sum(lengths) / len(lengths) if lengths else 1
@@ -189,7 +190,7 @@ def rank(query: str, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
 
 
 def _text(tool: ToolHandler) -> str:
-    """What a tool is for, up to a limit: a server may describe its tools at any length."""
+    """The searchable text of a tool, limited because a server may send long descriptions."""
     space, name = name_of(tool)
     about = tool.spec()
     parameters = about.get("parameters")
@@ -204,16 +205,16 @@ def _text(tool: ToolHandler) -> str:
 
 def _words(text: str) -> list[str]:
     words = (word.lower() for word in _WORD.findall(text))
-    return [_stem(word) for word in words if word not in _IDLE]
+    return [_stem(word) for word in words if word not in _STOP_WORDS]
 
 
 def _stem(word: str) -> str:
-    """Without the plural: people look for tickets and tools find a ticket."""
+    """Remove a plural s."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def _as_specs(tools: Iterable[ToolHandler]) -> list[JsonValue]:
-    """The tools as the model's own search gives them, those of one namespace together."""
+    """The definitions in the format of native search, grouped by namespace."""
     specs: list[JsonValue] = []
     spaces: dict[str, list[ModelTool]] = {}
     for tool in tools:

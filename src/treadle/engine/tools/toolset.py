@@ -1,4 +1,4 @@
-"""All the tools that a thread has."""
+"""Assembles the tools of a thread."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from treadle.engine.tools.plan import UpdatePlan
 from treadle.engine.tools.registry import ToolHandler, ToolRegistry
 from treadle.engine.tools.search import WebSearch, mode_of
 from treadle.engine.tools.shell import command_tools
-from treadle.engine.tools.tool_search import ToolFinder, defer_crowds
+from treadle.engine.tools.tool_search import ToolFinder, defer_mcp_tools
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
 
 
 def tools_of(thread: LoadedThread) -> list[ToolHandler]:
-    """The tools of a thread, in the order in which the model is offered them."""
+    """The fixed tools of a thread, in the order in which the model sees them."""
     return [
         *command_tools(thread),
         ApplyPatch(thread),
@@ -37,19 +37,19 @@ def tools_of(thread: LoadedThread) -> list[ToolHandler]:
 
 
 def changing_tools_of(thread: LoadedThread) -> list[ToolHandler]:
-    """The tools that a thread has or has not as its settings and its clients will have it."""
+    """The tools that depend on the settings, the clients and the MCP servers of a thread."""
     tools: list[ToolHandler] = []
     if thread.settings.features.get(REQUEST_PERMISSIONS):
         tools.append(RequestPermissions(thread))
     tools += dynamic_tools(thread)
-    tools += defer_crowds(thread, mcp_tools(thread))
+    tools += defer_mcp_tools(thread, mcp_tools(thread))
     if mode_of(thread.settings) != "disabled":
         tools.append(WebSearch(thread))
     return tools
 
 
 def toolbox_of(thread: LoadedThread) -> ToolRegistry:
-    """The tools of a thread, and the way to look for those that are not offered at once."""
+    """The registry of a thread's tools, with the search for deferred ones."""
     return ToolRegistry(
         tools_of(thread),
         changing=lambda: changing_tools_of(thread),
