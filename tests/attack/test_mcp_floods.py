@@ -26,7 +26,7 @@ from treadle.engine.mcp.connection.limits import (
     MAX_QUESTIONS,
     MAX_VALUES,
 )
-from treadle.engine.mcp.connection.requests import words_of
+from treadle.engine.mcp.connection.requests import error_text
 from treadle.engine.mcp.content import MAX_PARTS
 from treadle.engine.tools.output import MAX_KEPT_BYTES
 from treadle.protocol.base import JsonValue
@@ -228,7 +228,7 @@ async def web_server(body: Body, encodings: list[str | None]) -> AsyncIterator[s
         (as_event, TOO_LONG),
         (as_lines, "exceeds a limit: its event has more than 10000 lines"),
         (as_values, f"exceeds a limit: it has more than {MAX_VALUES} values"),
-        (as_gzip, "does not fit the protocol: it is compressed, which was not asked for"),
+        (as_gzip, "does not fit the protocol: it is compressed, which was not requested"),
     ],
 )
 async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays(
@@ -255,7 +255,7 @@ def test_a_long_error_of_a_server_is_read_in_linear_time(text: str) -> None:
 def test_a_document_that_does_not_fit_is_not_quoted() -> None:
     text = "1 error for T\na\n  wrong [type=x, input_value='k', input_type=str]\n"
     text += "    For further information visit u"
-    assert words_of(ValueError(text)) == "1 error for T\na\n  wrong"
+    assert error_text(ValueError(text)) == "1 error for T\na\n  wrong"
 
 
 def test_the_sdk_logs_no_payloads_of_a_sign_in() -> None:

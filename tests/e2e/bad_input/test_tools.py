@@ -230,8 +230,8 @@ async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
     assert item["status"] == "failed"
     assert text_of(output) == item["error"]["message"]
     assert item["error"]["message"].endswith(
-        "timed out awaiting tools/call after 500ms; meanwhile the server wrote what is no message "
-        "of the protocol"
+        "timed out awaiting tools/call after 500ms; meanwhile the server wrote something "
+        "that is not a protocol message"
     )
 
 

@@ -133,8 +133,8 @@ async def test_with_nobody_to_ask_the_refusal_names_the_rule_and_the_way_round_i
     item, output = await call(stage.model, client, thread_id, "mcp__mini__plain")
 
     error = (
-        "MCP tool call requires approval, but approval policy is never (to allow it unattended: "
-        'mcp_servers.mini.tools.plain.approval_mode = "approve")'
+        "MCP tool call requires approval, but approval policy is never (to allow it "
+        'without approval, set mcp_servers.mini.tools.plain.approval_mode = "approve")'
     )
     assert (item["status"], item["error"]) == ("failed", {"message": error})
     assert text_of(output) == error

@@ -129,7 +129,7 @@ async def test_a_page_that_nobody_can_come_back_to_is_refused_by_name(stage: Sta
         client = await stage.client()
         refusal = await client.refusal("mcpServer/oauth/login", {"name": "web"})
 
-    assert refusal.message == "nobody can come back to 'nonsense': it is no URL"
+    assert refusal.message == "invalid OAuth callback URL 'nonsense'"
 
 
 async def test_the_page_to_open_asks_for_what_is_needed_and_no_more(stage: Stage) -> None:

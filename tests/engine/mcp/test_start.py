@@ -40,7 +40,10 @@ async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage:
     [
         ({"command": "/no/such/program"}, "No such file or directory (os error 2)"),
         ({"command": "sh", "args": ["-c", "echo bad luck >&2"]}, "bad luck"),
-        ({"command": "echo", "args": ["this is no JSON"]}, "wrote what is no message"),
+        (
+            {"command": "echo", "args": ["this is no JSON"]},
+            "wrote something that is not a protocol message",
+        ),
         ({"url": "http://127.0.0.1:9/mcp"}, "error sending request for url"),
         ({"url": "http://127.0.0.1:9", "bearer_token_env_var": "NO_SUCH"}, "NO_SUCH is not set"),
         ({"command": "sh", "cwd": "/no/such/folder"}, "Not a directory (os error 20)"),
@@ -238,7 +241,10 @@ async def test_a_server_that_never_makes_sense_is_given_up(stage: Stage) -> None
     thread_id = await client.start()
     told = await settled(client, "babble", "endless")
 
-    why = "handshaking with MCP server failed: the server wrote what is no message of the protocol"
+    why = (
+        "handshaking with MCP server failed: the server wrote something that is not a protocol "
+        "message"
+    )
     for name in ("babble", "endless"):
         assert told[name]["status"] == "failed"
         assert told[name]["error"].endswith(why)
@@ -270,4 +276,4 @@ async def test_without_the_sdk_a_server_fails_with_the_remedy(home: Path) -> Non
             told = (await settled(client, "mini"))["mini"]
 
     assert told["status"] == "failed"
-    assert told["error"].endswith("to add it: pip install 'treadle[mcp]'")
+    assert told["error"].endswith("to install it: pip install 'treadle[mcp]'")

@@ -1,1 +1,1 @@
-"""MCP servers: their tools, documents and questions, as a thread uses them."""
+"""MCP servers of a thread: their tools, resources and elicitations."""

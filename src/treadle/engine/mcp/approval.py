@@ -1,4 +1,4 @@
-"""Whether a tool of an MCP server may be called, and asking where the rules say so."""
+"""Decides whether an MCP tool may be called, and requests approval where it is required."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REJECTED: Final = "user rejected MCP tool call"
 CANCELLED: Final = "user cancelled MCP tool call"
-NOBODY: Final = "MCP tool call requires approval, but approval policy is never"
+NEVER: Final = "MCP tool call requires approval, but approval policy is never"
 
 Verdict: TypeAlias = Literal["allow", "ask", "refuse"]
 
@@ -41,14 +41,14 @@ class McpRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the rules say of a call, and which of them says it."""
+    """The decision about a call, and the rule that made it."""
 
     verdict: Verdict
     by: str
 
 
 def judge(mode: ApprovalMode, hints: Raw, settings: RunSettings) -> Judgement:
-    """What the rules say of a call: the configured mode, the tool's own hints, the policy."""
+    """Judge a call by the configured mode, the hints of the tool and the policy."""
     if not _needs_approval(mode, hints):
         return Judgement("allow", f"approval_mode {mode}")
     if settings.approval_policy != "never":
@@ -59,7 +59,7 @@ def judge(mode: ApprovalMode, hints: Raw, settings: RunSettings) -> Judgement:
 
 
 def _needs_approval(mode: ApprovalMode, hints: Raw) -> bool:
-    """By the hints a tool that says nothing may destroy things and reach the world."""
+    """Without hints, a tool counts as destructive and open-world."""
     reads_only = hints.get("readOnlyHint") is True
     is_destructive = hints.get("destructiveHint")
     match mode:
@@ -88,17 +88,17 @@ class ToolUse:
 
     @property
     def name(self) -> str:
-        """What the server calls the tool."""
+        """The name of the tool on the server."""
         return str(self.tool["name"])
 
     @property
     def mode(self) -> ApprovalMode:
-        """When to ask, as it is configured."""
+        """The configured approval mode."""
         return self.server.config.approval_mode(self.name)
 
 
 async def approve(servers: McpServers, use: ToolUse) -> None:
-    """Let a call pass, or ask about it.
+    """Allow a call, or request approval of it.
 
     Raises:
         McpRefused: it may not be made.
@@ -108,10 +108,10 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     judged = judge(use.mode, hints if isinstance(hints, dict) else {}, settings)
     is_known = judged.verdict == "ask" and (use.server.name, use.name) in servers.approved
     if judged.verdict != "ask" or is_known:
-        _note(thread, use, judged, is_known=is_known)
+        _record(thread, use, judged, is_known=is_known)
     if judged.verdict == "refuse":
         key = f"mcp_servers.{use.server.name}.tools.{use.name}.approval_mode"
-        raise McpRefused(f'{NOBODY} (to allow it unattended: {key} = "approve")')
+        raise McpRefused(f'{NEVER} (to allow it without approval, set {key} = "approve")')
     if judged.verdict == "allow" or is_known:
         return
     if settings.approvals_reviewer != "user":
@@ -121,9 +121,9 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     answer = await _ask(thread, use, persist)
     if answer.action != "accept":
         raise McpRefused(REJECTED if answer.action == "decline" else CANCELLED)
-    wish = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
-    if wish in persist:
-        await servers.remember(use.server.name, use.name, always=wish == "always")
+    chosen = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
+    if chosen in persist:
+        await servers.remember(use.server.name, use.name, always=chosen == "always")
         tool = (use.server.name, use.name)
         thread.log.record(Granted(use.turn.id, "session", tool=tool))
 
@@ -159,18 +159,18 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
         {"name": name, "value": value, "display_name": name}
         for name, value in use.arguments.items()
     ]
-    given: Raw = {"codex_approval_kind": "mcp_tool_call"}
+    meta: Raw = {"codex_approval_kind": "mcp_tool_call"}
     if persist:
-        given["persist"] = persist
+        meta["persist"] = persist
     if title := use.tool.get("title"):
-        given["tool_title"] = title
+        meta["tool_title"] = title
     if description := use.tool.get("description"):
-        given["tool_description"] = description
-    return {**given, "tool_params": use.arguments, "tool_params_display": shown}
+        meta["tool_description"] = description
+    return {**meta, "tool_params": use.arguments, "tool_params_display": shown}
 
 
 async def _review(thread: LoadedThread, use: ToolUse) -> None:
-    """Let a model decide in the user's stead."""
+    """Let the guardian decide."""
     from treadle.engine.approvals.guardian import review_action
 
     title = use.tool.get("title")
@@ -180,11 +180,13 @@ async def _review(thread: LoadedThread, use: ToolUse) -> None:
     details = {"arguments": use.arguments, "hints": use.tool.get("annotations")}
     review = await review_action(thread, use.turn, action, use.call_id, None, details=details)
     if review.status != "approved":
-        raise McpRefused(review.rationale or f"the automatic review ended as {review.status}")
+        raise McpRefused(
+            review.rationale or f"the automatic review ended with status {review.status}"
+        )
 
 
-def _note(thread: LoadedThread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
-    """Leave a line on what was decided without a question."""
+def _record(thread: LoadedThread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
+    """Record a decision that was made without a request."""
     decision = "forbidden" if judged.verdict == "refuse" else "allowed"
     by = "approved for the session" if is_known else judged.by
     action = f"mcp {use.server.name}/{use.name}"

@@ -1,4 +1,4 @@
-"""How an MCP server is reached and what it may do: `mcp_servers.<name>` of `config.toml`."""
+"""The configuration of MCP servers: `mcp_servers.<name>` of `config.toml`."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from treadle.protocol.base import JsonValue, UInt16
 STARTUP_SECONDS: Final = 30.0
 TOOL_SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 1.0
-"""How long a turn waits for servers that it could do without."""
+"""How long a turn waits for optional servers."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_:@/.-]+")
-# What a server sees of our environment, besides what its configuration names.
+# Variables that every server inherits, besides those in its configuration.
 INHERITED: Final = "HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split()
 
 ApprovalMode: TypeAlias = Literal["auto", "prompt", "writes", "approve"]
-"""`auto` goes by what the tool says of itself, `writes` asks unless it only reads."""
+"""`auto` uses the hints of the tool, `writes` requires approval unless the tool only reads."""
 
 
 class ToolConfig(msgspec.Struct, frozen=True):
-    """What is set for one tool of a server."""
+    """The configuration of one tool."""
 
     approval_mode: ApprovalMode | None = None
 
 
 class EnvVar(msgspec.Struct, frozen=True):
-    """A variable of our environment that a server is given."""
+    """A variable that a server inherits."""
 
     name: str
 
 
 class OAuthConfig(msgspec.Struct, frozen=True):
-    """The client that we are known as, where it was registered by hand."""
+    """The OAuth client, if it was registered by hand."""
 
     client_id: str | None = None
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One server: a command to run, or an address to call."""
+    """One server: a command to run, or a URL."""
 
     command: str | None = None
     args: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def startup_seconds(self) -> float:
-        """How long it may take to be ready."""
+        """How long the server may take to start."""
         if self.startup_timeout_sec is None and self.startup_timeout_ms is not None:
             return self.startup_timeout_ms / 1000
         return STARTUP_SECONDS if self.startup_timeout_sec is None else self.startup_timeout_sec
@@ -86,21 +86,21 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return is_enabled and tool not in self.disabled_tools
 
     def approval_mode(self, tool: str) -> ApprovalMode:
-        """When to ask before a tool is called."""
+        """When calls of a tool require approval."""
         own = self.tools.get(tool)
         return (own and own.approval_mode) or self.default_tools_approval_mode or "auto"
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What the server's process sees of our environment, and what is set for it."""
+        """The environment of the server's process: inherited and configured variables."""
         named = [each if isinstance(each, str) else each.name for each in self.env_vars]
-        given = {name: environ[name] for name in (*INHERITED, *named) if name in environ}
-        return {**given, **self.env}
+        inherited = {name: environ[name] for name in (*INHERITED, *named) if name in environ}
+        return {**inherited, **self.env}
 
     def headers(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The headers that requests to the server carry, its token among them.
+        """The headers of requests to the server, with its token.
 
         Raises:
-            BadServer: a token should come from a variable that is not set.
+            BadServer: the variable of the token is not set.
         """
         from_environ = {
             name: environ[variable]
@@ -117,13 +117,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_own_login(self) -> bool:
-        """Whether requests carry credentials that are configured, so that no sign-in is needed."""
+        """Whether credentials are configured, so that no login is needed."""
         names = {name.lower() for name in (*self.http_headers, *self.env_http_headers)}
         return self.bearer_token_env_var is not None or "authorization" in names
 
 
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of a thread and what holds for all of them."""
+    """The servers of a thread, and the options for all of them."""
 
     servers: dict[str, JsonValue] = msgspec.field(default_factory=dict)
     grace_seconds: float = GRACE_SECONDS
@@ -136,32 +136,32 @@ class McpSource(Protocol):
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The environment that tokens and variables are taken from."""
+        """The environment with tokens and inherited variables."""
         ...
 
     @property
-    def patience(self) -> StartupRecord:
-        """What is known of how servers start, by all threads together."""
+    def startup_record(self) -> StartupRecord:
+        """How earlier starts of servers went, shared by all threads."""
         ...
 
     def config(self, settings: RunSettings | None) -> McpConfig:
-        """The servers of a thread with these settings, or of no thread."""
+        """The servers of a thread with these settings, or those without a thread."""
         ...
 
     def approve_always(self, server: str, tool: str) -> bool:
-        """Note that a tool need not be asked for any more; false if there is no place for it."""
+        """Store that a tool needs no approval any more; false if that is impossible."""
         ...
 
 
 class BadServer(Exception):
-    """The configuration of a server cannot be used."""
+    """The configuration of a server is invalid."""
 
 
 def read_server(name: str, table: JsonValue) -> ServerConfig:
     """Read the configuration of one server.
 
     Raises:
-        BadServer: it cannot be used; the message says why.
+        BadServer: it is invalid; the message says why.
     """
     if not _NAME.fullmatch(name):
         raise BadServer(f"Invalid MCP server name '{name}': must match pattern ^{_NAME.pattern}$")

@@ -1,4 +1,4 @@
-"""What a tool gave back, as clients are told it and as the model reads it."""
+"""Converts the result of an MCP tool for clients and for the model."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpToolCallResult
 
 MAX_PARTS: Final = 1_000
-"""How many parts of a result are kept."""
+"""The most parts of a result that are kept."""
 
 _NO_AUDIO: Final = "<audio content omitted because you do not support audio input>"
 
 
 def result_of(raw: dict[str, JsonValue]) -> McpToolCallResult:
-    """The result as clients get it; whether it failed is the status of the item.
+    """The result for clients; the status of the item shows whether it is an error.
 
-    Of its texts as much is kept as of the output of a command. Structured content of more than that
-    cannot be cut: clients get as much of it as a text.
+    Texts have the limit of command output. Structured content over the limit cannot be truncated:
+    clients receive its start and its end as text.
     """
     structured = raw.get("structuredContent")
-    content = _cut_texts(_content(raw), tokens(MAX_KEPT_BYTES))
+    content = _truncate_texts(_content(raw), tokens(MAX_KEPT_BYTES))
     if structured is not None:
         text = msgspec.json.encode(structured)
         if len(text) > MAX_KEPT_BYTES:
@@ -34,7 +34,7 @@ def result_of(raw: dict[str, JsonValue]) -> McpToolCallResult:
 
 
 def output_of(raw: dict[str, JsonValue], seconds: float) -> Output:
-    """The result as the model reads it: structured content alone, where there is some."""
+    """The result for the model: only the structured content, if there is any."""
     structured = raw.get("structuredContent")
     if structured is not None:
         text = truncate(msgspec.json.encode(structured).decode(), DEFAULT_TOKENS)
@@ -49,7 +49,7 @@ def output_of(raw: dict[str, JsonValue], seconds: float) -> Output:
 
 
 def failure_of(message: str, seconds: float) -> Output:
-    """A call that came to nothing, as the model reads it."""
+    """The output of a failed call, for the model."""
     return [_text(_header(seconds)), _text(truncate(message, DEFAULT_TOKENS))]
 
 
@@ -65,7 +65,7 @@ def _content(raw: dict[str, JsonValue]) -> list[JsonValue]:
     return kept
 
 
-def _cut_texts(blocks: list[JsonValue], room: int) -> list[JsonValue]:
+def _truncate_texts(blocks: list[JsonValue], room: int) -> list[JsonValue]:
     cut: list[JsonValue] = []
     for block in blocks:
         if _is(block, "text"):

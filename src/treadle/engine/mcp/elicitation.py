@@ -1,4 +1,4 @@
-"""Questions of MCP servers to the user, put to the clients of the thread."""
+"""Forwards elicitations of MCP servers to the clients of the thread."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ DECLINED: Final[Raw] = {"action": "decline"}
 
 
 async def elicit(
-    thread: LoadedThread, server: str, call_id: str | None, key: str, asked: Raw
+    thread: LoadedThread, server: str, call_id: str | None, key: str, params: Raw
 ) -> Raw:
-    """Put a question of a server to the clients; where nobody may be asked, it is declined.
+    """Forward an elicitation to the clients; decline it if the policy allows no requests.
 
-    `call_id` names the call of the model that it is asked for, if it is for one. It cannot be
-    answered under another server: the MCP server that asks dies with this one.
+    `call_id` names the tool call that it belongs to, if there is one. It does not survive a
+    restart, because the MCP server ends with this server.
     """
     turn = thread.turn
     settings = thread.settings if turn is None else thread.settings_of(turn)
     if not _may_ask(settings.approval_policy):
         return DECLINED
-    params = _params(thread.id, turn.id if turn is not None else None, server, asked)
-    if params is None:
+    request = _params(thread.id, turn.id if turn is not None else None, server, params)
+    if request is None:
         return DECLINED
     try:
         answer = await thread.server_requests.ask(
             MCP_SERVER_ELICITATION_REQUEST,
-            params,
+            request,
             turn=turn,
             key=key,
             call_id=call_id,
@@ -52,10 +52,10 @@ async def elicit(
         )
     except ServerRequestRefused:
         return DECLINED
-    given: Raw = {"action": answer.action}
+    result: Raw = {"action": answer.action}
     if answer.content is not None and answer.action == "accept":
-        given["content"] = answer.content
-    return given if answer.meta is None else {**given, "_meta": answer.meta}
+        result["content"] = answer.content
+    return result if answer.meta is None else {**result, "_meta": answer.meta}
 
 
 def _may_ask(policy: AskForApproval) -> bool:
@@ -65,22 +65,22 @@ def _may_ask(policy: AskForApproval) -> bool:
 
 
 def _params(
-    thread_id: str, turn_id: str | None, server: str, asked: Raw
+    thread_id: str, turn_id: str | None, server: str, params: Raw
 ) -> McpServerElicitationRequestParams | None:
-    message = str(asked.get("message") or "")
-    meta = asked.get("_meta") or None
-    if asked.get("mode") == "url":
+    message = str(params.get("message") or "")
+    meta = params.get("_meta") or None
+    if params.get("mode") == "url":
         return UrlMcpServerElicitationRequestParams(
             server_name=server,
             thread_id=thread_id,
             turn_id=turn_id,
-            elicitation_id=str(asked.get("elicitationId") or ""),
+            elicitation_id=str(params.get("elicitationId") or ""),
             message=message,
-            url=str(asked.get("url") or ""),
+            url=str(params.get("url") or ""),
             meta=meta,
         )
     try:
-        schema = msgspec.convert(asked.get("requestedSchema"), McpElicitationSchema)
+        schema = msgspec.convert(params.get("requestedSchema"), McpElicitationSchema)
     except msgspec.ValidationError:
         return None
     return FormMcpServerElicitationRequestParams(

@@ -1,8 +1,7 @@
-"""Signing in to MCP servers, and using what a sign-in has brought.
+"""OAuth login to MCP servers, and the renewal of tokens.
 
-The SDK finds the authorization server, registers us there, proves with PKCE that we are who asked
-and trades the code for a token. What is left to do is here: the page that the browser comes back
-to, the file that keeps the login, and its renewal.
+The SDK finds the authorization server, registers the client and exchanges the code for a token,
+with PKCE. This module adds the callback page for the browser, the storage and the renewal.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from treadle.engine.mcp.config import McpConfig, ServerConfig
-from treadle.engine.mcp.connection.requests import learns, words_of
+from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.protocol.base import JsonValue
@@ -37,12 +36,12 @@ from treadle.support.text.secrets import Secrets
 
 CLIENT_NAME: Final = "Treadle"
 CALLBACK_PATH: Final = "/callback"
-# A program on the user's machine can keep no secret.
+# A program on the user's machine cannot keep a client secret.
 _PUBLIC: Final = "none"
 MAX_HEAD: Final = 16 * 1024
 HEAD_SECONDS: Final = 10.0
 _PAGE: Final = "<!doctype html><title>{title}</title><p>{title}. You can close this window.</p>"
-# What asks for a login is any request; this one is also the first of a conversation.
+# Any request would trigger the login; this one is also the first of a session.
 _HELLO: Final = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -56,7 +55,7 @@ _HELLO: Final = {
 
 
 class StoredLogin(httpx2.Auth):
-    """Sends the token of a login, and renews it when it has ended."""
+    """Adds the token of a login to requests, and renews it when it has expired."""
 
     def __init__(self, name: str, url: str, tokens: TokenFile) -> None:
         self._name, self._url, self._tokens = name, url, tokens
@@ -65,9 +64,9 @@ class StoredLogin(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Make a request, with a new token if the old one is not taken any more."""
+        """Send a request, with a new token if the old one has expired or is rejected."""
         is_new = False
-        # One at a time: a server may take a token for renewal only once.
+        # One renewal at a time: a server may accept a refresh token only once.
         async with self._renewing:
             login = self._tokens.get(self._name, self._url)
             if login is not None and login.is_stale(time.time()) and login.refresh_token:
@@ -92,7 +91,7 @@ class StoredLogin(httpx2.Auth):
         return httpx2.Request("POST", login.token_endpoint or self._url, data=form)
 
     async def _renewed(self, login: McpLogin, response: httpx2.Response) -> McpLogin:
-        """The new login; if there is none, what another thread may have got meanwhile."""
+        """The new login; if the renewal failed, the one that another thread may have stored."""
         try:
             response.raise_for_status()
             token = OAuthToken.model_validate_json(await response.aread())
@@ -102,20 +101,20 @@ class StoredLogin(httpx2.Auth):
             login,
             access_token=token.access_token,
             refresh_token=token.refresh_token or login.refresh_token,
-            expires_at=_end_of(token),
+            expires_at=_expiry(token),
         )
         self._tokens.set(self._name, self._url, renewed)
         return renewed
 
 
 def stored_login(name: str, url: str, tokens: TokenFile) -> httpx2.Auth | None:
-    """What adds a server's token to requests, if we are signed in there."""
+    """The authentication of requests to a server, if there is a login."""
     return StoredLogin(name, url, tokens) if tokens.get(name, url) is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """A sign-in that is asked for."""
+    """A requested login."""
 
     name: str
     server: ServerConfig
@@ -124,44 +123,44 @@ class SignIn:
     scopes: Sequence[str] | None
 
     async def run(self, show: Callable[[str], None]) -> None:
-        """Sign in; `show` is given the page that the user has to open.
+        """Log in; `show` receives the URL that the user has to open.
 
         Raises:
-            McpError: it came to nothing.
+            McpError: the login failed.
         """
         async with _callback(self.common) as callback:
             try:
                 provider = self._provider(callback, show)
             except ValueError as error:
-                raise McpError(f"nobody can come back to {callback.url!r}: it is no URL") from error
+                raise McpError(f"invalid OAuth callback URL {callback.url!r}") from error
             headers = {"Accept": "application/json, text/event-stream", **self.server.http_headers}
             secrets = Secrets()
             async with httpx2.AsyncClient(
                 auth=provider,
                 headers=headers,
                 timeout=httpx2.Timeout(30.0, read=None),
-                event_hooks={"request": [learns(secrets, self.server.http_headers)]},
+                event_hooks={"request": [recording_hook(secrets, self.server.http_headers)]},
             ) as http:
                 try:
                     response = await http.post(str(self.server.url), json=_HELLO)
                 except Exception as error:  # noqa: BLE001 - the SDK raises errors of many kinds
-                    words = secrets.redact(words_of(error))
+                    reason = secrets.redact(error_text(error))
                     # Without the cause, which a traceback would print.
-                    raise McpError(f"failed to sign in to `{self.name}`: {words}") from None
+                    raise McpError(f"failed to sign in to `{self.name}`: {reason}") from None
         if not callback.was_used:
             raise McpError("No authorization support detected for this server.")
         if response.status_code >= httpx2.codes.BAD_REQUEST:
-            raise McpError(f"the server refused its own token: HTTP {response.status_code}")
+            raise McpError(f"the server rejected the new token: HTTP {response.status_code}")
 
     def _provider(self, callback: Callback, show: Callable[[str], None]) -> OAuthClientProvider:
-        keeper = _Keeper(self, callback.url)
+        storage = _LoginStorage(self, callback.url)
 
         async def redirect(url: str) -> None:
             url = _with_scopes(url, self.scopes or self.server.scopes)
             callback.expect(url)
             show(url)
 
-        keeper.provider = OAuthClientProvider(
+        storage.provider = OAuthClientProvider(
             server_url=str(self.server.url),
             client_metadata=OAuthClientMetadata(
                 client_name=CLIENT_NAME,
@@ -170,15 +169,15 @@ class SignIn:
                 response_types=["code"],
                 token_endpoint_auth_method=_PUBLIC,
             ),
-            storage=keeper,
+            storage=storage,
             redirect_handler=redirect,
             callback_handler=callback.answer,
         )
-        return keeper.provider
+        return storage.provider
 
 
-class _Keeper:
-    """Puts what the SDK brings into the file."""
+class _LoginStorage:
+    """Stores the tokens that the SDK obtains."""
 
     def __init__(self, sign_in: SignIn, redirect_url: str) -> None:
         self.provider: OAuthClientProvider | None = None
@@ -187,11 +186,11 @@ class _Keeper:
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """No token: who signs in anew wants a new one."""
+        """No token: a login always obtains a new one."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep the token with what it takes to renew it."""
+        """Store the token with the data for its renewal."""
         context = self.provider.context if self.provider else None
         metadata = context.oauth_metadata if context else None
         protected = context.protected_resource_metadata if context else None
@@ -201,7 +200,7 @@ class _Keeper:
         login = McpLogin(
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
-            expires_at=_end_of(tokens),
+            expires_at=_expiry(tokens),
             scope=tokens.scope,
             client=client,
             token_endpoint=str(metadata.token_endpoint) if metadata else None,
@@ -211,7 +210,7 @@ class _Keeper:
         sign_in.tokens.set(sign_in.name, str(sign_in.server.url), login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """The client that was registered by hand, if one was."""
+        """The client that was registered by hand, if there is one."""
         oauth = self._sign_in.server.oauth
         if oauth is not None and oauth.client_id is not None:
             self._client = OAuthClientInformationFull(
@@ -222,36 +221,36 @@ class _Keeper:
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Note who we were registered as."""
+        """Keep the registered client."""
         self._client = client_info
 
 
 class Callback:
-    """The page that the browser comes back to."""
+    """The page that the browser is redirected to."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.was_used = False
         self._state: str | None = None
-        self._found: asyncio.Future[AuthorizationCodeResult] = (
+        self._result: asyncio.Future[AuthorizationCodeResult] = (
             asyncio.get_running_loop().create_future()
         )
 
     def expect(self, authorization_url: str) -> None:
-        """Take only an answer to this question: anybody on this machine can call the page."""
+        """Accept only the answer to this request: any program on this machine can call the page."""
         self.was_used = True
         self._state = _parameter(authorization_url, "state")
 
     async def answer(self) -> AuthorizationCodeResult:
         """Wait for the browser."""
-        return await self._found
+        return await self._result
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of a browser."""
+        """Handle one request of a browser."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, title = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))
+                status, title = self._accept(head.split(b"\r\n", 1)[0].decode("latin-1"))
                 body = _PAGE.format(title=title).encode()
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nConnection: close\r\n"
@@ -260,25 +259,25 @@ class Callback:
                 )
                 await writer.drain()
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not a browser, one that has gone, or no URL
+            pass  # not a browser, a closed connection, or an invalid URL
         finally:
             writer.close()
 
-    def _take(self, line: str) -> tuple[str, str]:
+    def _accept(self, line: str) -> tuple[str, str]:
         parts = line.split(" ")
         target = parts[1] if len(parts) == 3 else ""
         if parts[0] != "GET" or urlsplit(target).path != urlsplit(self.url).path:
-            return "404 Not Found", "Nothing is here"
-        # In constant time: programs on this machine may measure how far they guessed right.
+            return "404 Not Found", "Page not found"
+        # In constant time: programs on this machine could measure how much of a guess is right.
         if not self._state or not compare_digest(_bytes(target, "state"), self._state.encode()):
-            return "400 Bad Request", "This answers no question of ours"
-        if not self._found.done():
+            return "400 Bad Request", "This does not match a sign-in in progress"
+        if not self._result.done():
             code, refusal = _parameter(target, "code"), _parameter(target, "error")
             if code is None:
-                words = _parameter(target, "error_description") or refusal or "no code came back"
-                self._found.set_exception(McpError(words))
+                reason = _parameter(target, "error_description") or refusal or "missing code"
+                self._result.set_exception(McpError(reason))
                 return "200 OK", "The sign-in was refused"
-            self._found.set_result(
+            self._result.set_result(
                 AuthorizationCodeResult(code=code, state=self._state, iss=_parameter(target, "iss"))
             )
         return "200 OK", "You are signed in"
@@ -286,7 +285,7 @@ class Callback:
 
 @asynccontextmanager
 async def _callback(common: McpConfig) -> AsyncIterator[Callback]:
-    """Wait for the browser on the loopback, at the configured port if there is one."""
+    """Listen for the browser on the loopback interface, on the configured port if there is one."""
     waiting: list[Callback] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -315,7 +314,7 @@ def _bytes(url: str, name: str) -> bytes:
 
 
 def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:
-    """Ask for these scopes instead of those that the server proposes."""
+    """Request these scopes instead of those that the server proposes."""
     if not scopes:
         return url
     parts = urlsplit(url)
@@ -323,5 +322,5 @@ def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:
     return urlunsplit(parts._replace(query=urlencode({**query, "scope": " ".join(scopes)})))
 
 
-def _end_of(token: OAuthToken) -> float | None:
+def _expiry(token: OAuthToken) -> float | None:
     return None if token.expires_in is None else time.time() + token.expires_in

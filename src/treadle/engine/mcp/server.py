@@ -1,7 +1,7 @@
-"""One MCP server of one thread: started, used, found dead, started again.
+"""One MCP server of one thread: its start, its requests and its restarts.
 
-Its session lives in one task of its own, because the SDK's blocks must be left by the task that
-entered them. Whoever calls the server waits in a task of its own and may be cancelled at any time.
+The session lives in a separate task, because the SDK's context managers must be exited by the task
+that entered them. Callers wait in their own tasks and may be cancelled at any time.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ MAX_PAGES: Final = 100
 
 Raw: TypeAlias = dict[str, JsonValue]
 Elicit: TypeAlias = Callable[[Raw], Awaitable[Raw]]
-Documents: TypeAlias = Literal["resources", "resourceTemplates"]
+ResourceKind: TypeAlias = Literal["resources", "resourceTemplates"]
 OnProgress: TypeAlias = Callable[[str], None]
-Ask: TypeAlias = Callable[[str, Raw, OnProgress | None], Awaitable[Raw]]
+Send: TypeAlias = Callable[[str, Raw, OnProgress | None], Awaitable[Raw]]
 
 logger = logging.getLogger(__name__)
 
 
 class McpError(Exception):
-    """The server could not be asked, or refused; `code` is its own, if it gave one."""
+    """A request failed; `code` is the error code of the server, if there is one."""
 
     def __init__(self, message: str, *, code: int | None = None, is_lost: bool = False) -> None:
         super().__init__(message)
         self.code = code
-        # The connection is gone: the server may or may not have done what it was asked.
+        # The connection is lost: the server may or may not have processed the request.
         self.is_lost = is_lost
 
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
-    """A step in the life of a server, as clients are told it."""
+    """A change of a server's status, for clients."""
 
     name: str
     status: McpServerStartupState
@@ -58,8 +58,8 @@ class StatusChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a server needs of its surroundings."""
+class ServerContext:
+    """What a server needs from outside."""
 
     cwd: str
     environ: Mapping[str, str]
@@ -70,20 +70,20 @@ class Setting:
 
 
 class McpServer:
-    """A configured server: what is known of it, and the session if there is one."""
+    """A configured server: its state, and its session if there is one."""
 
-    def __init__(self, name: str, table: JsonValue, setting: Setting) -> None:
+    def __init__(self, name: str, table: JsonValue, context: ServerContext) -> None:
         self.name = name
         self.table = table
         self.config = ServerConfig(command="")
         self.status: McpServerConnectionStatus = "notStarted"
         self.error: str | None = None
-        # What the last session said of itself; it holds until another one says otherwise.
+        # The server's answer to `initialize` in the last session, kept until the next one.
         self.about: Raw = {}
         self.tools: dict[str, Raw] = {}
         self.is_bad = False
-        self._setting = setting
-        # The one that was begun last; what older ones say while they end is of no interest.
+        self._context = context
+        # The latest session; reports of older ones while they end are ignored.
         self._session: McpSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._lives = BackgroundTasks()
@@ -99,32 +99,32 @@ class McpServer:
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in its own words."""
+        """The instructions of the server for the model."""
         text = self.about.get("instructions")
         return text if isinstance(text, str) and text.strip() else None
 
     @property
     def offered(self) -> Sequence[Raw]:
-        """The tools that the model may see; they stay while a dead server is not yet needed."""
+        """The tools that the model may see, also while the server has to be restarted."""
         return [tool for name, tool in self.tools.items() if self.config.offers(name)]
 
     @property
-    def is_missed(self) -> bool:
-        """Whether no turn can be run because it is not there."""
+    def is_missing(self) -> bool:
+        """Whether the server is required and failed, so that no turn can run."""
         return self.config.required and self.config.enabled and self.error is not None
 
     def start(self) -> None:
-        """Start the server, unless it runs, starts or is switched off."""
+        """Start the server, unless it is running, starting or disabled."""
         if self.status in ("starting", "connected", "disabled") or self._closing.is_set():
             return
         self.status = "starting"
         self._settled.clear()
-        self._setting.on_change(StatusChange(self.name, "starting"))
+        self._context.on_change(StatusChange(self.name, "starting"))
         if self.is_bad:
             self._fail(self.error or "")
             return
         before, self._session = self._task, None
-        self._task = self._setting.tasks.spawn(self._live(before), f"mcp {self.name}")
+        self._task = self._context.tasks.spawn(self._live(before), f"mcp {self.name}")
         self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -132,26 +132,28 @@ class McpServer:
             self._settled.set()
 
     async def settled(self) -> None:
-        """Wait until it is known whether the server is ready."""
+        """Wait until the server is ready or has failed."""
         if self.status == "starting":
             await self._settled.wait()
 
     def close(self) -> None:
-        """End the session; the process is gone a moment later."""
+        """End the session; the process ends a moment later."""
         self._closing.set()
         if self.status == "starting" and self._task is not None:
             self._task.cancel()
 
     async def closed(self) -> None:
-        """Wait until the process is gone."""
+        """Wait until the process has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def call(self, tool: str, arguments: JsonValue, meta: JsonValue, told: OnProgress) -> Raw:
-        """Call a tool; the result is as the server gave it.
+    async def call(
+        self, tool: str, arguments: JsonValue, meta: JsonValue, on_progress: OnProgress
+    ) -> Raw:
+        """Call a tool; the result is unchanged.
 
         Raises:
-            McpError: the server is not there, refused, or took too long, or the tool is disabled.
+            McpError: the server is unavailable, refused or timed out, or the tool is disabled.
         """
         if not self.config.offers(tool):
             raise McpError(f"tool '{tool}' is disabled for MCP server '{self.name}'")
@@ -159,29 +161,29 @@ class McpServer:
             where = f"tool call failed for `{self.name}/{tool}`"
             raise McpError(f"{where}: MCP tool arguments must be a JSON object")
         params: Raw = {"name": tool, "arguments": arguments, "_meta": meta}
-        return await self.ask("tools/call", params, told)
+        return await self.ask("tools/call", params, on_progress)
 
-    async def ask(self, method: str, params: Raw, told: OnProgress | None = None) -> Raw:
-        """Make a request, starting the server again first if it has died.
+    async def ask(self, method: str, params: Raw, on_progress: OnProgress | None = None) -> Raw:
+        """Send a request; restart the server first if it has ended.
 
         Raises:
-            McpError: the server is not there, refused, or took too long.
+            McpError: the server is unavailable, refused or timed out.
         """
         session = await self._ready_session()
         try:
-            return await session.ask(method, params, told)
+            return await session.ask(method, params, on_progress)
         except McpError as error:
-            if not session.notes.is_forgotten:
+            if not session.notes.is_lost_session:
                 raise
-            # The server has lost the session and so has not read the request: it is made anew.
-            logger.info("mcp session forgotten", extra={"server": self.name, "reason": str(error)})
+            # The server lost the session and has not processed the request: retry in a new session.
+            logger.info("mcp session lost", extra={"server": self.name, "reason": str(error)})
         session.end()
-        return await (await self._ready_session()).ask(method, params, told)
+        return await (await self._ready_session()).ask(method, params, on_progress)
 
-    async def documents(self, key: Documents) -> list[Raw]:
-        """All documents, or patterns of documents, that a running server lists; none if it fails.
+    async def list_resources(self, key: ResourceKind) -> list[Raw]:
+        """All resources, or resource templates, of a running server; none if the request fails.
 
-        One that takes too long, or whose list does not end, counts as one that has none.
+        A server that takes too long counts as one without resources.
         """
         if "resources" not in (self.about.get("capabilities") or {}):
             return []
@@ -203,32 +205,32 @@ class McpServer:
         return self._session
 
     async def _live(self, before: asyncio.Task[None] | None) -> None:
-        """The whole life of one session."""
+        """Run one session from start to end."""
         if before is not None and not before.done():
             await asyncio.wait([before])
-        # Half a second of imports: in a thread, so that nobody else waits for it.
+        # The imports take half a second: in a thread, so that they do not block the event loop.
         try:
             await asyncio.to_thread(_load)
         except ImportError as error:
-            self._fail(f"MCP startup failed: {error}; to add it: pip install 'treadle[mcp]'")
+            self._fail(f"MCP startup failed: {error}; to install it: pip install 'treadle[mcp]'")
             return
         from treadle.engine.mcp.connection.session import McpSession
 
-        session = self._session = McpSession(self.name, self.config, self._setting)
+        session = self._session = McpSession(self.name, self.config, self._context)
         life = self._lives.spawn(
             session.live(self._on_ready, self._on_failed, self._closing), f"mcp {self.name} session"
         )
         try:
             await asyncio.wait([life])
         except asyncio.CancelledError:
-            # The SDK's clean-up must not be cut short, or the process would stay: it is waited for.
+            # Wait for the SDK's clean-up, without which the process would survive.
             self._closing.set()
             if session.is_connecting:
                 life.cancel()
             await asyncio.wait([life])
             if self._session is session and self.status == "starting":
                 self.status = "cancelled"
-                self._setting.on_change(StatusChange(self.name, "cancelled"))
+                self._context.on_change(StatusChange(self.name, "cancelled"))
             raise
         finally:
             if self._session is session and self.status == "connected":
@@ -242,8 +244,8 @@ class McpServer:
         self.error = None
         self.status = "connected"
         self._settled.set()
-        # Told again when its tools have changed: whoever shows them looks anew.
-        self._setting.on_change(StatusChange(self.name, "ready"))
+        # Published again when the tools have changed, so that clients refresh them.
+        self._context.on_change(StatusChange(self.name, "ready"))
 
     def _on_failed(self, session: McpSession, reason: str) -> None:
         if self._session is session and self.status in ("starting", "connected"):
@@ -257,12 +259,12 @@ class McpServer:
         self._settled.set()
         if was_starting:
             text = self._startup_error(reason, session)
-            why: McpServerStartupFailureReason | None = None
+            cause: McpServerStartupFailureReason | None = None
             if needs_login and session is not None and session.had_login:
-                why = "reauthenticationRequired"
-            self._setting.on_change(StatusChange(self.name, "failed", text, why))
+                cause = "reauthenticationRequired"
+            self._context.on_change(StatusChange(self.name, "failed", text, cause))
         else:
-            logger.warning("mcp server died", extra={"server": self.name, "reason": reason})
+            logger.warning("mcp server ended", extra={"server": self.name, "reason": reason})
 
     def _startup_error(self, reason: str, session: McpSession | None) -> str:
         name = self.name
@@ -276,17 +278,17 @@ class McpServer:
         return f"MCP client for `{name}` failed to start: {reason}"
 
 
-async def list_all(ask: Ask, method: str, key: str) -> list[Raw]:
-    """All pages of a list; one that never ends is cut off."""
-    found: list[Raw] = []
+async def list_all(send: Send, method: str, key: str) -> list[Raw]:
+    """All pages of a list, up to a limit."""
+    entries: list[Raw] = []
     cursor: JsonValue = None
     for _page in range(MAX_PAGES):
-        page = await ask(method, {"cursor": cursor}, None)
-        found += page.get(key) or []
+        page = await send(method, {"cursor": cursor}, None)
+        entries += page.get(key) or []
         cursor = page.get("nextCursor")
         if not cursor:
             break
-    return found
+    return entries
 
 
 def _load() -> None:

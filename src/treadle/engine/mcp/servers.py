@@ -1,4 +1,4 @@
-"""The MCP servers of one thread, or those of no thread for as long as somebody looks at them."""
+"""The MCP servers of one thread, or temporary ones without a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.engine.conversation.input import message
 from treadle.engine.mcp.config import McpConfig, McpSource
 from treadle.engine.mcp.elicitation import DECLINED, elicit
 from treadle.engine.mcp.names import is_of, model_names
-from treadle.engine.mcp.server import McpError, McpServer, Raw, Setting, StatusChange
+from treadle.engine.mcp.server import McpError, McpServer, Raw, ServerContext, StatusChange
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.mcp.tokens import TokenFile
 from treadle.engine.tools.output import truncate
@@ -33,24 +33,24 @@ STARTUP_PREFIX: Final = "MCP startup failed: "
 
 
 class NoMcp:
-    """The source of a server that has no MCP servers."""
+    """A source without MCP servers."""
 
     environ: Final[dict[str, str]] = {}
 
     def __init__(self) -> None:
-        self.patience: Final = StartupRecord()
+        self.startup_record: Final = StartupRecord()
 
     def config(self, settings: object) -> McpConfig:  # noqa: ARG002 - as the protocol has it
-        """None."""
+        """No servers."""
         return McpConfig()
 
     def approve_always(self, server: str, tool: str) -> bool:  # noqa: ARG002 - as the protocol
-        """Nowhere."""
+        """Not possible."""
         return False
 
 
 class McpServers:
-    """The configured servers, the names of their tools, and what was approved of them."""
+    """The configured servers, the names of their tools, and the approved tools."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class McpServers:
         thread: LoadedThread | None = None,
     ) -> None:
         self.tokens = TokenFile(home)
-        # Tools that the user approved for as long as the thread is loaded.
+        # Tools that the user approved while the thread is loaded.
         self.approved: set[tuple[str, str]] = set()
         self._source = source
         self._tasks = tasks
         self._thread = thread
         self._servers: dict[str, McpServer] = {}
-        # Until when each may keep the model waiting.
+        # The latest time until which the model waits for each server.
         self._deadlines: dict[str, float] = {}
         self._waited_for: str | None = None
         self._calls: dict[str, list[str]] = {}
@@ -76,70 +76,70 @@ class McpServers:
         self._is_current = False
         self._is_closed = False
 
-    # -- life
+    # -- start and end
 
     def start(self) -> None:
-        """Start the servers that are configured now and do not run yet."""
+        """Start the configured servers that are not running."""
         if not self._is_current and not self._is_closed:
             self._is_current = True
-            self._follow(self._source.config(self._thread.settings if self._thread else None))
+            self._apply(self._source.config(self._thread.settings if self._thread else None))
 
     def reload(self) -> None:
-        """Follow the configuration anew: at once, or after the turn that runs."""
+        """Apply a changed configuration: at once, or after the active turn."""
         self._is_current = False
         if self._thread is None or self._thread.turn is None:
             self.start()
 
     def retry(self, name: str) -> None:
-        """Start a server again that could not be reached before."""
+        """Restart a server that failed."""
         server = self._servers.get(name)
         if server is not None and server.status in ("failed", "authenticationRequired"):
-            self._source.patience.regain(server.table)
+            self._source.startup_record.reset(server.table)
             self._start(server)
 
     def close(self) -> None:
-        """End all servers; their processes are gone a moment later."""
+        """End all servers; their processes end a moment later."""
         self._is_closed = True
         for server in self._servers.values():
             server.close()
 
     async def closed(self) -> None:
-        """Wait until all processes are gone."""
+        """Wait until all processes have ended."""
         for server in self._servers.values():
             await server.closed()
 
     async def before_request(self, turn: ActiveTurn, calls: Collection[str]) -> str | None:
-        """Wait for servers, once in a turn, and let the model know how they want to be used.
+        """Wait for servers, once in a turn, and add their instructions to the model context.
 
-        Those that a turn cannot do without, and those whose tools are to be called now, are waited
-        for as long as they take to start. Gives the reason why the turn cannot be run, if any.
+        Required servers, and servers whose tools are about to be called, may take their full time
+        to start. Return the reason why the turn cannot run, if there is one.
         """
         if self._waited_for != turn.id:
             self._waited_for = turn.id
             for server in list(self._servers.values()):
                 is_needed = server.config.required or any(is_of(c, server.name) for c in calls)
-                await (server.settled() if is_needed else self._wait_a_little(server))
-            if faults := [_fault(each) for each in self._servers.values() if each.is_missed]:
-                return f"required MCP servers failed to initialize: {', '.join(faults)}"
+                await (server.settled() if is_needed else self._wait_briefly(server))
+            if errors := [_describe(each) for each in self._servers.values() if each.is_missing]:
+                return f"required MCP servers failed to initialize: {', '.join(errors)}"
         self.add_instructions(turn)
         return None
 
     async def arriving(self, tool: str) -> None:
-        """Wait for the server that a tool of this name may come from, if it is starting."""
+        """Wait for the server that may provide a tool, if it is starting."""
         for server in list(self._servers.values()):
             if is_of(tool, server.name):
                 await server.settled()
 
-    async def _wait_a_little(self, server: McpServer) -> None:
-        """Wait for a server, unless it is known to make everybody wait."""
-        patience = self._source.patience
-        deadline = min(self._deadlines[server.name], patience.until(server.table))
+    async def _wait_briefly(self, server: McpServer) -> None:
+        """Wait for an optional server, unless it is known to start slowly."""
+        record = self._source.startup_record
+        deadline = min(self._deadlines[server.name], record.deadline(server.table))
         if server.status == "starting" and deadline > asyncio.get_running_loop().time():
             try:
                 async with asyncio.timeout_at(deadline):
                     await server.settled()
             except TimeoutError:
-                patience.lose(server.table)
+                record.add_failure(server.table)
 
     # -- use
 
@@ -148,11 +148,11 @@ class McpServers:
 
     @property
     def has_any(self) -> bool:
-        """Whether a server is configured that may be used."""
+        """Whether there is an enabled server."""
         return any(server.status != "disabled" for server in self._servers.values())
 
     def get(self, name: str) -> McpServer:
-        """The server of a name.
+        """The server with a name.
 
         Raises:
             McpError: there is none.
@@ -164,16 +164,16 @@ class McpServers:
         return server
 
     def tools(self) -> list[tuple[str, McpServer, Raw]]:
-        """The tools that the model may see now, under the names that it knows them by."""
-        found = {
+        """The tools that the model may see now, with their names for the model."""
+        tools = {
             (server.name, str(tool["name"])): (server, tool)
             for server in self._servers.values()
             for tool in server.offered
         }
-        return [(name, *found[pair]) for name, pair in model_names(found).items()]
+        return [(name, *tools[pair]) for name, pair in model_names(tools).items()]
 
     def add_instructions(self, turn: ActiveTurn) -> None:
-        """Let the model know how servers want to be used, once for each thing that they say."""
+        """Add the instructions of servers to the model context, unless it contains them."""
         thread = self.thread
         for server in self._servers.values():
             if server.instructions is None or not server.offered:
@@ -184,7 +184,7 @@ class McpServers:
                 thread.remember(turn, note)
 
     async def remember(self, server: str, tool: str, *, always: bool) -> None:
-        """Ask no more about a tool, in this thread or for good."""
+        """Approve a tool for this thread, or permanently."""
         self.approved.add((server, tool))
         workers = self.thread.services.file_workers
         if always and await workers.run(self._source.approve_always, server, tool):
@@ -192,7 +192,7 @@ class McpServers:
 
     @contextmanager
     def calling(self, server: McpServer, call_id: str) -> Iterator[None]:
-        """Note that a call is under way, for what the server asks meanwhile."""
+        """Register a running call, to which elicitations of the server may belong."""
         calls = self._calls.setdefault(server.name, [])
         calls.append(call_id)
         try:
@@ -202,42 +202,42 @@ class McpServers:
 
     @property
     def thread(self) -> LoadedThread:
-        """The thread that uses them.
+        """The thread that uses the servers.
 
         Raises:
-            McpError: none does.
+            McpError: there is none.
         """
         if self._thread is None:
             raise McpError("no thread uses these MCP servers")
         return self._thread
 
-    # -- inside
+    # -- implementation
 
-    def _follow(self, config: McpConfig) -> None:
+    def _apply(self, config: McpConfig) -> None:
         self._grace_seconds = config.grace_seconds
         for name, server in list(self._servers.items()):
             if server.table != config.servers.get(name):
                 server.close()
                 del self._servers[name]
             elif server.status == "connected":
-                # Who has asked for a reload wants to hear that it is done.
-                self._tell(StatusChange(name, "ready"))
+                # Clients that requested a reload wait for this status.
+                self._publish(StatusChange(name, "ready"))
         for name in sorted(config.servers):
             if name not in self._servers:
                 table = config.servers[name]
-                server = McpServer(name, table, self._setting(name, table))
+                server = McpServer(name, table, self._context(name, table))
                 self._servers[name] = server
                 self._start(server)
 
     def _start(self, server: McpServer) -> None:
         deadline = asyncio.get_running_loop().time() + self._grace_seconds
         self._deadlines[server.name] = deadline
-        self._source.patience.begins(server.table, deadline)
+        self._source.startup_record.add_start(server.table, deadline)
         server.start()
 
-    def _setting(self, name: str, table: JsonValue) -> Setting:
+    def _context(self, name: str, table: JsonValue) -> ServerContext:
         thread = self._thread
-        return Setting(
+        return ServerContext(
             cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
             environ=self._environ(),
             tasks=self._tasks,
@@ -247,10 +247,10 @@ class McpServers:
         )
 
     def _environ(self) -> Mapping[str, str]:
-        """The environment of servers; a name leads to a program that no command made, if it can.
+        """The environment of servers, in which trusted folders of `PATH` come first.
 
-        Servers run outside the sandbox. A folder of `PATH` that commands can write comes last: the
-        user may keep the server itself there.
+        Servers run outside the sandbox, so their names should not resolve to programs that commands
+        wrote. Folders that commands can write come last: the server itself may be there.
         """
         environ, thread = self._source.environ, self._thread
         path = environ.get("PATH")
@@ -265,12 +265,12 @@ class McpServers:
     def _on_change(self, table: JsonValue, change: StatusChange) -> None:
         is_in_time = asyncio.get_running_loop().time() <= self._deadlines[change.name]
         if change.status == "failed":
-            self._source.patience.lose(table)
+            self._source.startup_record.add_failure(table)
         elif change.status == "ready" and is_in_time:
-            self._source.patience.keep(table)
-        self._tell(change)
+            self._source.startup_record.add_success(table)
+        self._publish(change)
 
-    def _tell(self, change: StatusChange) -> None:
+    def _publish(self, change: StatusChange) -> None:
         if self._thread is not None and not self._is_closed:
             self._thread.log.publish(
                 n.MCP_SERVER_STARTUP_STATUS_UPDATED,
@@ -283,32 +283,32 @@ class McpServers:
                 ),
             )
 
-    async def _elicit(self, server: str, asked: Raw) -> Raw:
+    async def _elicit(self, server: str, params: Raw) -> Raw:
         if self._thread is None:
             return DECLINED
-        # The protocol does not say which call asks: the last one is the likeliest. If the model
-        # has made none, a client may have.
+        # The protocol does not say which call an elicitation belongs to: assume the last one. If
+        # there is none, it may belong to a call of a client.
         calls = self._calls.get(server)
         call_id = calls[-1] if calls else None
         key = f"{call_id or server}/{next(self._ids)}"
-        return await elicit(self._thread, server, call_id, key, asked)
+        return await elicit(self._thread, server, call_id, key, params)
 
 
-def _fault(server: McpServer) -> str:
+def _describe(server: McpServer) -> str:
     return f"{server.name}: {(server.error or server.status).removeprefix(STARTUP_PREFIX)}"
 
 
 def instructions(server: str, text: str) -> str:
-    """How a server wants to be used, as the model reads it."""
+    """The instructions of a server as text for the model."""
     tag = "mcp_server_instructions"
     return f'<{tag} server="{server}">\n{truncate(text, INSTRUCTION_TOKENS)}\n</{tag}>'
 
 
 @asynccontextmanager
-async def visiting(
+async def temporary_servers(
     source: McpSource, *, tasks: BackgroundTasks, home: Path
 ) -> AsyncIterator[McpServers]:
-    """The servers of the configuration, for as long as the block lasts."""
+    """The configured servers, started for the duration of the block."""
     servers = McpServers(source, tasks=tasks, home=home)
     servers.start()
     try:

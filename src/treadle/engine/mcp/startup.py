@@ -1,4 +1,4 @@
-"""How long MCP servers may keep the model waiting, whichever threads they are started for."""
+"""Records how MCP servers start, to decide how long the model waits for them."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ import msgspec
 
 from treadle.protocol.base import JsonValue
 
-_NOT_AT_ALL: Final = -inf
+_NEVER: Final = -inf
 
 
 class StartupRecord:
-    """Remembers of each configuration whether servers of it start in time.
+    """Records for each configuration, across threads, whether its servers start in time.
 
-    One of which nothing is known yet may take its time once, counted from its first start. After
-    that only those are waited for that were ready in time when they were started last.
+    The model waits for an unknown server until a deadline after its first start. After that, it
+    waits only for servers that were ready in time at their last start.
     """
 
     def __init__(self) -> None:
-        # Until when nobody knows better: without end for those that have proved themselves.
-        self._until: dict[bytes, float] = {}
+        # The latest time to wait; infinite for servers that were ready in time.
+        self._deadlines: dict[bytes, float] = {}
 
-    def begins(self, table: JsonValue, deadline: float) -> None:
-        """A server is started, and should be ready by then."""
-        self._until.setdefault(_key(table), deadline)
+    def add_start(self, table: JsonValue, deadline: float) -> None:
+        """Record the start of a server that should be ready by the deadline."""
+        self._deadlines.setdefault(_key(table), deadline)
 
-    def until(self, table: JsonValue) -> float:
-        """How long a server of this configuration may be waited for, at most."""
-        return self._until.get(_key(table), _NOT_AT_ALL)
+    def deadline(self, table: JsonValue) -> float:
+        """The latest time to wait for a server of this configuration."""
+        return self._deadlines.get(_key(table), _NEVER)
 
-    def keep(self, table: JsonValue) -> None:
-        """A server was ready in time: others of its kind are worth waiting for."""
-        self._until[_key(table)] = inf
+    def add_success(self, table: JsonValue) -> None:
+        """Record that a server was ready in time."""
+        self._deadlines[_key(table)] = inf
 
-    def lose(self, table: JsonValue) -> None:
-        """A server failed, or was waited for in vain."""
-        self._until[_key(table)] = _NOT_AT_ALL
+    def add_failure(self, table: JsonValue) -> None:
+        """Record that a server failed or was late."""
+        self._deadlines[_key(table)] = _NEVER
 
-    def regain(self, table: JsonValue) -> None:
-        """Somebody has mended a server: nothing is known of it any more."""
-        self._until.pop(_key(table), None)
+    def reset(self, table: JsonValue) -> None:
+        """Forget a configuration, because its server may have been repaired."""
+        self._deadlines.pop(_key(table), None)
 
 
 def _key(table: JsonValue) -> bytes:

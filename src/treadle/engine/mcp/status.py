@@ -1,4 +1,4 @@
-"""What clients are told of a configured server."""
+"""The status of a configured server, for clients."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from treadle.protocol.mcp import (
 async def status_of(
     server: McpServer, tokens: TokenFile, *, has_thread: bool, is_full: bool
 ) -> McpServerStatus:
-    """A server with all it offers; its documents only if everything is wanted."""
+    """The status of a server with its tools, and with `is_full` also its resources."""
     await server.settled()
-    is_ready = server.status == "connected"
+    resources: Sequence[Raw] = ()
+    templates: Sequence[Raw] = ()
+    if is_full and server.status == "connected":
+        resources = await server.list_resources("resources")
+        templates = await server.list_resources("resourceTemplates")
     return McpServerStatus(
         auth_status=_auth_status(server, tokens),
         name=server.name,
-        resources=_convert(await server.documents("resources"), Resource)
-        if is_ready and is_full
-        else [],
-        resource_templates=_convert(await server.documents("resourceTemplates"), ResourceTemplate)
-        if is_ready and is_full
-        else [],
+        resources=_convert(resources, Resource),
+        resource_templates=_convert(templates, ResourceTemplate),
         tools={tool.name: tool for tool in _convert(server.offered, Tool)},
         http_origin=_origin(server.config.url),
         runtime_status=server.status if has_thread else None,
@@ -49,17 +49,17 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def _convert(entries: Sequence[Raw], kind: type[T]) -> list[T]:
-    found = []
+    converted = []
     for entry in entries:
-        # One that breaks the protocol must not hide the others.
+        # An invalid entry must not hide the others.
         with suppress(msgspec.ValidationError):
-            found.append(msgspec.convert(entry, kind))
-    return found
+            converted.append(msgspec.convert(entry, kind))
+    return converted
 
 
 def _info(about: Raw) -> McpServerInfo | None:
-    found = _convert([about.get("serverInfo") or {}], McpServerInfo)
-    return found[0] if found else None
+    infos = _convert([about.get("serverInfo") or {}], McpServerInfo)
+    return infos[0] if infos else None
 
 
 def _auth_status(server: McpServer, tokens: TokenFile) -> McpAuthStatus:
@@ -79,6 +79,6 @@ def _origin(url: str | None) -> str | None:
     if url is None:
         return None
     parts = urlsplit(url)
-    # Not the whole authority: it may hold a password.
+    # Not the whole authority, which may contain a password.
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}"

@@ -1,4 +1,4 @@
-"""The logins with MCP servers, kept in one file that only its owner can read."""
+"""Stores the logins of MCP servers in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from treadle.support.files.reading import read_regular
 from treadle.support.files.writing import replace_file
 
 FILE: Final = "mcp_logins.json"
-# A token that ends this soon might not live to see the answer.
+# A token that expires this soon might expire during the request.
 _SPARE_SECONDS: Final = 30
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class McpLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sign-in has brought: the token, and what it takes to renew it."""
+    """The result of a login: the token, and the data for its renewal."""
 
     access_token: str
     refresh_token: str | None = None
-    # Seconds since the epoch; null if the server did not say.
+    # Seconds since the epoch; `None` if unknown.
     expires_at: float | None = None
     scope: str | None = None
-    # The client that we were registered as, in the words of the authorization server.
+    # The registered client, in the format of the authorization server.
     client: dict[str, JsonValue] = msgspec.field(default_factory=dict)
     token_endpoint: str | None = None
     resource: str | None = None
@@ -34,22 +34,22 @@ class McpLogin(msgspec.Struct, frozen=True, kw_only=True):
         return "Login(...)"
 
     def is_stale(self, now: float) -> bool:
-        """Whether the token has ended, or is about to."""
+        """Whether the token has expired, or is about to."""
         return self.expires_at is not None and self.expires_at < now + _SPARE_SECONDS
 
 
 class TokenFile:
-    """Logins by server and address; read anew each time, for another server may write too."""
+    """Logins by server name and URL; reads the file each time, because others may write it."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
 
     def get(self, name: str, url: str) -> McpLogin | None:
-        """The login with a server at an address."""
+        """The login of a server at a URL."""
         return self._read().get(_key(name, url))
 
     def set(self, name: str, url: str, login: McpLogin | None) -> None:
-        """Keep a login, or forget it.
+        """Store a login, or remove it.
 
         Raises:
             OSError: it cannot be written.
@@ -71,5 +71,5 @@ class TokenFile:
 
 
 def _key(name: str, url: str) -> str:
-    # A name that is given to another address must not send it the token of the old one.
+    # The URL is part of the key: a token must not be sent to a new URL of the same name.
     return f"{name}|{url}"

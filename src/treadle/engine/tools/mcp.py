@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.engine.mcp.approval import McpRefused, ToolUse, approve
 from treadle.engine.mcp.content import failure_of, output_of, result_of
-from treadle.engine.mcp.server import Documents, McpError, McpServer, Raw
+from treadle.engine.mcp.server import McpError, McpServer, Raw, ResourceKind
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
 from treadle.engine.tools.registry import (
@@ -211,7 +211,7 @@ class _ResourceTool:
 
 class _List(_ResourceTool):
     method: ClassVar[str]
-    key: ClassVar[Documents]
+    key: ClassVar[ResourceKind]
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """List the resources of one server page by page, or those of all servers."""
@@ -232,7 +232,7 @@ class _List(_ResourceTool):
         entries: list[JsonValue] = []
         for server in self._servers:
             if server.status == "connected":
-                entries += self._label(server, await server.documents(self.key))
+                entries += self._label(server, await server.list_resources(self.key))
         return {self.key: entries}
 
     def _label(self, server: McpServer, entries: list[Raw]) -> list[JsonValue]:
@@ -252,7 +252,7 @@ class ListResources(_List):
         "cursor": "Cursor returned with the server's previous page. Omit it for the first page.",
     }
     method = "resources/list"
-    key: ClassVar[Documents] = "resources"
+    key: ClassVar[ResourceKind] = "resources"
 
 
 class ListResourceTemplates(_List):
@@ -265,7 +265,7 @@ class ListResourceTemplates(_List):
     )
     properties = ListResources.properties
     method = "resources/templates/list"
-    key: ClassVar[Documents] = "resourceTemplates"
+    key: ClassVar[ResourceKind] = "resourceTemplates"
 
 
 class ReadResource(_ResourceTool):

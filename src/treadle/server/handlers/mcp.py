@@ -12,7 +12,7 @@ import msgspec
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.mcp.server import McpError, McpServer
-from treadle.engine.mcp.servers import McpServers, visiting
+from treadle.engine.mcp.servers import McpServers, temporary_servers
 from treadle.engine.mcp.status import status_of
 from treadle.engine.mcp.tokens import TokenFile
 from treadle.jsonrpc.errors import InternalError, InvalidRequest, RpcError
@@ -249,7 +249,7 @@ async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpSe
         servers.start()
         yield servers
         return
-    async with visiting(threads.mcp, tasks=threads.tasks, home=threads.home) as servers:
+    async with temporary_servers(threads.mcp, tasks=threads.tasks, home=threads.home) as servers:
         yield servers
 
 

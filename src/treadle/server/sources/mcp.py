@@ -20,7 +20,7 @@ class ConfiguredMcp:
     """The MCP servers of the configuration files and of the request that started a thread."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self.patience: Final = StartupRecord()
+        self.startup_record: Final = StartupRecord()
         self._configuration = configuration
 
     @property

@@ -1,9 +1,9 @@
-"""Bodies of HTTP answers, bounded before the MCP SDK reads them.
+"""Limits the bodies of HTTP responses before the MCP SDK reads them.
 
-The SDK reads a JSON body of any size and decompresses it first. Here each message is checked as it
-arrives; one beyond a limit is replaced by an error of the request that it answers.
+The SDK decompresses and reads JSON bodies of any size. Here each message is checked as it arrives;
+a message over a limit is replaced by an error for the request that it answers.
 
-This module imports the MCP SDK's HTTP library, and so is imported only when a server is configured.
+This module imports the MCP SDK's HTTP library, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 import httpx2
 
 from treadle.engine.mcp.connection.limits import (
-    BEYOND,
     COMPRESSED,
     LONG_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_WORKERS,
+    OVER_LIMIT,
     TOO_LONG,
     error_answer,
-    fault_of,
-    refusal,
+    error_for,
+    limit_error,
 )
 from treadle.support.concurrency.workers import Workers
 from treadle.support.text.json_members import HEAD_BYTES, Id, is_id, naming_members
 
 MAX_EVENT_LINES: Final = 10_000
-"""How many lines one event may have: the SDK reads them one by one."""
+"""The most lines of one event: the SDK reads them one by one."""
 
-_TOO_MANY_LINES: Final = f"{BEYOND}: its event has more than {MAX_EVENT_LINES} lines"
+_TOO_MANY_LINES: Final = f"{OVER_LIMIT}: its event has more than {MAX_EVENT_LINES} lines"
 UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 _ENCODING: Final = "content-encoding"
 _JSON: Final = "application/json"
@@ -38,13 +38,13 @@ _EVENTS: Final = "text/event-stream"
 
 
 class Bodies:
-    """Bounds the bodies of all answers of one server."""
+    """Limits the bodies of all responses of one server."""
 
     def __init__(self) -> None:
         self._workers = Workers("mcp message", MAX_WORKERS)
 
     def bound(self, response: httpx2.Response) -> None:
-        """Bound the body of an answer, of which only the head has been read."""
+        """Limit the body of a response that has not been read yet."""
         inner = response.stream
         if not isinstance(inner, httpx2.AsyncByteStream):
             return
@@ -67,7 +67,7 @@ class _Bounded(httpx2.AsyncByteStream):
         self._request_id = request_id
 
     async def aclose(self) -> None:
-        """Close the connection that the body comes from."""
+        """Close the underlying stream."""
         await self._inner.aclose()
 
     def _error(self, reason: str) -> bytes:
@@ -75,7 +75,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class _Refused(_Bounded):
-    """Stands for a body that is not read."""
+    """Replaces a body that is not read."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._error(COMPRESSED)
@@ -88,14 +88,14 @@ class _Checked(_Bounded):
         super().__init__(inner, request_id)
         self._workers = workers
 
-    async def _fault(self, message: bytes) -> str | None:
+    async def _limit_error(self, message: bytes) -> str | None:
         if len(message) > LONG_MESSAGE_BYTES:
-            return await self._workers.run(fault_of, message)
-        return fault_of(message)
+            return await self._workers.run(limit_error, message)
+        return limit_error(message)
 
 
 class _Whole(_Checked):
-    """A body that is one message."""
+    """A body with one message."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts = bytearray()
@@ -105,12 +105,12 @@ class _Whole(_Checked):
                 yield self._error(TOO_LONG)
                 return
         message = bytes(parts)
-        fault = await self._fault(message)
-        yield message if fault is None else self._error(fault)
+        reason = await self._limit_error(message)
+        yield message if reason is None else self._error(reason)
 
 
 class _Events(_Checked):
-    """A body that is a stream of events, each of which is a message."""
+    """A body with a stream of events, each with one message."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pending, searched, is_skipping = bytearray(), 0, False
@@ -125,28 +125,28 @@ class _Events(_Checked):
                 del pending[: end + 2]
                 searched = 0
                 if not is_skipping:
-                    yield await self._passed(event)
+                    yield await self._checked(event)
                 is_skipping = False
             searched = len(pending)
             if searched > MAX_MESSAGE_BYTES and not is_skipping:
                 is_skipping = True
-                yield self._replaced(TOO_LONG, _data_of(bytes(pending[:HEAD_BYTES])))
+                yield self._error_event(TOO_LONG, _data_of(bytes(pending[:HEAD_BYTES])))
             if is_skipping:
-                # Keeps what an empty line may begin with.
+                # Keep a line break that may start an empty line.
                 del pending[:-1]
                 searched = len(pending)
         if pending and not is_skipping:
-            yield await self._passed(bytes(pending))
+            yield await self._checked(bytes(pending))
 
-    async def _passed(self, event: bytes) -> bytes:
+    async def _checked(self, event: bytes) -> bytes:
         if event.count(b"\n") > MAX_EVENT_LINES:
-            return self._replaced(_TOO_MANY_LINES, _data_of(event[:HEAD_BYTES]))
+            return self._error_event(_TOO_MANY_LINES, _data_of(event[:HEAD_BYTES]))
         data = _data_of(event)
-        fault = await self._fault(data)
-        return event if fault is None else self._replaced(fault, data)
+        reason = await self._limit_error(data)
+        return event if reason is None else self._error_event(reason, data)
 
-    def _replaced(self, fault: str, data: bytes) -> bytes:
-        error = refusal(fault, data, self._request_id)
+    def _error_event(self, reason: str, data: bytes) -> bytes:
+        error = error_for(reason, data, self._request_id)
         return b"" if error is None else b"data: " + error + b"\n\n"
 
 
@@ -156,9 +156,9 @@ def _data_of(event: bytes) -> bytes:
 
 
 def _request_id(request: httpx2.Request) -> Id | None:
-    """Find the request that an answer belongs to; there is none if it was not a JSON-RPC one."""
+    """The id of the JSON-RPC request in an HTTP request, if there is one."""
     if request.method != "POST" or not request.headers.get("content-type", "").startswith(_JSON):
         return None
-    found = naming_members(request.content)
-    named = found.get("id")
-    return named if is_id(named) and "method" in found else None
+    members = naming_members(request.content)
+    id_ = members.get("id")
+    return id_ if is_id(id_) and "method" in members else None

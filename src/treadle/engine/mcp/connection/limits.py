@@ -1,7 +1,7 @@
-"""What one message of an MCP server may cost, checked before it is decoded.
+"""Limits of one message of an MCP server, checked before it is decoded.
 
-The limits are the same for processes and addresses. A message beyond them, or one that cannot be
-read, becomes an error of the request that it answers: that fails at once, and the connection stays.
+The limits are the same for stdio and HTTP. A message over a limit, or a malformed one, becomes an
+error for the request that it answers: the request fails at once, and the connection stays open.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from treadle.support.text.json_members import Id, is_id, naming_members
 from treadle.support.text.json_text import MAX_NESTING, has_more_values, is_nested_deeper
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""How many bytes one message may have, after decompression."""
+"""The most bytes of one message, after decompression."""
 
 MAX_VALUES: Final = 200_000
-"""How many values one message may have: lists and objects, and what is in them."""
+"""The most values of one message: lists, objects and their members."""
 
 MAX_QUESTIONS: Final = 50
-"""How many questions a server may ask the user during one call."""
+"""The most elicitations of a server during one call."""
 
 LONG_MESSAGE_BYTES: Final = 256 * 1024
-"""Messages beyond this size are checked and decoded in a thread."""
+"""Larger messages are checked and decoded in a thread."""
 
 MAX_WORKERS: Final = 1
-"""How many messages of one server are decoded at once."""
+"""How many messages of one server are decoded in parallel."""
 
-BEYOND: Final = "exceeds a limit"
-GARBLED: Final = "does not fit the protocol"
+OVER_LIMIT: Final = "exceeds a limit"
+MALFORMED: Final = "does not fit the protocol"
 
-TOO_LONG: Final = f"{BEYOND}: it has more than {MAX_MESSAGE_BYTES} bytes"
-COMPRESSED: Final = f"{GARBLED}: it is compressed, which was not asked for"
+TOO_LONG: Final = f"{OVER_LIMIT}: it has more than {MAX_MESSAGE_BYTES} bytes"
+COMPRESSED: Final = f"{MALFORMED}: it is compressed, which was not requested"
 
 _PARSE_ERROR: Final = -32700
 
 
-def fault_of(message: bytes) -> str | None:
-    """Say why a message is not decoded, or None if it may be; takes linear time."""
+def limit_error(message: bytes) -> str | None:
+    """The reason why a message is not decoded, or `None` if it may be; takes linear time."""
     if len(message) > MAX_MESSAGE_BYTES:
         return TOO_LONG
     if has_more_values(message, MAX_VALUES):
-        return f"{BEYOND}: it has more than {MAX_VALUES} values"
+        return f"{OVER_LIMIT}: it has more than {MAX_VALUES} values"
     if is_nested_deeper(message):
-        return f"{BEYOND}: it is nested deeper than {MAX_NESTING} levels"
+        return f"{OVER_LIMIT}: it is nested deeper than {MAX_NESTING} levels"
     return None
 
 
-def refusal(reason: str, message: bytes, request_id: Id | None = None) -> bytes | None:
-    """Write the error for the request that a message answers; its beginning is enough.
+def error_for(reason: str, message: bytes, request_id: Id | None = None) -> bytes | None:
+    """Encode an error for the request that a message answers; the start of the message suffices.
 
-    `request_id` is the request that the connection belongs to, if it belongs to one. There is no
-    error for what is not an answer.
+    `request_id` is the request of the HTTP response, if there is one. Returns `None` if the message
+    is not an answer.
     """
     members = naming_members(message)
-    named = members.get("id")
-    found = request_id if request_id is not None else named if is_id(named) else None
-    if found is None or "method" in members:
+    own_id = members.get("id")
+    id_ = request_id if request_id is not None else own_id if is_id(own_id) else None
+    if id_ is None or "method" in members:
         return None
-    return error_answer(reason, found)
+    return error_answer(reason, id_)
 
 
 def error_answer(reason: str, request_id: Id) -> bytes:
-    """Write the error of a request whose answer is not decoded."""
+    """Encode the error of a request whose answer is not decoded."""
     error = {"code": _PARSE_ERROR, "message": reason}
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
-def is_ours(message: str) -> bool:
-    """Tell whether the message of an error says that an answer was not decoded."""
-    return message.startswith((BEYOND, GARBLED))
+def is_own_error(message: str) -> bool:
+    """Whether this module created an error message."""
+    return message.startswith((OVER_LIMIT, MALFORMED))

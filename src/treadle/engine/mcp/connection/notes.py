@@ -1,4 +1,4 @@
-"""What is seen on the way to an MCP server that an error of the SDK does not say."""
+"""Observations on the connection to an MCP server that the errors of the SDK lack."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _TAIL_BYTES: Final = 2048
 
 
 class Notes:
-    """What was seen of one server, in one session."""
+    """The observations of one session."""
 
     def __init__(self) -> None:
         self.needs_login = False
-        # The server does not know the session that it was asked in.
-        self.is_forgotten = False
-        # It wrote something that is no message.
-        self.is_garbled = False
-        # What requests carried, and no error or log line may repeat.
+        # The server does not know the session any more.
+        self.is_lost_session = False
+        # The server wrote something that is not a message.
+        self.is_malformed = False
+        # Secrets of requests, which errors and logs must not contain.
         self.secrets = Secrets()
         self._stderr = b""
 
     def add_stderr(self, data: bytes) -> None:
-        """Keep the end of what the server writes to its stderr."""
+        """Add to the stderr output, of which only the end is kept."""
         self._stderr = (self._stderr + data)[-_TAIL_BYTES:]
 
     @property
-    def last_words(self) -> str:
-        """The end of what the server wrote to its stderr."""
+    def stderr_tail(self) -> str:
+        """The end of the server's stderr output."""
         return self._stderr.decode("utf-8", "replace").strip()

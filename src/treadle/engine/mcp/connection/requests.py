@@ -1,6 +1,6 @@
-"""The secrets in HTTP requests to MCP servers and to the authorization servers behind them.
+"""Collects the secrets in HTTP requests to MCP servers and their authorization servers.
 
-This module imports the HTTP library, and so is imported only when a server is configured.
+This module imports the HTTP library, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _FORM_SECRETS: Final = frozenset(
     {"client_secret", "client_assertion", "refresh_token", "code", "code_verifier"}
 )
-# pydantic quotes the document that does not fit: it may be one with tokens.
+# pydantic quotes invalid documents, which may contain tokens.
 _QUOTE, _INPUT, _MORE = "[type=", "input_value=", "For further information"
 
-# The SDK logs what it cannot read as an error, with all of it: payloads are for debugging only.
+# The SDK logs whole malformed messages as errors, but payloads must not appear above DEBUG.
 logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
-def learns(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
-    """Return a hook that remembers the secrets of each request before it is sent."""
+def recording_hook(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
+    """Return a hook that records the secrets of each request before it is sent."""
     names = {name.lower() for name in configured} | {"authorization"}
 
-    async def learn(request: httpx2.Request) -> None:
+    async def record(request: httpx2.Request) -> None:
         sent = {name: value for name, value in request.headers.items() if name.lower() in names}
         secrets.add(secrets_of_headers(sent))
         secrets.add(secrets_of_url(str(request.url)))
@@ -40,12 +40,12 @@ def learns(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
             form = parse_qsl((await request.aread()).decode("utf-8", "replace"))
             secrets.add(value for name, value in form if name in _FORM_SECRETS)
 
-    return learn
+    return record
 
 
-def words_of(error: BaseException) -> str:
-    """Return what a library says of an error, without queries of URLs and quoted documents."""
-    # A server may have written the text: each step takes linear time.
+def error_text(error: BaseException) -> str:
+    """The text of a library's error, without URL queries and quoted documents."""
+    # The text may come from a server: each step takes linear time.
     lines = map(_without_quote, str(error)[:MAX_TEXT].splitlines())
     return without_queries("\n".join(filter(None, lines))) or type(error).__name__
 

@@ -1,6 +1,6 @@
-"""One session with an MCP server, from the handshake to the end of its connection.
+"""One session with an MCP server, from the handshake to the end of the connection.
 
-This module imports the MCP SDK, and so is imported only when a server is configured.
+This module imports the MCP SDK, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from mcp.shared.exceptions import MCPError
 from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
-from treadle.engine.mcp.connection.limits import GARBLED, MAX_QUESTIONS, is_ours
+from treadle.engine.mcp.connection.limits import MALFORMED, MAX_QUESTIONS, is_own_error
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.engine.mcp.connection.transport import (
     NO_MESSAGE,
-    Watched,
-    briefly,
+    WatchedStream,
     describe,
     open_streams,
+    summarize,
 )
 from treadle.engine.mcp.questions import CallTime
 from treadle.engine.mcp.server import (
     CLOSE_SECONDS,
-    Ask,
     McpError,
     OnProgress,
     Raw,
-    Setting,
+    Send,
+    ServerContext,
     list_all,
 )
 from treadle.protocol.base import JsonValue
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import httpx2
 
 TOO_MANY_QUESTIONS: Final = f"more than {MAX_QUESTIONS} questions in one call"
-# Made whenever the server says so: its questions meanwhile belong to no call of the user.
+# Sent when the server reports a change, so elicitations meanwhile do not belong to it.
 _LIST_TOOLS: Final = "tools/list"
 CLIENT: Final = types.Implementation(name="treadle-mcp-client", title="Treadle", version="1")
 
@@ -51,20 +51,20 @@ logger = logging.getLogger(__name__)
 
 
 class _Answer(RootModel[dict[str, JsonValue]]):
-    """A result as the server wrote it: what is passed on must not be reworded."""
+    """A result as the server sent it, so that it is forwarded unchanged."""
 
 
 class _Call(types.Request[dict[str, JsonValue], str]):
-    """A request as we write it."""
+    """A request with parameters that are not validated."""
 
     method: str
     params: dict[str, JsonValue]
 
 
 class McpSession:
-    """A connection to a server on which the handshake is done."""
+    """A session with a server: its handshake, its requests and its elicitations."""
 
-    def __init__(self, name: str, config: ServerConfig, setting: Setting) -> None:
+    def __init__(self, name: str, config: ServerConfig, context: ServerContext) -> None:
         self.name = name
         self.notes = Notes()
         self.about: Raw = {}
@@ -74,16 +74,16 @@ class McpSession:
         self.took_too_long = False
         self.had_login = False
         self._config = config
-        self._setting = setting
-        # A server that prints its environment to its stderr is quoted in errors.
-        given = config.environment(setting.environ) if config.url is None else {}
-        self.notes.secrets.add(secrets_of_environment(given))
+        self._context = context
+        # Errors quote stderr, to which a server may print its environment.
+        env = config.environment(context.environ) if config.url is None else {}
+        self.notes.secrets.add(secrets_of_environment(env))
         self._client: ClientSession | None = None
-        self._over = asyncio.Event()
-        self._has_news = asyncio.Event()
-        # The calls under way; their time stands still while the user answers a question.
+        self._ended = asyncio.Event()
+        self._tools_changed = asyncio.Event()
+        # The running calls, whose time is paused during an elicitation.
         self._calls: set[CallTime] = set()
-        # Questions since the last call that came while no call was under way.
+        # Elicitations since the last call that arrived while no call was running.
         self._stray_questions = 0
 
     async def live(
@@ -92,7 +92,7 @@ class McpSession:
         on_failed: Callable[[McpSession, str], None],
         closing: asyncio.Event,
     ) -> None:
-        """Connect, say so, and stay connected until it is time to go or the server has gone."""
+        """Connect, report it, and stay connected until `closing` or the end of the server."""
         limit = asyncio.timeout(None)
         try:
             async with limit, AsyncExitStack() as stack:
@@ -100,15 +100,15 @@ class McpSession:
                     await self._begin(stack)
                     on_ready(self)
                     await self._stay(on_ready, closing)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the session is over
-                    # Told before the clean-up, which may take its time.
+                except Exception as error:  # noqa: BLE001 - any error ends the session
+                    # Before the clean-up, which may take long.
                     on_failed(self, describe(error, self._config, self.notes))
                 finally:
                     self.is_alive = False
                     if self._config.url is not None:
-                        # A server that does not answer any more must not keep us here.
+                        # A server that does not respond must not block the end of the session.
                         limit.reschedule(asyncio.get_running_loop().time() + CLOSE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - the SDK wraps what broke its connection
+        except Exception as error:  # noqa: BLE001 - the SDK wraps connection errors
             if not closing.is_set():
                 on_failed(self, describe(error, self._config, self.notes))
 
@@ -125,27 +125,27 @@ class McpSession:
         self.is_alive = True
 
     def end(self) -> None:
-        """Give up this session."""
+        """End this session."""
         self.is_alive = False
-        self._over.set()
+        self._ended.set()
 
     async def ask(self, method: str, params: Raw, on_progress: OnProgress | None = None) -> Raw:
-        """Make a request.
+        """Send a request.
 
         Raises:
-            McpError: it was refused, took too long, or the connection broke.
+            McpError: it was refused, timed out, or the connection was lost.
         """
         try:
             return await self._ask(method, params, on_progress)
         except McpError as error:
             # Without the cause, which a traceback would print.
-            words = self.notes.secrets.redact(str(error))
-            raise McpError(words, code=error.code, is_lost=error.is_lost) from None
+            reason = self.notes.secrets.redact(str(error))
+            raise McpError(reason, code=error.code, is_lost=error.is_lost) from None
 
     async def _ask(self, method: str, params: Raw, on_progress: OnProgress | None) -> Raw:
         call = CallTime(self._config.tool_seconds, may_ask=method != _LIST_TOOLS)
         if not self._calls:
-            self.notes.is_garbled = False
+            self.notes.is_malformed = False
         if method != _LIST_TOOLS:
             self._stray_questions = 0
         try:
@@ -153,36 +153,36 @@ class McpSession:
                 self._calls.add(call)
                 return await self._send(method, params, on_progress)
         except TimeoutError as error:
-            raise McpError(self._overdue(method, call)) from error
+            raise McpError(self._timeout_text(method, call)) from error
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 self.end()
-                raise McpError(self._lost(), is_lost=True) from error
-            if is_ours(error.message):
+                raise McpError(self._lost_text(), is_lost=True) from error
+            if is_own_error(error.message):
                 raise McpError(f"the answer to {method} {error.message}") from error
-            # Over HTTP the SDK calls it so, with all that it had expected instead.
+            # Over HTTP, this is the SDK's error for a malformed answer, with a long list of types.
             if error.code == types.PARSE_ERROR and self._config.url is not None:
-                raise McpError(f"the answer to {method} {GARBLED}") from error
+                raise McpError(f"the answer to {method} {MALFORMED}") from error
             raise McpError(error.message, code=error.code) from error
         except (ValidationError, ValueError) as error:
-            words = f"the answer to {method} {GARBLED}: {briefly(error)}"
-            raise McpError(words) from error
+            reason = f"the answer to {method} {MALFORMED}: {summarize(error)}"
+            raise McpError(reason) from error
         finally:
             self._calls.discard(call)
 
-    def _overdue(self, method: str, call: CallTime) -> str:
+    def _timeout_text(self, method: str, call: CallTime) -> str:
         if call.has_too_many_questions:
             return f"the MCP server asked more than {MAX_QUESTIONS} questions during {method}"
         seconds = self._config.tool_seconds
         limit = f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
-        words = f"timed out awaiting {method} after {limit}"
-        return f"{words}; meanwhile {NO_MESSAGE}" if self.notes.is_garbled else words
+        text = f"timed out awaiting {method} after {limit}"
+        return f"{text}; meanwhile {NO_MESSAGE}" if self.notes.is_malformed else text
 
-    def _lost(self) -> str:
-        words = f"the MCP server '{self.name}' ended before it answered"
-        if self.notes.is_garbled:
-            return f"{words}: {NO_MESSAGE}"
-        return f"{words}: {self.notes.last_words}" if self.notes.last_words else words
+    def _lost_text(self) -> str:
+        text = f"the MCP server '{self.name}' ended before it answered"
+        if self.notes.is_malformed:
+            return f"{text}: {NO_MESSAGE}"
+        return f"{text}: {self.notes.stderr_tail}" if self.notes.stderr_tail else text
 
     async def _send(self, method: str, params: Raw, on_progress: OnProgress | None) -> Raw:
         if self._client is None:
@@ -193,9 +193,9 @@ class McpSession:
                 of = "" if total is None else f"/{total:g}"
                 on_progress(message or f"{progress:g}{of}")
 
-        given = {key: value for key, value in params.items() if value is not None}
+        present = {key: value for key, value in params.items() if value is not None}
         answer = await self._client.send_request(
-            _Call(method=method, params=given),
+            _Call(method=method, params=present),
             _Answer,
             progress_callback=None if on_progress is None else report,
         )
@@ -205,18 +205,18 @@ class McpSession:
         reading, writing = await stack.enter_async_context(
             open_streams(
                 self._config,
-                cwd=self._setting.cwd,
-                environ=self._setting.environ,
+                cwd=self._context.cwd,
+                environ=self._context.environ,
                 auth=self._auth(),
                 notes=self.notes,
             )
         )
         client = self._client = await stack.enter_async_context(
             ClientSession(
-                Watched(reading, self.notes, self.end),
+                WatchedStream(reading, self.notes, self.end),
                 writing,
                 elicitation_callback=self._elicit,
-                message_handler=self._hear,
+                message_handler=self._on_message,
                 client_info=CLIENT,
             )
         )
@@ -230,7 +230,7 @@ class McpSession:
             return None
         from treadle.engine.mcp.oauth import stored_login
 
-        login = stored_login(self.name, url, self._setting.tokens)
+        login = stored_login(self.name, url, self._context.tokens)
         self.had_login = login is not None
         return login
 
@@ -238,10 +238,10 @@ class McpSession:
         async with asyncio.TaskGroup() as tasks:
             ours = [
                 tasks.create_task(closing.wait()),
-                tasks.create_task(self._over.wait()),
+                tasks.create_task(self._ended.wait()),
                 tasks.create_task(self._follow_tools(on_ready)),
             ]
-            # A server that does not answer any more must not keep us from going.
+            # A server that does not respond must not block the end of the session.
             await asyncio.wait(ours, return_when=asyncio.FIRST_COMPLETED)
             for task in ours:
                 task.cancel()
@@ -249,55 +249,55 @@ class McpSession:
             raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
 
     async def _follow_tools(self, on_ready: Callable[[McpSession], None]) -> None:
-        """Look anew whenever the server says that its tools have changed."""
+        """List the tools again whenever the server reports a change."""
         while True:
-            await self._has_news.wait()
-            self._has_news.clear()
+            await self._tools_changed.wait()
+            self._tools_changed.clear()
             try:
                 await self._list_tools(self.ask)
             except McpError as error:
-                # What it had before is as good a guess as any.
+                # Keep the previous list.
                 logger.info("mcp list failed", extra={"server": self.name, "reason": str(error)})
                 continue
             on_ready(self)
 
-    async def _list_tools(self, ask: Ask) -> None:
+    async def _list_tools(self, send: Send) -> None:
         if "tools" in (self.about.get("capabilities") or {}):
-            tools = await list_all(ask, _LIST_TOOLS, "tools")
+            tools = await list_all(send, _LIST_TOOLS, "tools")
             self.tools = {str(tool["name"]): tool for tool in tools}
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._has_news.set()
+            self._tools_changed.set()
 
     async def _elicit(
         self,
-        context: ClientRequestContext,  # noqa: ARG002 - the SDK gives it by name
+        context: ClientRequestContext,  # noqa: ARG002 - the SDK passes it by name
         params: types.ElicitRequestParams,
     ) -> types.ElicitResult | types.ErrorData:
-        """Pass a question on; the time of the server's calls stands still until it is answered."""
+        """Forward an elicitation; the time of the server's calls is paused until its answer."""
         if not self._may_ask():
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_MANY_QUESTIONS)
-        # The protocol does not say which call asks, so that each of them may be waiting.
+        # The protocol does not say which call an elicitation belongs to, so pause all of them.
         waiting = list(self._calls)
         for call in waiting:
             call.pause()
         try:
-            asked = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
-            answer = await self._setting.elicit(asked)
+            question = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            answer = await self._context.elicit(question)
             return types.ElicitResult.model_validate(answer)
         finally:
             for call in waiting:
                 call.resume()
 
     def _may_ask(self) -> bool:
-        """Count a question; the calls that it is one too many for fail."""
-        asking = [call for call in self._calls if call.may_ask]
-        if not asking:
+        """Count an elicitation; calls with too many of them fail."""
+        calls = [call for call in self._calls if call.may_ask]
+        if not calls:
             self._stray_questions += 1
             return self._stray_questions <= MAX_QUESTIONS
-        allowed = [call.count_question() for call in asking]
+        allowed = [call.count_question() for call in calls]
         if not all(allowed):
-            # The flood may go on after the call has failed: until the next one, nothing is asked.
+            # The server may send more after the call has failed: refuse all until the next call.
             self._stray_questions = MAX_QUESTIONS
         return all(allowed)

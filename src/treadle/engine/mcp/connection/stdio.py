@@ -1,9 +1,9 @@
-"""An MCP server as a process of ours: one message a line, on its stdin and stdout.
+"""The stdio transport of MCP servers: one message per line.
 
-Not the SDK's own transport: what a server has started must end with it, also when we are killed,
-and a line of any length or nonsense on it must not be the end of everything.
+It replaces the SDK's transport: the processes of a server must end with it, also when this server
+is killed, and a long or malformed line must not end the session.
 
-This module imports the MCP SDK, and so is imported only when a server is configured.
+This module imports the MCP SDK, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mcp.shared.message import SessionMessage
 
 from treadle.engine.mcp.config import ServerConfig
 from treadle.engine.mcp.connection.limits import (
-    GARBLED,
     LONG_MESSAGE_BYTES,
+    MALFORMED,
     MAX_MESSAGE_BYTES,
     MAX_WORKERS,
-    fault_of,
-    refusal,
+    error_for,
+    limit_error,
 )
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.sandbox.policy import UNRESTRICTED
@@ -43,23 +43,23 @@ Incoming = SessionMessage | Exception
 Reading = MemoryObjectReceiveStream[Incoming]
 Writing = MemoryObjectSendStream[SessionMessage]
 
-# The rest of a line that is too long for a message is skipped, but not without end.
+# The rest of a line that is too long for a message is skipped up to this length.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING_LINES: Final = 64
-# A server that talks but never makes sense is given up.
+# The session ends after this many consecutive malformed messages.
 MAX_UNREADABLE: Final = 1_000
-# A server that does not go when its stdin is closed is told to, and then made to.
-LEAVE_SECONDS: Final = 0.5
+# How long to wait for a server to end: after stdin is closed, and again after SIGTERM.
+GRACE_SECONDS: Final = 0.5
 
 
 @asynccontextmanager
 async def over_stdio(
     config: ServerConfig, cwd: str, environ: Mapping[str, str], notes: Notes
 ) -> AsyncIterator[tuple[Reading, Writing]]:
-    """Run a server for as long as the block lasts.
+    """Run a server for the duration of the block.
 
     Raises:
-        OSError: the command or its folder is not there.
+        OSError: the command or its folder does not exist.
     """
     env = config.environment(environ)
     lines = _Lines(notes)
@@ -68,32 +68,32 @@ async def over_stdio(
         cwd=_folder(config, cwd),
         env=env,
         confinement=UNRESTRICTED,
-        on_output=lines.take,
+        on_output=lines.add,
         has_stdin=True,
     )
-    heard, reading = anyio.create_memory_object_stream[Incoming](0)
-    writing, said = anyio.create_memory_object_stream[SessionMessage](0)
+    incoming, reading = anyio.create_memory_object_stream[Incoming](0)
+    writing, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with asyncio.TaskGroup() as tasks:
             ours = [
-                tasks.create_task(lines.pass_on(heard)),
-                tasks.create_task(_write(process, said)),
+                tasks.create_task(lines.forward(incoming)),
+                tasks.create_task(_write(process, outgoing)),
                 tasks.create_task(_watch(process, lines)),
             ]
             try:
                 yield reading, writing
-                await _leave(process)
+                await _end_gracefully(process)
             finally:
                 process.kill()
                 for task in ours:
                     task.cancel()
     finally:
-        for stream in (heard, reading, writing, said):
+        for stream in (incoming, reading, writing, outgoing):
             stream.close()
 
 
 class _Lines:
-    """Cuts lines out of what a server writes, and pauses it while many wait to be read."""
+    """Splits the output of a server into lines, and pauses it while too many wait."""
 
     def __init__(self, notes: Notes) -> None:
         self.process: Process | None = None
@@ -102,14 +102,14 @@ class _Lines:
         self._waiting_bytes = 0
         self._parts: list[bytes] = []
         self._length = 0
-        # The line is longer than a message may be: its beginning was passed on.
+        # The line is longer than a message may be: its start was forwarded.
         self._is_skipping = False
         self._is_over = False
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._workers = Workers("mcp message", MAX_WORKERS)
 
-    def take(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        """Take a piece of output."""
+    def add(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        """Add output."""
         if stream == "stderr":
             self._notes.add_stderr(data)
             return
@@ -121,55 +121,55 @@ class _Lines:
         is_full = self._waiting_bytes > MAX_MESSAGE_BYTES or len(self._waiting) > MAX_WAITING_LINES
         if is_full and self.process is not None:
             self.process.pause()
-        self._news.set()
+        self._changed.set()
 
     def _extend(self, part: bytes) -> None:
         self._length += len(part)
         if self._is_skipping:
             if self._length > MAX_LINE_BYTES:
-                self._notes.is_garbled = True
+                self._notes.is_malformed = True
                 self.end()
             return
         self._parts.append(part)
         if self._length > MAX_MESSAGE_BYTES:
-            # Passed on at once: a line without an end must not delay the error of its request.
-            self._pass_line()
+            # Forwarded at once: a line without an end must not delay the error of its request.
+            self._queue_line()
             self._is_skipping = True
 
     def _end_line(self) -> None:
         if not self._is_skipping:
-            self._pass_line()
+            self._queue_line()
         self._is_skipping, self._length = False, 0
 
-    def _pass_line(self) -> None:
+    def _queue_line(self) -> None:
         self._waiting.append(b"".join(self._parts))
         self._waiting_bytes += self._length
         self._parts = []
 
     def end(self) -> None:
-        """There will be no more."""
+        """Handle the end of the output."""
         self._is_over = True
-        self._news.set()
+        self._changed.set()
 
-    async def pass_on(self, heard: MemoryObjectSendStream[Incoming]) -> None:
-        """Pass messages on as they come, until there are no more."""
+    async def forward(self, incoming: MemoryObjectSendStream[Incoming]) -> None:
+        """Forward messages as they arrive, until the output ends."""
         unreadable = 0
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async with heard:
+            async with incoming:
                 while unreadable < MAX_UNREADABLE:
                     if not self._waiting:
                         if self._is_over:
                             return
                         if self.process is not None:
                             self.process.resume()
-                        self._news.clear()
-                        await self._news.wait()
+                        self._changed.clear()
+                        await self._changed.wait()
                         continue
                     message = await self._next()
                     if message is None:
                         continue
                     unreadable = unreadable + 1 if isinstance(message, Exception) else 0
-                    await heard.send(message)
+                    await incoming.send(message)
 
     async def _next(self) -> Incoming | None:
         line = self._waiting.popleft()
@@ -180,65 +180,65 @@ class _Lines:
 
 
 def _parse(line: bytes) -> Incoming | None:
-    """Decode one line; an answer that cannot be read is an error of its request."""
+    """Decode one line; a malformed answer becomes an error for its request."""
     if not line.strip():
         return None
-    fault = fault_of(line)
-    if fault is not None:
-        error = refusal(fault, line)
-        return ValueError(fault) if error is None else _decode(error)
+    reason = limit_error(line)
+    if reason is not None:
+        error = error_for(reason, line)
+        return ValueError(reason) if error is None else _decode(error)
     try:
         return _decode(line)
-    except ValueError as fault_in_json:
-        error = refusal(GARBLED, line)
-        return fault_in_json if error is None else _decode(error)
+    except ValueError as json_error:
+        error = error_for(MALFORMED, line)
+        return json_error if error is None else _decode(error)
 
 
 def _decode(line: bytes) -> SessionMessage:
     return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
-async def _write(process: Process, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    """Write messages; a server that does not read them any more has to go."""
+async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Write messages; a server that does not read them any more is ended."""
     try:
-        async with said:
-            async for message in said:
+        async with outgoing:
+            async for message in outgoing:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.write(text.encode() + b"\n")
     except OSError:
-        # Most likely it has ended; then what it wrote until then is still heard.
-        await _leave(process)
+        # Probably the process has ended; its remaining output is still read.
+        await _end_gracefully(process)
         process.kill()
 
 
 async def _watch(process: Process, lines: _Lines) -> None:
-    """Note the end of the process: of all that it started, one may still hold its stdout."""
+    """Wait for the end of the process, whose children may still have its stdout open."""
     await process.wait()
     lines.end()
 
 
-async def _leave(process: Process) -> None:
-    """Let the server go by itself, as the protocol has it: no more input, then a word."""
+async def _end_gracefully(process: Process) -> None:
+    """Let the server end by itself, as the protocol requires: close stdin, then SIGTERM."""
     process.close_stdin()
-    for word in (signal.SIGTERM, None):
+    for next_signal in (signal.SIGTERM, None):
         with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(GRACE_SECONDS):
                 await process.wait()
                 return
-        if word is not None:
+        if next_signal is not None:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, word)
+                os.kill(process.pid, next_signal)
 
 
 def _program(config: ServerConfig, env: Mapping[str, str], workspace: str) -> str:
     command = config.command or ""
     if os.sep in command:
-        found = shutil.which(command)
+        program = shutil.which(command)
     else:
-        found = find_on_path(command, env.get("PATH"), workspace=workspace)
-    if found is None:
+        program = find_on_path(command, env.get("PATH"), workspace=workspace)
+    if program is None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), command)
-    return found
+    return program
 
 
 def _folder(config: ServerConfig, cwd: str) -> str:

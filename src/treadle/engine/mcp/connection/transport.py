@@ -1,6 +1,6 @@
-"""The way to an MCP server: a process of ours, or an address. Knows nothing of threads.
+"""Opens the connection to an MCP server, over stdio or HTTP. Independent of threads.
 
-This module imports the MCP SDK, and so is imported only when a server is configured.
+This module imports the MCP SDK, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
 from treadle.engine.mcp.connection.http_bodies import UNCOMPRESSED, Bodies
-from treadle.engine.mcp.connection.limits import GARBLED, MAX_MESSAGE_BYTES
+from treadle.engine.mcp.connection.limits import MALFORMED, MAX_MESSAGE_BYTES
 from treadle.engine.mcp.connection.notes import Notes
-from treadle.engine.mcp.connection.requests import learns, words_of
+from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.connection.stdio import Incoming, over_stdio
 from treadle.engine.mcp.server import McpError
 from treadle.support.text.urls import without_secrets
 
 CONNECT_SECONDS: Final = 30.0
 _SESSION: Final = "mcp-session-id"
-NO_MESSAGE: Final = "the server wrote what is no message of the protocol"
+NO_MESSAGE: Final = "the server wrote something that is not a protocol message"
 
 Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
 
@@ -57,25 +57,25 @@ async def _over_http(
 ) -> AsyncIterator[Streams]:
     bodies = Bodies()
 
-    async def look(response: httpx2.Response) -> None:
+    async def check(response: httpx2.Response) -> None:
         bodies.bound(response)
         notes.needs_login = response.status_code == httpx2.codes.UNAUTHORIZED
         if response.status_code == httpx2.codes.NOT_FOUND and _SESSION in response.request.headers:
-            notes.is_forgotten = True
+            notes.is_lost_session = True
 
     headers = config.headers(environ)
     async with (
         httpx2.AsyncClient(
             headers={**UNCOMPRESSED, **headers},
-            # How long an answer may take is for the caller to say.
+            # The caller limits the time of a response.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             auth=auth,
-            # The SDK follows redirects within the origin of `url`, and no others.
+            # The SDK follows redirects within the origin of `url` only.
             follow_redirects=False,
-            event_hooks={"request": [learns(notes.secrets, headers)], "response": [look]},
+            event_hooks={"request": [recording_hook(notes.secrets, headers)], "response": [check]},
         ) as client,
         streamable_http_client(
-            # More than the limit for a message, which comes first and ends no connection.
+            # Larger than the limit for a message, which applies first and keeps the connection.
             url,
             http_client=client,
             max_sse_event_size=2 * MAX_MESSAGE_BYTES,
@@ -84,11 +84,10 @@ async def _over_http(
         yield streams
 
 
-class Watched:
-    """A stream of messages that says when it has ended: the SDK tells nobody.
+class WatchedStream:
+    """A stream of messages that reports its end, which the SDK does not.
 
-    An answer that is none is made an error of the request that it is for: the SDK would let that
-    wait until its time is over.
+    A malformed answer becomes an error for its request, which the SDK would let time out.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Watched:
 
     @property
     def last_context(self) -> object:
-        """What the SDK keeps beside a message, on transports that have it."""
+        """The SDK's context of a message, on transports that have one."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Incoming:
@@ -114,18 +113,18 @@ class Watched:
     def _read(self, message: Incoming) -> Incoming:
         if not isinstance(message, Exception):
             return message
-        self._notes.is_garbled = True
-        request_id = _answered(message)
+        self._notes.is_malformed = True
+        request_id = _request_id(message)
         if request_id is None:
             return message
-        error = types.ErrorData(code=types.INVALID_REQUEST, message=GARBLED)
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=MALFORMED)
         return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
     async def aclose(self) -> None:
-        """Let go of the stream."""
+        """Close the stream."""
         await self._stream.aclose()
 
-    def __aiter__(self) -> Watched:
+    def __aiter__(self) -> WatchedStream:
         return self
 
     async def __anext__(self) -> Incoming:
@@ -148,27 +147,27 @@ class Watched:
         return await self._stream.__aexit__(kind, error, traceback)
 
 
-def _answered(fault: Exception) -> int | str | None:
-    """The request that something unreadable seems to answer."""
-    seen = fault.errors() if isinstance(fault, ValidationError) else []
-    for given in (each["input"] for each in seen):
-        if isinstance(given, dict) and "method" not in given and "id" in given:
-            id_ = given["id"]
+def _request_id(error: Exception) -> int | str | None:
+    """The request that a malformed message seems to answer."""
+    details = error.errors() if isinstance(error, ValidationError) else []
+    for value in (each["input"] for each in details):
+        if isinstance(value, dict) and "method" not in value and "id" in value:
+            id_ = value["id"]
             return id_ if isinstance(id_, int | str) else None
     return None
 
 
-def briefly(error: BaseException) -> str:
-    """What went wrong, in one line: of what does not fit a type, the first place where."""
+def summarize(error: BaseException) -> str:
+    """An error in one line; of a validation error, the first mismatch."""
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         return f"{place}: {first['msg']}" if place else first["msg"]
-    return words_of(error).splitlines()[0]
+    return error_text(error).splitlines()[0]
 
 
 def describe(error: BaseException, config: ServerConfig, notes: Notes) -> str:
-    """Say in one line why a server could not be reached, without the secrets of requests."""
+    """Describe in one line why a server failed, without the secrets of requests."""
     return notes.secrets.redact(_described(error, config, notes))
 
 
@@ -178,7 +177,7 @@ def _described(error: BaseException, config: ServerConfig, notes: Notes) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.errno is not None:
-        # In the words of the reference, which programs and people know.
+        # The format of the reference, which programs and users know.
         return f"{error.strerror} (os error {error.errno})"
     if isinstance(error, BadServer | McpError):
         return str(error)
@@ -186,8 +185,8 @@ def _described(error: BaseException, config: ServerConfig, notes: Notes) -> str:
         return "timed out"
     if isinstance(error, httpx2.HTTPError):
         url = without_secrets(str(config.url))
-        return f"error sending request for url ({url}): {words_of(error)}"
-    if notes.is_garbled:
+        return f"error sending request for url ({url}): {error_text(error)}"
+    if notes.is_malformed:
         return f"handshaking with MCP server failed: {NO_MESSAGE}"
-    words = f"handshaking with MCP server failed: {briefly(error)}"
-    return f"{words}: {notes.last_words}" if notes.last_words else words
+    text = f"handshaking with MCP server failed: {summarize(error)}"
+    return f"{text}: {notes.stderr_tail}" if notes.stderr_tail else text
