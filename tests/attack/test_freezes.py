@@ -212,7 +212,7 @@ async def test_files_that_are_too_large_together_are_refused(stage: Stage) -> No
     answer = await output(stage, patch(*(f"*** Delete File: f{number}" for number in range(8))))
 
     assert answer == (
-        f"{REFUSED}the files of this patch hold more than {MAX_TOTAL_BYTES} bytes together; "
+        f"{REFUSED}the files of this patch have more than {MAX_TOTAL_BYTES} bytes in total; "
         "split it into several patches"
     )
     assert len(list(stage.workspace.iterdir())) == 9
@@ -220,7 +220,7 @@ async def test_files_that_are_too_large_together_are_refused(stage: Stage) -> No
 
 def _too_many() -> tuple[str, str]:
     lines = [f"*** Add File: x{number}\n+x" for number in range(MAX_OPERATIONS + 1)]
-    return patch(*lines), f"the patch is about more than {MAX_OPERATIONS} files"
+    return patch(*lines), f"the patch changes more than {MAX_OPERATIONS} files"
 
 
 def _too_deep() -> tuple[str, str]:

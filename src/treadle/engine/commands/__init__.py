@@ -1,5 +1,5 @@
-"""What a command line means to the agent: what it does, its dangers, the rules that it meets.
+"""Analyses command lines: what they do, whether they are dangerous, which rules match.
 
-Only the rules touch files. Knows no thread and no policy. `treadle.shell` has the syntax and the
-list of safe commands.
+Independent of threads and policies; only the rules read files. `treadle.shell` has the syntax and
+the list of safe commands.
 """

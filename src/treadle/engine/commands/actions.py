@@ -1,7 +1,7 @@
-"""What a command does, in the words of the protocol: it reads, lists, searches, or nobody knows.
+"""Classifies commands for display: read, list, search or unknown.
 
-This is for people who watch, never for deciding what is safe. It follows the reference, which
-was tried with some hundred command lines; where that guesses wrong, so does this.
+This is never used to decide what is safe. It follows the reference, compared with some hundred
+command lines, including its wrong guesses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from treadle.shell.scripts import display, plain_commands, script_of
 
 
 def actions_of(argv: Sequence[str], cwd: str) -> list[CommandAction]:
-    """What the parts of a command do; a single unknown action if any of them is not known."""
+    """The actions of a command; a single unknown action if any part is unknown."""
     script = script_of(argv)
     whole = script if script is not None else display(argv)
     commands = plain_commands(script) if script is not None else [list(argv)]
@@ -56,14 +56,14 @@ def _actions_of_parts(parts: Sequence[list[str]], cwd: str) -> list[CommandActio
             cwd = os.path.normpath(os.path.join(cwd, _folder(command[1:])))  # noqa: PTH118 - lexical
             continue
         action = _action(command, cwd)
-        # A command that is repeated at once is told once.
+        # Consecutive identical actions are shown once.
         if not actions or actions[-1] != action:
             actions.append(action)
     return actions
 
 
 def _without_noise(actions: list[CommandAction]) -> list[CommandAction]:
-    """Leave out what only comments on the rest: `echo` at the beginning, `true`, `nl` in a pipe."""
+    """Omit parts without meaning: `echo` at the start, `true`, `nl` in a pipe."""
     first = 0
     while first < len(actions) - 1 and _is_echo(actions[first]):
         first += 1
@@ -87,12 +87,12 @@ def _is_noise(action: CommandAction) -> bool:
 
 
 def _prints_lines(commands: Sequence[Sequence[str]]) -> bool:
-    """Is the output cut to some lines? Then the reference shows the whole pipe, not its head."""
+    """Whether the output is cut to some lines: then the reference shows the whole pipe."""
     return len(commands) > 1 and any(command[:2] == ["sed", "-n"] for command in commands[1:])
 
 
 def _folder(args: Sequence[str]) -> str:
-    """Where `cd` goes: the last name that it is given, or nowhere."""
+    """The folder of a `cd`: its last operand, or the current one."""
     named = [arg for arg in args if not arg.startswith("-")]
     return named[-1] if named else "."
 
@@ -118,7 +118,7 @@ def _action(command: list[str], cwd: str) -> CommandAction:
 
 
 def _read(line: str, path: str, cwd: str) -> CommandAction:
-    whole = os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - lexical, as it is told
+    whole = os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - lexical
     return ReadCommandAction(command=line, name=short_path(path), path=whole)
 
 
@@ -135,7 +135,7 @@ def _search_operands(line: str, found: Sequence[str]) -> CommandAction:
     return _search(line, *[*found, None, None][:2])
 
 
-# One function for each way to search
+# One function for each search program
 
 
 def _rg(line: str, args: Sequence[str]) -> CommandAction:
@@ -204,7 +204,7 @@ def _walks_files(name: str, args: Sequence[str]) -> bool:
     return any(word in script for word in _WALKING)
 
 
-# One function for each way to read; None if it is not clear which file
+# One function for each program that reads; `None` if the file is unclear
 
 
 def _head(args: Sequence[str]) -> str | None:
@@ -233,7 +233,7 @@ def _nl(args: Sequence[str]) -> str | None:
     return next(iter(operands(args, _NL_VALUED)), None)
 
 
-# As many as a script may have.
+# The limit of a script.
 _MAX_WORDS: Final = 1000
 _RG_VALUED: Final = frozenset(
     """

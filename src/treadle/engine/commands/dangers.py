@@ -1,8 +1,8 @@
-"""Commands that destroy or take over: somebody is asked about them whatever the policy.
+"""Detects dangerous commands, which require approval under every policy that allows requests.
 
-Unlike the list of safe commands this one may err on both sides, so it looks everywhere: into
-scripts, substitutions, and behind programs that start others. A command in which there is too much
-to look at counts as dangerous.
+Unlike the list of safe commands, this detection may be wrong both ways. It searches scripts,
+substitutions and the arguments of programs that start others. A command that is too complex to
+search counts as dangerous.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from treadle.engine.commands.unclear import CommandTooComplex
 
 
 def is_dangerous(argv: Sequence[str]) -> bool:
-    """Would the command delete by force, throw work away, become another user, or halt?"""
+    """Whether a command forces a removal, discards work, changes the user or halts the machine."""
     return _is_dangerous(tuple(argv))
 
 
-# A command is judged when it is asked for, and again when a rule is proposed for it.
+# A command is judged when it is requested, and again when a rule is proposed for it.
 @lru_cache(maxsize=8)
 def _is_dangerous(argv: tuple[str, ...]) -> bool:
     return _has_any(argv, _is_dangerous_alone)
 
 
 def is_forced_removal(argv: Sequence[str]) -> bool:
-    """Is there an `rm -f` in it? The reference asks about these, and about no other danger."""
+    """Whether a command contains `rm -f`, the only danger for which the reference asks."""
     return _is_forced_removal(tuple(argv))
 
 
@@ -53,14 +53,14 @@ def _is_dangerous_alone(command: Sequence[str]) -> bool:
 
 
 def _flags(command: Sequence[str]) -> set[str]:
-    """Short options, one letter each, and long ones by name."""
-    found: set[str] = set()
+    """Short options as letters, and long options by name."""
+    flags: set[str] = set()
     for arg in command[1:]:
         if arg.startswith("--"):
-            found.add(arg.partition("=")[0])
+            flags.add(arg.partition("=")[0])
         elif arg.startswith("-"):
-            found.update(arg[1:])
-    return found
+            flags.update(arg[1:])
+    return flags
 
 
 def _is_forced(command: Sequence[str]) -> bool:

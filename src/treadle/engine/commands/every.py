@@ -1,7 +1,7 @@
-"""All commands that a command may start: those of its scripts, and those that it passes on.
+"""Finds all commands that a command may start: in its scripts and in its arguments.
 
-It looks everywhere, and at what cannot be resolved it says so: a command whose first word is
-`Unclear` may be any. A pattern in the place of a program counts as each program that fits it.
+What cannot be resolved is reported: a command whose first word is `Unclear` may be any command. A
+pattern in the place of a program counts as each program that matches it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from treadle.engine.commands.starters import (
     STARTERS,
     gives_names,
     name_of,
-    passed_on,
     reads_input,
     scripts_in,
+    started_by,
 )
 from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, fitting, values_of
 from treadle.shell.scripts import display, program_name
@@ -27,14 +27,14 @@ from treadle.shell.syntax import MAX_SCRIPT, ParsedScript, Simple, parse
 
 
 def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list[str]]:
-    """All commands that a command may start, itself included.
+    """All commands that a command may start, including itself.
 
-    `names` are the programs that the caller looks for.
+    `names` are the programs that the caller searches for.
 
     Raises:
-        TooComplex: it may start more than were found so far.
+        CommandTooComplex: it may start more than were found so far.
     """
-    wanted = names | _STARTING
+    targets = names | _STARTING
     seen: set[str] = set()
     characters, words = _MAX_CHARACTERS, _MAX_WORDS
     pending = [list(argv)]
@@ -43,20 +43,20 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
         if not command:
             continue
         started: list[list[str]] = []
-        for each in _started(command, wanted):
+        for each in _started(command, targets):
             started.append(each)
             yield each
         words -= sum(len(each) for each in started[1:])
         for script in (script for each in started for script in scripts_in(each)):
-            # Each script is read once: one that repeats itself would be read without end.
+            # Parse each script once: a script that contains itself would never end.
             if script in seen:
                 continue
             seen.add(script)
             characters -= len(script)
             if characters < 0 or len(script) > MAX_SCRIPT:
                 raise CommandTooComplex
-            # Counted one by one: a short script can stand for very many.
-            for each in _of_script(script, wanted):
+            # Count one by one: a short script can expand to very many words.
+            for each in _of_script(script, targets):
                 words -= len(each)
                 if words < 0:
                     raise CommandTooComplex
@@ -65,26 +65,26 @@ def every_command(argv: Sequence[str], names: AbstractSet[str]) -> Iterator[list
             raise CommandTooComplex
 
 
-def _started(command: list[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
-    """The command, what it passes on, and what the patterns in it may stand for."""
-    for each in chain([command], passed_on(command, wanted)):
+def _started(command: list[str], targets: AbstractSet[str]) -> Iterator[list[str]]:
+    """The command, the commands in its arguments, and those that its patterns may match."""
+    for each in chain([command], started_by(command, targets)):
         yield each
         if isinstance(each[0], Glob):
-            names = fitting(each[0], wanted)
+            names = fitting(each[0], targets)
             if len(names) > _MAX_FITTING:
                 raise CommandTooComplex
             for name in names:
-                yield from _started([name, *each[1:_MAX_BEHIND]], wanted)
+                yield from _started([name, *each[1:_MAX_BEHIND]], targets)
         if reads_input(each):
             yield [Unclear(f"{display(each)} < ...")]
         elif gives_names(each):
             yield [Unclear(display(each))]
 
 
-def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
+def _of_script(script: str, targets: AbstractSet[str]) -> Iterator[list[str]]:
     parsed = parse(script)
     if parsed is None:
-        yield from guesses(script, wanted)
+        yield from guesses(script, targets)
         return
     commands: list[tuple[Simple, list[str]]] = []
     room = _MAX_WORDS
@@ -95,7 +95,7 @@ def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
             raise CommandTooComplex
     for simple, words in commands:
         yield [*words, *_input_script(simple, words)]
-    # What any command of it has as input or prints, a shell that reads may run.
+    # A shell that reads stdin may run the input or output of any command in the script.
     if any(map(reads_input, (each for _, words in commands for each in _readers(words)))):
         yield from (["eval", text] for text in _texts(parsed))
         yield from (["eval", *words[1:]] for _, words in commands if name_of(words) in _PRINTERS)
@@ -104,11 +104,11 @@ def _of_script(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
 def _readers(words: list[str]) -> Iterator[list[str]]:
     if words:
         yield words
-        yield from passed_on(words, _READERS)
+        yield from started_by(words, _READERS)
 
 
 def _input_script(simple: Simple, words: Sequence[str]) -> Iterator[str]:
-    """The input of a shell, if it stands in the script, as the option that would do the same."""
+    """The input of a shell, if it is in the script, as an equivalent `-c` option."""
     if not any(map(_is_shell, words)):
         return
     for each in simple.redirections:
@@ -135,10 +135,10 @@ def _texts(script: ParsedScript) -> Iterator[str]:
             yield each.target.text
 
 
-# How much is looked at, of all scripts together.
+# Limits for all scripts together.
 _MAX_CHARACTERS: Final = 2 * MAX_SCRIPT
 _MAX_WORDS: Final = 10_000
-# How many programs a pattern may stand for, and how many words behind it are looked at.
+# How many programs a pattern may match, and how many words after it are searched.
 _MAX_FITTING: Final = 20
 _MAX_BEHIND: Final = 50
 _READERS: Final = SHELLS | {"source", "."}

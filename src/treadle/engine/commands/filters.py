@@ -1,4 +1,4 @@
-"""Commands that only shape the output of others, and are not told as actions of their own."""
+"""Detects commands that only format the output of others, and are not separate actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COUNTED: Final = frozenset("-n -c".split())
 
 
 def is_filter(command: Sequence[str]) -> bool:
-    """Does the command shape what others print, rather than look at a file itself?"""
+    """Whether a command formats the output of others instead of reading a file."""
     name, *args = command
     match name:
         case "xargs":
@@ -34,7 +34,7 @@ def _has_no_file(args: Sequence[str]) -> bool:
 
 
 def _edits(args: Sequence[str]) -> bool:
-    """Does xargs start something that changes files in place?"""
+    """Whether xargs starts a program that changes files in place."""
     for at, arg in enumerate(args):
         rest = args[at + 1 :]
         if arg in {"perl", "ruby"}:

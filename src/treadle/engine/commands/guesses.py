@@ -1,4 +1,4 @@
-"""The commands that may be in a script which is not understood."""
+"""Guesses the commands in a script that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear, va
 from treadle.shell.words import Word
 
 
-def guesses(script: str, wanted: AbstractSet[str]) -> Iterator[list[str]]:
-    """Every word may be the name of a command, and runs to the end of its line.
+def guesses(script: str, targets: AbstractSet[str]) -> Iterator[list[str]]:
+    """Treat every word that names a target as a command up to the end of its line.
 
     Raises:
-        TooComplex: there are too many of them.
+        CommandTooComplex: there are too many of them.
     """
-    script = script.replace("\\\n", "")  # which the next line continues
-    yield from _named(script, wanted, _BETWEEN.split)
-    # A name may have quotes in it; without them, it also shows which words are not known.
+    script = script.replace("\\\n", "")  # line continuations
+    yield from _named(script, targets, _BETWEEN.split)
+    # A name may contain quotes; without quotes, unclear words are visible too.
     bare = _QUOTES.sub("", script)
-    yield from _named(bare, wanted, _words)
+    yield from _named(bare, targets, _words)
     yield from _unclear(bare)
 
 
 def _named(
-    script: str, wanted: AbstractSet[str], split: Callable[[str], list[str]]
+    script: str, targets: AbstractSet[str], split: Callable[[str], list[str]]
 ) -> Iterator[list[str]]:
-    found = (match.start() for match in _pattern(frozenset(wanted)).finditer(script))
-    starts = list(islice(filter(_begins_word(script), found), _MAX_STARTS + 1))
+    places = (match.start() for match in _pattern(frozenset(targets)).finditer(script))
+    starts = list(islice(filter(_begins_word(script), places), _MAX_STARTS + 1))
     if len(starts) > _MAX_STARTS:
         raise CommandTooComplex
     for start in starts:
@@ -40,10 +40,10 @@ def _named(
 
 
 def _unclear(script: str) -> Iterator[list[str]]:
-    """Commands whose program is not a name, but a variable, a pattern or a list in braces.
+    """Commands whose program is a variable, a pattern or a list in braces.
 
     Raises:
-        TooComplex: there are too many of them, or of places where a command may begin.
+        CommandTooComplex: there are too many of them, or of places where a command may start.
     """
     if script.count("[[") > _MAX_COMMANDS:
         raise CommandTooComplex
@@ -71,7 +71,7 @@ def _unclear(script: str) -> Iterator[list[str]]:
 
 
 def _grouped(script: str, at: int) -> Iterator[list[str]]:
-    """The command whose name has a pattern in parentheses."""
+    """A command whose name contains a pattern in parentheses."""
     name = _GROUPED.match(script, at, at + _MAX_LINE)
     if name is not None:
         line = _REST.match(script, name.end(), name.end() + _MAX_LINE)
@@ -79,7 +79,7 @@ def _grouped(script: str, at: int) -> Iterator[list[str]]:
 
 
 def _program(script: str, at: int) -> int:
-    """Find the first word of a command after the variables that are set for it."""
+    """Find the first word of a command after its variable assignments."""
     end = at + _MAX_LINE
     while (blanks := _ASSIGNED.match(script, at, end)) is not None:
         at = blanks.end()
@@ -93,10 +93,10 @@ def _words(line: str) -> list[str]:
 
 
 def _begins_word(script: str) -> Callable[[int], bool]:
-    """Whether a word begins at a place, or the last part of a path."""
+    """Return a check whether a word, or the last part of a path, starts at an offset."""
 
     def begins(at: int) -> bool:
-        # zsh takes `=git` for the path of git.
+        # zsh expands `=git` to the path of git.
         if at and script[at - 1] == "=":
             at -= 1
         return at == 0 or script[at - 1] == "/" or bool(_ENDS_WORD.match(script, at - 1))
@@ -106,7 +106,7 @@ def _begins_word(script: str) -> Callable[[int], bool]:
 
 @lru_cache(maxsize=16)
 def _pattern(names: frozenset[str]) -> re.Pattern[str]:
-    """One of these names at the end of a word; what is before it is not looked at, for speed."""
+    """Matches one of these names at the end of a word; the text before it is checked later."""
     each = "|".join(map(re.escape, sorted(names)))
     return re.compile(f"(?:{each})/*(?:$|(?={_ENDS_WORD.pattern}))")
 
@@ -122,14 +122,14 @@ _BLANK: Final = re.compile(r"[\s<>]+")
 _QUOTES: Final = re.compile(r"['\"\\]")
 _SUM: Final = re.compile(r"\$\(\([^()`\n]*\)\)")
 _BEGINS: Final = r"(?:^|[\n;&|()`]|\b(?:if|then|elif|else|while|until|do|time)[ \t]|[!{][ \t])"
-# With the blanks behind it: more than these are taken for a command.
+# With the following blanks; more blanks than these count as a command.
 _START: Final = re.compile(rf"{_BEGINS}[ \t]{{0,200}}")
-# With the parenthesis that touches it and has something in it.
+# With a non-empty parenthesis directly after it.
 _WORD: Final = re.compile(r"[^\s;&|()<>`]+(?:(?<!\$)\((?=[^()\s]))?")
-# A name with a pattern in parentheses, as zsh has them, and bash with `extglob`.
+# A name with a pattern in parentheses, as in zsh, or in bash with `extglob`.
 _GROUPED: Final = re.compile(r"[^\s;&|()<>`$]+(?:\([^()\s]+\)[^\s;&|()<>`$]*)+(?=[ \t])")
 _GROUP: Final = re.compile(r"[@+?!*]?\([^()]*\)")
 _UNCLEAR: Final = frozenset("$*?[{(")
 _ASSIGNED: Final = re.compile(r"\w+(?:\[[^\]]*\])?\+?=[^\s;&|()<>`]*[ \t]*")
-# What is compared in there is not a command.
+# The operands of a test are not commands.
 _TEST: Final = re.compile(rf"({_BEGINS}[ \t]{{0,200}})\[\[[ \t][^()`\n;]{{0,250}}?[ \t]\]\]")

@@ -1,4 +1,4 @@
-"""Which words of a command are the files that it works on."""
+"""Finds the operands of a command, such as the files that it reads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SED_RANGE: Final = re.compile(r"\d+(,\d+)?p")
 _SED_VALUED: Final = frozenset("-e --expression -f --file".split())
 _AWK_VALUED: Final = frozenset("-F -v -f --field-separator --assign --file".split())
 _AWK_SCRIPT: Final = frozenset("-f --file".split())
-# Folders that say little about what is in them.
-_DULL: Final = frozenset("build dist node_modules src".split())
+# Folder names that say little about their contents.
+_GENERIC: Final = frozenset("build dist node_modules src".split())
 
 
 def without_values(args: Sequence[str], valued: frozenset[str]) -> list[str]:
-    """The words without those that are values of the options named; `--` goes, too."""
+    """The words without the values of these options, and without `--`."""
     kept: list[str] = []
     is_value = False
     for at, arg in enumerate(args):
@@ -32,7 +32,7 @@ def without_values(args: Sequence[str], valued: frozenset[str]) -> list[str]:
 
 
 def operands(args: Sequence[str], valued: frozenset[str]) -> list[str]:
-    """The words that are neither options nor their values; after `--` all of them."""
+    """The words that are neither options nor their values, and all words after `--`."""
     at = list(args).index("--") if "--" in args else len(args)
     before = without_values(args[:at], valued)
     return [*(arg for arg in before if not arg.startswith("-")), *args[at + 1 :]]
@@ -45,38 +45,38 @@ def first_operand(args: Sequence[str], valued: frozenset[str]) -> str | None:
 
 def single_operand(args: Sequence[str], valued: frozenset[str]) -> str | None:
     """The operand, if there is exactly one."""
-    found = operands(args, valued)
-    return found[0] if len(found) == 1 else None
+    words = operands(args, valued)
+    return words[0] if len(words) == 1 else None
 
 
 def sed_file(args: Sequence[str]) -> str | None:
-    """The file of which `sed -n` prints a range of lines."""
+    """The file from which `sed -n` prints a range of lines."""
     if "-n" not in args:
         return None
     scripts = [args[at + 1] for at, arg in enumerate(args[:-1]) if arg in _SED_VALUED]
-    found = operands(args, _SED_VALUED)
+    files = operands(args, _SED_VALUED)
     if not scripts:
-        scripts, found = found[:1], found[1:]
+        scripts, files = files[:1], files[1:]
     if not any(_SED_RANGE.fullmatch(script) for script in scripts):
         return None
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def awk_file(args: Sequence[str]) -> str | None:
     """The first file that an awk script is applied to."""
-    found = operands(args, _AWK_VALUED)
+    files = operands(args, _AWK_VALUED)
     if not any(arg in _AWK_SCRIPT for arg in args):
-        found = found[1:]
-    return found[0] if found else None
+        files = files[1:]
+    return files[0] if files else None
 
 
 def is_path_like(text: str) -> bool:
-    """Is it more likely a path than something to search for?"""
+    """Whether a text is more likely a path than a search pattern."""
     return text in {".", ".."} or "/" in text or "\\" in text
 
 
 def short_path(path: str) -> str:
-    """The last part of a path that says something."""
+    """The last specific part of a path."""
     trimmed = path.replace("\\", "/").rstrip("/")
-    telling = [part for part in trimmed.split("/") if part and part not in _DULL]
-    return telling[-1] if telling else trimmed
+    parts = [part for part in trimmed.split("/") if part and part not in _GENERIC]
+    return parts[-1] if parts else trimmed

@@ -1,8 +1,7 @@
-"""The `.rules` files: prefix rules for commands, rules for hosts, and where programs lie.
+"""Reads `.rules` files: prefix rules for commands, rules for hosts, and paths of programs.
 
-A file is Starlark for the reference; here it is the part of that language that Python's own parser
-reads and that needs no evaluation: calls, literals, names given before, sums, and loops over lists.
-Nothing in a file is ever executed.
+The reference evaluates Starlark. This module accepts the subset that Python's parser reads: calls,
+literals, variables, sums, and loops over lists. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _Value: TypeAlias = "str | int | float | bool | list[_Value] | None"
 _Arguments: TypeAlias = "dict[str, _Value]"
 
 _MAX_SIZE: Final = 1_000_000
-# As many characters as are read, each of up to four bytes.
+# The limit in characters, of up to four bytes each.
 MAX_RULE_BYTES: Final = 4 * _MAX_SIZE
 _MAX_STEPS: Final = 20_000
 _MAX_FAILED: Final = 100
@@ -37,7 +36,7 @@ _CALLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PrefixRule:
-    """A decision about commands that begin with a pattern; each place has its alternatives."""
+    """A decision about commands that start with a pattern of alternatives for each word."""
 
     pattern: tuple[tuple[str, ...], ...]
     decision: Decision
@@ -45,7 +44,7 @@ class PrefixRule:
     source: str
 
     def matches(self, argv: Sequence[str]) -> bool:
-        """Does the command begin with the pattern?"""
+        """Whether a command starts with the pattern."""
         return len(argv) >= len(self.pattern) and all(
             word in alternatives for word, alternatives in zip(argv, self.pattern, strict=False)
         )
@@ -64,7 +63,7 @@ class NetworkRule:
 
 @dataclass(slots=True)
 class RuleFile:
-    """What one file says, and what in it could not be used."""
+    """The rules of one file, and warnings about the rest."""
 
     prefixes: list[PrefixRule] = field(default_factory=list)
     networks: list[NetworkRule] = field(default_factory=list)
@@ -73,7 +72,7 @@ class RuleFile:
 
 
 def read_rules(text: str, path: str) -> RuleFile:
-    """Read a file's text; what is wrong becomes a warning and costs nothing but itself."""
+    """Parse the text of a file; an invalid statement becomes a warning and is skipped."""
     reader = _Reader(path)
     if len(text) > _MAX_SIZE:
         reader.warn(1, "the file is too long")
@@ -87,12 +86,12 @@ def read_rules(text: str, path: str) -> RuleFile:
 
 
 def normal_host(host: str) -> str:
-    """Return the canonical spelling of a host in a rule, which may have a port after it.
+    """Return the canonical form of a host in a rule, which may be followed by a port.
 
     Raises:
         ValueError: it is not the name or address of one host.
     """
-    from treadle.sandbox.network.hosts import normal  # few files have rules about hosts
+    from treadle.sandbox.network.hosts import normal  # imported late: few files have host rules
 
     text = host.strip().lower()
     if "://" in text or "/" in text:
@@ -115,14 +114,14 @@ class _TooMuch(Exception):
 
 
 def _statements(text: str, warn: Callable[[int, str], None]) -> Iterator[ast.stmt]:
-    """The statements of a file; around one that cannot be parsed, those that can."""
+    """The statements of a file, without those that cannot be parsed."""
     try:
         yield from _parse(text, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         failed = 0
         for offset, chunk in _chunks(text):
             if failed == _MAX_FAILED:
-                warn(offset + 1, "too much cannot be parsed; the rest is not read")
+                warn(offset + 1, "too many parse errors; the rest of the file is ignored")
                 return
             try:
                 statements = _parse(chunk, offset)
@@ -136,14 +135,14 @@ def _statements(text: str, warn: Callable[[int, str], None]) -> Iterator[ast.stm
 
 def _parse(text: str, offset: int) -> list[ast.stmt]:
     with warnings.catch_warnings():
-        # An unknown escape in somebody's file is no concern of our own users.
+        # Do not print Python's warnings about a rules file.
         warnings.simplefilter("ignore")
         module = ast.parse(text)
     return [ast.increment_lineno(statement, offset) for statement in module.body]
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """Pieces that begin where a line begins with a letter, and the lines before each."""
+    """Chunks that start at a line with a letter, each with the number of lines before it."""
     lines = text.split("\n")
     starts = [at for at, line in enumerate(lines) if at == 0 or line[:1].isalpha()]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
@@ -151,7 +150,7 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 
 
 class _Reader:
-    """Goes through the statements of one file."""
+    """Evaluates the statements of one file."""
 
     def __init__(self, path: str) -> None:
         self.file = RuleFile()
@@ -181,12 +180,12 @@ class _Reader:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._names[name] = self._evaluate(value)
             case ast.For(target=ast.Name(id=name), iter=values, orelse=[]):
-                for each in _list(self._evaluate(values), "what a loop goes through"):
+                for each in _list(self._evaluate(values), "the iterable of a loop"):
                     self._names[name] = each
                     for inner in statement.body:
                         self.run(inner)
             case _:
-                raise ValueError("only rules, names and loops are understood here")
+                raise ValueError("unsupported statement: expected a rule, an assignment or a loop")
 
     def _evaluate(self, node: ast.expr) -> _Value:
         match node:
@@ -197,16 +196,16 @@ class _Reader:
             case ast.Name(id=name) if name in self._names:
                 return self._names[name]
             case ast.Name(id=name):
-                raise ValueError(f"no name {name!r}")
+                raise ValueError(f"undefined name {name!r}")
             case ast.BinOp(op=ast.Add()):
                 return _add(self._evaluate(node.left), self._evaluate(node.right))
             case _:
-                raise ValueError("only strings, lists and names are understood as values")
+                raise ValueError("unsupported value: expected a string, a list or a name")
 
     def _call(self, call: ast.Call) -> None:
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if name not in _CALLS:
-            raise ValueError(f"no function {name!r}" if name else "only rules can be called")
+            raise ValueError(f"unknown function {name!r}" if name else "only rules can be called")
         arguments = self._arguments(call, name)
         source = f"{self._name}:{call.lineno}"
         if name == "prefix_rule":
@@ -232,12 +231,12 @@ class _Reader:
 
     def _add_prefix(self, arguments: _Arguments, source: str, line: int) -> None:
         rule = _prefix_rule(arguments, source)
-        complaints = _complaints(rule, arguments)
-        for complaint in complaints:
-            self.warn(line, complaint)
-        # A rule that fails its own examples may be wider than was meant. One that restricts is
-        # kept all the same: without it, more would be allowed.
-        if not complaints or rule.decision != "allow":
+        problems = _example_problems(rule, arguments)
+        for problem in problems:
+            self.warn(line, problem)
+        # A rule that fails its own examples may be wider than intended. A restricting rule is kept
+        # anyway: without it, more would be allowed.
+        if not problems or rule.decision != "allow":
             self.file.prefixes.append(rule)
 
 
@@ -302,7 +301,7 @@ def _host_executable(arguments: _Arguments) -> tuple[str, frozenset[str]]:
     return name, frozenset(paths)
 
 
-def _complaints(rule: PrefixRule, arguments: _Arguments) -> list[str]:
+def _example_problems(rule: PrefixRule, arguments: _Arguments) -> list[str]:
     wanted = _list(arguments.get("match") or [], "match")
     unwanted = _list(arguments.get("not_match") or [], "not_match")
     return [
@@ -347,11 +346,11 @@ def _justification(arguments: _Arguments) -> str | None:
 
 def _text(value: _Value, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{what} must be a string")  # noqa: TRY004 - told as a warning, not raised
+        raise ValueError(f"{what} must be a string")  # noqa: TRY004 - becomes a warning
     return value
 
 
 def _list(value: _Value, what: str) -> list[_Value]:
     if not isinstance(value, list):
-        raise ValueError(f"{what} must be a list")  # noqa: TRY004 - told as a warning, not raised
+        raise ValueError(f"{what} must be a list")  # noqa: TRY004 - becomes a warning
     return value

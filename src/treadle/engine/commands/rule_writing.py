@@ -1,4 +1,4 @@
-"""Adding lines to a file of rules: whole or not at all, once, and one writer at a time."""
+"""Appends rules to a `.rules` file: atomically, without duplicates, one writer at a time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def append_network_rule(
     """
     host = normal_host(amendment.host)
     verb = "Allow" if amendment.action == "allow" else "Deny"
-    # The reference's words, which users may look for.
+    # The reference's text, which users may search for.
     reason = f"{verb} {'https_connect' if protocol == 'https' else protocol} access to {host}"
     decision = "allow" if amendment.action == "allow" else "forbidden"
     wanted = (host, protocol, decision)
@@ -64,20 +64,20 @@ def append_network_rule(
 
 
 def _literal(value: str | list[str]) -> str:
-    """The value as both Starlark and Python write it."""
+    """The value as a literal of both Starlark and Python."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None:
-    # A link is followed: people keep such files elsewhere and link to them.
+    # Follow a link: users keep such files elsewhere and link to them.
     path = path.resolve()
     for folder in make_folders(path.parent)[1:]:
         sync_folder(folder)
     with locked(path.parent):
-        before = read_whole(path, MAX_RULE_BYTES) if path.exists() else b""
-        if is_there(read_rules(before.decode(errors="replace"), path.name)):
+        text = read_whole(path, MAX_RULE_BYTES) if path.exists() else b""
+        if is_there(read_rules(text.decode(errors="replace"), path.name)):
             return
-        separator = b"" if not before or before.endswith(b"\n") else b"\n"
-        content = before + separator + line.encode(errors="surrogateescape") + b"\n"
+        separator = b"" if not text or text.endswith(b"\n") else b"\n"
+        content = text + separator + line.encode(errors="surrogateescape") + b"\n"
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         replace_file(path, content, mode=mode)

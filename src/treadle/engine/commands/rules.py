@@ -1,4 +1,4 @@
-"""What the user's and the project's rules say about a command or a host."""
+"""Evaluates the user's and the project's rules for a command or a host."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ __all__ = [
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
-_UNCLEAR: Final = "what it runs is decided by the shell, and may be what a rule restricts"
-_TOO_COMPLEX: Final = "there is too much in it to look for what a rule restricts"
+_UNCLEAR: Final = "the shell decides what it runs, which may be a command that a rule restricts"
+_TOO_COMPLEX: Final = "it is too complex to search for commands that a rule restricts"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule decides: the words that it matched, why it exists, and where it stands."""
+    """The decision of a rule, with the matched words, the justification and the location."""
 
     decision: Decision
     pattern: tuple[str, ...]
@@ -54,14 +54,14 @@ class Verdict:
 
 
 class Rules:
-    """The rules of some folders, taken together; `warnings` says what could not be read."""
+    """The combined rules of some folders; `warnings` lists what could not be read."""
 
     def __init__(self, files: Sequence[RuleFile] = ()) -> None:
         self.warnings: tuple[str, ...] = tuple(
             warning for file in files for warning in file.warnings
         )
         self._prefixes = [rule for file in files for rule in file.prefixes]
-        # By the first word of a command, so that many rules cost no more than few.
+        # Indexed by the first word of a command, so that many rules cost no more than few.
         self._allowing_rules = _by_first_word(
             rule for rule in self._prefixes if rule.decision == "allow"
         )
@@ -69,7 +69,7 @@ class Rules:
             _for_every_path(rule) for rule in self._prefixes if rule.decision != "allow"
         )
         self._networks = [rule for file in files for rule in file.networks]
-        # A command is checked when it is asked for, and again when a rule is proposed for it.
+        # A command is checked when it is requested, and again when a rule is proposed for it.
         self._last: tuple[tuple[str, ...], Verdict | None] | None = None
         self._executables: dict[str, frozenset[str]] = {}
         for file in files:
@@ -81,16 +81,16 @@ class Rules:
         return cls([_read(path) for folder in folders for path in _paths(folder)])
 
     def check(self, argv: Sequence[str]) -> Verdict | None:
-        """The strictest verdict about a command; it is allowed only if each of its parts is.
+        """The strictest verdict about a command, which is allowed only if each of its parts is.
 
-        A rule that restricts finds its command wherever it hides: in substitutions, behind `sudo`
-        or `env`, in a script that is handed to a shell. The reference looks at plain scripts only.
-        A program that cannot be known, as in `$x push`, may be a restricted one: it is asked about.
+        A restricting rule also matches in substitutions, after `sudo` or `env`, and in a script
+        that is passed to a shell. The reference checks plain scripts only. A program that is not
+        known, as in `$x push`, may be a restricted one, so it requires approval.
         """
         if not self._prefixes:
             return None
         key = tuple(argv)
-        last = self._last  # which another thread may replace
+        last = self._last  # another thread may replace it
         if last is None or last[0] != key:
             last = self._last = key, self._check(key)
         return last[1]
@@ -107,15 +107,15 @@ class Rules:
             name = normal_host(host)
         except ValueError:
             return None
-        found = [
+        rules = [
             rule
             for rule in self._networks
             if rule.host == name and protocol in {None, rule.protocol}
         ]
-        return max((_host_verdict(rule) for rule in found), key=_strictness, default=None)
+        return max((_host_verdict(rule) for rule in rules), key=_strictness, default=None)
 
     def allows(self, command: Sequence[str]) -> bool:
-        """Is there a rule that allows this one command, which is no script?"""
+        """Whether a rule allows this single command, which is not a script."""
         return self._allowing(command) is not None
 
     def _restrictions(self, argv: Sequence[str]) -> Iterator[Verdict]:
@@ -123,7 +123,7 @@ class Rules:
             for command in every_command(argv, self._restricting_rules.keys()):
                 yield from self._restrictions_of(command)
         except CommandTooComplex:
-            # It need not count as dangerous: what is too much depends on the names looked for.
+            # It may not count as dangerous: the limits depend on the names to search for.
             yield self._doubt(program_name(argv[0]), _TOO_COMPLEX)
 
     def _restrictions_of(self, command: Sequence[str]) -> Iterator[Verdict]:
@@ -139,13 +139,13 @@ class Rules:
                     yield Verdict("prompt", tuple(words), _UNCLEAR, rule.source)
 
     def _doubt(self, program: str, reason: str) -> Verdict:
-        """What is said of a program that is not known: it may be one that a rule restricts."""
+        """The verdict about an unknown program, which a rule may restrict."""
         rules = next(iter(self._restricting_rules.values()))
         return Verdict("prompt", (str(program),), reason, rules[0].source)
 
     def _permission(self, argv: Sequence[str]) -> Verdict | None:
         verdicts: list[Verdict] = []
-        # The shell that a script is given to runs too, and may be a file of a repository.
+        # The shell of a script runs too, and may be a file of a repository.
         is_script = script_of(argv) is not None
         if is_script and "/" in argv[0] and not self._is_trusted(argv[0]):
             return None
@@ -153,8 +153,8 @@ class Rules:
             verdict = self._allowing(command)
             if verdict is not None:
                 verdicts.append(verdict)
-            # The rule lets the whole script out of the sandbox, where a repository that a command
-            # has made must not have its programs started.
+            # A rule lets the whole script leave the sandbox, where the programs of a repository
+            # that a command created must not run.
             elif not is_known_safe(command, trusts_repository=False):
                 return None
         return verdicts[0] if verdicts else None
@@ -169,28 +169,28 @@ class Rules:
         return None
 
     def _spellings(self, command: Sequence[str]) -> list[Sequence[str]]:
-        """The command as it is, and with its program's bare name in place of a path."""
+        """The command itself, and with the bare name of its program instead of a path."""
         if not command or "/" not in command[0]:
             return [command]
         return [command, [program_name(command[0]), *command[1:]]]
 
     def _is_trusted(self, program: str) -> bool:
-        """Is it the program that is meant by its bare name?"""
-        # The reference takes any path, unless the name is listed; so ./git would be git. The list
-        # narrows what is allowed, and never what is restricted.
+        """Whether a path is the program that its bare name means."""
+        # The reference accepts any path unless the name is listed, so ./git would be git. The list
+        # narrows what is allowed, never what is restricted.
         folder, _, name = program.rpartition("/")
         listed = self._executables.get(name)
         return folder in SYSTEM_FOLDERS if listed is None else program in listed
 
 
 class RulesCache:
-    """Reads the files of folders again only when one of them has changed."""
+    """Caches the rules of folders until one of their files changes."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[Path, ...], tuple[object, Rules]] = {}
 
     def load(self, folders: Sequence[Path]) -> Rules:
-        """The rules of some folders as they are now."""
+        """The current rules of some folders."""
         key = tuple(folders)
         stamp = [_stamp(path) for folder in folders for path in _paths(folder)]
         known = self._read.get(key)
@@ -204,7 +204,7 @@ class RulesCache:
 
 
 def look_through(argv: Sequence[str], rules: Rules) -> None:
-    """Find what a judgement needs to know; it is remembered. Meant for a thread."""
+    """Compute and cache what a judgement needs; runs in a thread."""
     if rules.check(argv) is None and is_dangerous(argv):
         is_forced_removal(argv)
 
@@ -216,11 +216,11 @@ def amendment_for(
     prefix_rule: Sequence[str] | None = None,
     escalated: bool = False,
 ) -> list[str] | None:
-    """The rule to propose, so that the command need not be asked about again; None for none.
+    """The rule to propose, so that the command needs no approval next time; `None` for none.
 
-    That is what the model asked for in `prefix_rule`, if it covers the command and is not too
-    wide; else the first part of the command that is not allowed yet. `escalated` says that the
-    command is to run outside the sandbox, where being known as safe is not enough.
+    This is the model's `prefix_rule` if it covers the command and is not too wide, otherwise the
+    first part of the command that is not allowed yet. `escalated`: the command requests to run
+    outside the sandbox, where known-safe commands need approval too.
     """
     verdict = rules.check(argv)
     if (verdict is not None and verdict.decision != "allow") or is_dangerous(argv):
@@ -247,11 +247,11 @@ def _for_every_path(rule: PrefixRule) -> PrefixRule:
 
 
 def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:
-    found: dict[str, list[PrefixRule]] = {}
+    by_word: dict[str, list[PrefixRule]] = {}
     for rule in rules:
         for word in dict.fromkeys(rule.pattern[0]):
-            found.setdefault(word, []).append(rule)
-    return found
+            by_word.setdefault(word, []).append(rule)
+    return by_word
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Programs that start others: which words of theirs are programs, and which are scripts."""
+"""Programs that start others: which of their arguments are programs, and which are scripts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,11 @@ def name_of(command: Sequence[str]) -> str:
     return program_name(command[0]) if command else ""
 
 
-def without_options(command: Sequence[str]) -> Sequence[str]:
-    """A command of git without the options before its sub-command; other commands as nothing."""
-    if name_of(command) != "git":
-        return ()
-    at = 1
-    while at < len(command) and command[at].startswith("-"):
-        at += 2 if command[at] in _GIT_VALUED else 1
-    return [command[0], *command[at:]] if at > 1 else ()
-
-
-def passed_on(command: Sequence[str], wanted: AbstractSet[str]) -> Iterator[list[str]]:
-    """What a program that starts others may start: its options are not known, so any tail."""
+def started_by(command: Sequence[str], targets: AbstractSet[str]) -> Iterator[list[str]]:
+    """The commands that a program may start: its options are not known, so every tail."""
     if not _is_starter(command):
         return
-    command = _with_input(command)
-    starts = [at for at, word in enumerate(command) if at and program_name(word) in wanted]
+    starts = [at for at, word in enumerate(command) if at and program_name(word) in targets]
     unclear = _operand(command)
     if unclear is not None and isinstance(command[unclear], Unclear):
         starts.append(unclear)
@@ -74,22 +63,22 @@ def _filled(word: str, filled: str) -> str:
 
 def _is_starter(command: Sequence[str]) -> bool:
     name = name_of(command)
-    if name in _RUNNERS:  # which do other things, too
+    if name in _RUNNERS:  # which also do other things
         return not _RUNS.isdisjoint(command[1:_MAX_TAIL])
     return name in STARTERS or command[0] in _MODIFIERS or _LOADER.match(name) is not None
 
 
 def scripts_in(command: Sequence[str]) -> Iterator[str]:
-    """The texts among the words of a command that it runs as scripts, or may run."""
+    """The arguments of a command that it runs, or may run, as scripts."""
     name = name_of(command)
     if name == "eval":
         yield " ".join(command[1:])
     elif name in SHELLS:
-        yield from dict.fromkeys(_handed_over(command))
+        yield from dict.fromkeys(_shell_scripts(command))
     elif name == "alias":
         yield from (word.partition("=")[2] for word in command[1:_MAX_TAIL])
     elif name in _EVALUATING:
-        # Only what is substituted runs.
+        # Only substitutions run.
         yield from (f": {word}" for word in command[1:_MAX_TAIL] if _SUBSCRIPT.search(word))
     elif name in _STRING_STARTERS:
         starts = [at for at, word in enumerate(command) if at and _STRING.search(word)]
@@ -99,14 +88,12 @@ def scripts_in(command: Sequence[str]) -> Iterator[str]:
             raise CommandTooComplex
         for at in starts:
             text = _OPTION.sub("", command[at], count=1)
-            words = [text, *command[at + 1 : at + _MAX_TAIL]]
-            # `env -S` takes this for a blank, and ignores what follows a `\c`.
-            yield " ".join(words).replace("\\_", " ")
-            yield " ".join(word.partition("\\c")[0] for word in words).replace("\\_", " ")
+            # `env -S` reads this as a blank.
+            yield " ".join([text, *command[at + 1 : at + _MAX_TAIL]]).replace("\\_", " ")
 
 
 def reads_input(command: Sequence[str]) -> bool:
-    """Does it run what it reads, rather than a file or a text among its words?"""
+    """Whether a command runs its input instead of a file or an argument."""
     name = name_of(command)
     if name in _SOURCING:
         return any(map(_INPUT.fullmatch, command[1:2]))
@@ -119,14 +106,14 @@ def reads_input(command: Sequence[str]) -> bool:
 
 
 def gives_names(command: Sequence[str]) -> bool:
-    """Does it give a program another name, under which later commands may start it?"""
+    """Whether a command defines another name by which later commands may start a program."""
     name = name_of(command)
     if name == "hash":  # in zsh it takes assignments
         return any(word.startswith("-p") or "=" in word for word in command[1:])
     return name == "alias" and any("=" in word for word in command[1:])
 
 
-def _handed_over(command: Sequence[str]) -> Iterator[str]:
+def _shell_scripts(command: Sequence[str]) -> Iterator[str]:
     at, flags = _after_options(command)
     if "c" in flags and at < len(command):
         yield command[at]
@@ -137,7 +124,7 @@ def _handed_over(command: Sequence[str]) -> Iterator[str]:
 
 
 def _after_options(command: Sequence[str]) -> tuple[int, str]:
-    """Where the operands of a shell begin, and the letters of the options before them."""
+    """The index of a shell's first operand, and the letters of the options before it."""
     at, flags = 1, ""
     while at < len(command):
         word = command[at]
@@ -154,7 +141,7 @@ def _after_options(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _operand(command: Sequence[str]) -> int | None:
-    """Where the program is that a command starts, as far as that can be said of any of them."""
+    """The likely index of the program that a command starts."""
     if name_of(command) == "find":
         return next((at + 1 for at, word in enumerate(command[:-1]) if word in _FIND_STARTS), None)
     for at, word in enumerate(command[1:], start=1):
@@ -176,7 +163,7 @@ SHELLS: Final = frozenset(
     rzsh sh static-sh tcsh xonsh yash zsh zsh-static
     """.split()
 )
-# These take a command in one word, too.
+# These also accept a command in one word.
 _STRING_STARTERS: Final = frozenset(
     """
     env flock parallel runuser screen script sg ssh-agent su tmux trap watch xvfb-run systemd-run
@@ -193,24 +180,18 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
     """.split()
 )
-# These append what they read to the words of a command.
-_APPENDING: Final = frozenset({"parallel", "xargs"})
-_BRACED: Final = re.compile(r"\{[^{}\s]{0,20}\}")
-_REPLACED: Final = re.compile(r"(?:-[Ii]|--replace=)(.+)")
-# The shell does not know it either.
-_READ: Final = Unclear("$@")
-# These start a program after one word, and take the same names for packages after others.
+# These start a program after some subcommands; after others the same names are packages.
 _RUNNERS: Final = frozenset(
     "bundle conda direnv hatch mamba mise npm pdm pipenv pnpm poetry uv".split()
 )
 _RUNS: Final = frozenset({"exec", "run", "x"})
 _LOADER: Final = re.compile(r"ld(?:-[\w.-]+)?\.so")
-# Commands of shells that evaluate subscripts, and what is in them.
+# Shell commands that evaluate subscripts and the substitutions in them.
 _EVALUATING: Final = frozenset(
     "[ declare export getopts let local printf read readonly test typeset unset wait".split()
 )
 _SUBSCRIPT: Final = re.compile(r"\[(?:[^\[\]`$]|\$(?!\())*(?:\$\(|`)")
-# Words of zsh that stand before a command.
+# Prefixes of commands in zsh.
 _MODIFIERS: Final = frozenset("noglob nocorrect repeat -".split())
 _SOURCING: Final = frozenset({"source", "."})
 _INPUT: Final = re.compile(

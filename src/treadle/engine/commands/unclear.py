@@ -1,4 +1,4 @@
-"""Words whose value the shell decides when it runs, and what they may turn out to be."""
+"""Words that the shell expands at run time, and their possible values."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from treadle.shell.words import Word
 
 
 class Unclear(str):
-    """A word as it is written, in whose place any words may come."""
+    """A word in its source form, which may expand to any words."""
 
     __slots__ = ()
 
 
 class Glob(Unclear):
-    """A word in whose place names come that fit it."""
+    """A word that expands to the names that match it."""
 
     __slots__ = ()
 
 
 class CommandTooComplex(Exception):
-    """There is too much in a command to look at all of it."""
+    """A command is too complex to search completely."""
 
 
 def values_of(words: Sequence[Word]) -> list[str]:
-    """The words of a command after the expansion of braces, those that are not known marked.
+    """The words of a command after brace expansion, with unknown ones as `Unclear`.
 
     Raises:
-        TooComplex: they would be too many.
+        CommandTooComplex: there would be too many.
     """
-    found: list[str] = []
+    values: list[str] = []
     for word in words:
         if word.expansion == "none":
-            found.append(word.text)
+            values.append(word.text)
         elif word.expansion == "text":
-            found.append(Unclear(word.text))
+            values.append(Unclear(word.text))
         elif "{" in word.text:
-            found += map(marked, _without_braces(word.text))
-            if len(found) > _MAX_VALUES:
+            values += map(marked, _without_braces(word.text))
+            if len(values) > _MAX_VALUES:
                 raise CommandTooComplex
         else:
-            # zsh takes `=git` for the path of git.
-            found.append(marked(word.text.removeprefix("=")))
-    return found
+            # zsh expands `=git` to the path of git.
+            values.append(marked(word.text.removeprefix("=")))
+    return values
 
 
 def marked(text: str) -> str:
-    """A word that may have patterns in it, outside of quotes."""
+    """A word that may contain patterns outside of quotes."""
     return Glob(text) if _GLOB.search(text) else text
 
 
 def fitting(glob: Glob, names: Iterable[str]) -> list[str]:
-    """Those of some names that a pattern may stand for, wherever they lie."""
+    """The names that a pattern may match, in any folder."""
     return _pattern(program_name(glob)).findall("\n".join(names))
 
 
 def may_begin(words: Sequence[str], pattern: Sequence[Sequence[str]]) -> bool:
-    """May the operands of a command turn out to be those of a pattern?"""
+    """Whether the operands of a command may expand to those of a pattern."""
     for at, alternatives in enumerate(pattern[1:], start=1):
         if at >= len(words):
             return False
@@ -70,7 +70,7 @@ def may_begin(words: Sequence[str], pattern: Sequence[Sequence[str]]) -> bool:
             return True
         if word not in alternatives:
             return False
-    return False  # it does begin so, which is another question
+    return False  # a certain match is not a possible one
 
 
 def _without_braces(text: str) -> list[str]:
@@ -96,16 +96,16 @@ def _without_braces(text: str) -> list[str]:
 
 
 def _pattern(glob: str) -> re.Pattern[str]:
-    """Names that fit; it may be wider than the shell's, as that only asks once too often."""
+    """A regular expression for a pattern; a wider match only causes an extra approval."""
     is_wild = len(glob) > _MAX_GLOB or sum(map(glob.count, "*?[")) > _MAX_WILD
     middle = _ANY if is_wild else _joined(map(_translate, _PIECE.findall(glob)))
     return re.compile(f"^(?:.*/)?{middle}$", re.MULTILINE)
 
 
 def _joined(pieces: Iterable[str]) -> str:
-    """One expression that does not go back: what is between two stars counts where it comes first.
+    """An expression without backtracking: text between two stars matches where it comes first.
 
-    With plain ones, a name of 40 letters took a second to compare with eight of them.
+    With backtracking, a name of 40 letters took a second to compare with eight stars.
     """
     fixed = [""]
     for piece in pieces:
@@ -139,5 +139,5 @@ _PIECE: Final = re.compile(r"\*+|\[[A-Za-z0-9_.]+\]|\[.*\]|[^\n]")
 _CLASS: Final = re.compile(r"\[[A-Za-z0-9_.]+\]")
 _BRACES: Final = re.compile(r"\{([^{},]*,[^{}]*)\}")
 _RANGE: Final = re.compile(r"\{[^{},.]*\.\.[^{},]*\}")
-# A list in braces that is a whole element of another one.
+# A list in braces that is an element of another one.
 _WHOLE_ELEMENT: Final = re.compile(r"(?<=[{,])\{([^{},]*,[^{}]*)\}(?=[,}])")

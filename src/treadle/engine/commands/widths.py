@@ -1,4 +1,4 @@
-"""Prefixes that would allow nearly everything, and are never proposed as rules."""
+"""Detects prefixes that would allow nearly every command, and are never proposed as rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.shell.scripts import program_name
 
-# Whatever follows: the rest of the line runs as somebody else.
+# The rest of the line runs as another user.
 _NEVER: Final = frozenset("doas pkexec su sudo".split())
 
 _INTERPRETERS: Final = frozenset(
@@ -31,7 +31,7 @@ _PAIRS: Final = frozenset(
 
 
 def is_too_wide(prefix: Sequence[str]) -> bool:
-    """Would a rule that allows this prefix allow any program at all?"""
+    """Whether a rule for this prefix would allow any program."""
     if not prefix:
         return True
     name = program_name(prefix[0])

@@ -1,1 +1,1 @@
-"""Patches in the model's own format: read, worked out against files, and carried out."""
+"""Patches in the format of the model: parsed, planned against files, and applied."""

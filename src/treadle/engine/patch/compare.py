@@ -1,6 +1,6 @@
-"""The difference of two texts, line by line, in the unified format.
+"""Compares two texts line by line, in the unified diff format.
 
-The standard library's difflib takes seconds for files on which this takes milliseconds.
+It takes milliseconds for files that take the standard library's difflib seconds.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from treadle.engine.patch.text import split
 
 NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
-# Beyond this many changes the shortest way is not looked for: its cost grows with their square.
+# Limit of the search for the shortest diff: its cost grows with the square of the changes.
 _MAX_STEPS: Final = 256
-# Beyond this many comparisons of lines, what is left to compare is shown as one change.
+# After this many comparisons of lines, the rest is shown as one change.
 MAX_COMPARISONS: Final = 2_000_000
-# A part inside a part inside a part: each is a call inside a call.
+# Limit of the recursion into parts of parts.
 _MAX_DEPTH: Final = 40
 _BLOCK: Final = 4096
 
 
 class _TooMuch(Exception):
-    """The comparisons are used up."""
+    """The limit of comparisons is reached."""
 
 
 class _Budget:
-    """The comparisons of lines that are left for two texts."""
+    """The remaining comparisons of lines for two texts."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -41,7 +41,7 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """Lines `old_start` to `old_end` of one text stand for `new_start` to `new_end` of another."""
+    """Lines `old_start` to `old_end` are replaced by lines `new_start` to `new_end`."""
 
     old_start: int
     old_end: int
@@ -50,14 +50,14 @@ class LineChange:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text with their ends; only a line feed ends a line."""
+    """The lines of a text with their line feeds; only a line feed ends a line."""
     lines = [f"{line}\n" for line in split(text)]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def unified(old: str, new: str, *, context: int) -> str:
-    """The hunks that lead from one text to another, without a header."""
+    """The hunks of a diff between two texts, without a header."""
     if old == new:
         return ""
     start, tail = _window(old, new, context)
@@ -69,9 +69,9 @@ def unified(old: str, new: str, *, context: int) -> str:
 
 
 def _window(old: str, new: str, context: int) -> tuple[int, int]:
-    """How much of two texts need not be looked at: characters at the beginning and at the end.
+    """How many characters at the start and the end of two texts need no comparison.
 
-    A few lines around the difference stay in view.
+    The context lines around the difference are not skipped.
     """
     size = min(len(old), len(new))
     start = old.rfind("\n", 0, _shared_start(old, new, size)) + 1
@@ -108,9 +108,9 @@ def _shared_end(old: str, new: str, size: int) -> int:
 def changes(
     old: Sequence[str], new: Sequence[str], *, max_comparisons: int = MAX_COMPARISONS
 ) -> list[LineChange]:
-    """What differs, in order; neighbours are one change.
+    """The differences, in order; adjacent ones are one change.
 
-    The work grows with the sizes alone: texts that would take longer are compared less finely.
+    The work is limited by the sizes: texts that would take longer get a coarser diff.
     """
     merged: list[LineChange] = []
     budget = _Budget(max_comparisons)
@@ -152,7 +152,7 @@ def _compare(
 
 
 def _trimmed(old: Sequence[str], new: Sequence[str], part: LineChange) -> LineChange:
-    """A part without the lines at both of its ends that are the same."""
+    """A part without the equal lines at its start and its end."""
     first, other = part.old_start, part.new_start
     while first < part.old_end and other < part.new_end and old[first] == new[other]:
         first, other = first + 1, other + 1
@@ -163,7 +163,7 @@ def _trimmed(old: Sequence[str], new: Sequence[str], part: LineChange) -> LineCh
 
 
 def _gaps(shared: Sequence[tuple[int, int]], part: LineChange) -> Iterator[LineChange]:
-    """What lies between the lines that two texts share."""
+    """The parts between the lines that two texts share."""
     edges = [(part.old_start - 1, part.new_start - 1), *shared, (part.old_end, part.new_end)]
     for (old, new), (next_old, next_new) in pairwise(edges):
         if next_old - old > 1 or next_new - new > 1:
@@ -173,10 +173,7 @@ def _gaps(shared: Sequence[tuple[int, int]], part: LineChange) -> Iterator[LineC
 def _shortest(
     old: Sequence[str], new: Sequence[str], part: LineChange, budget: _Budget
 ) -> list[tuple[int, int]] | None:
-    """The lines that both share on the shortest way from one to the other, after Myers.
-
-    `None` if it has more steps than are worth looking for.
-    """
+    """The shared lines of the shortest diff (Myers); `None` if it has too many changes."""
     a, b = old[part.old_start : part.old_end], new[part.new_start : part.new_end]
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
@@ -215,7 +212,7 @@ def _walk_back(trail: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[in
 def _unique_lines(
     old: Sequence[str], new: Sequence[str], part: LineChange, budget: _Budget
 ) -> list[tuple[int, int]]:
-    """Lines that occur once on each side, as many of them as stand in the same order."""
+    """The longest sequence of lines that occur once on each side, in the same order."""
     budget.spend(part.old_end - part.old_start + part.new_end - part.new_start)
     mine = _places(old, part.old_start, part.old_end)
     theirs = _places(new, part.new_start, part.new_end)
@@ -225,7 +222,7 @@ def _unique_lines(
 
 
 def _places(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
-    """Where each line stands; -1 if it stands in several places."""
+    """The index of each line; -1 if it occurs more than once."""
     places: dict[str, int] = {}
     for at in range(start, end):
         places[lines[at]] = -1 if lines[at] in places else at
@@ -233,7 +230,7 @@ def _places(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of pairs whose second numbers rise too."""
+    """The longest subsequence of pairs whose second numbers increase too."""
     from bisect import bisect_left
 
     ends: list[int] = []
@@ -253,7 +250,7 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _grouped(found: Sequence[LineChange], reach: int) -> list[list[LineChange]]:
-    """The changes that are near enough to be shown together."""
+    """Groups of changes that are close enough for one hunk."""
     groups: list[list[LineChange]] = []
     for change in found:
         if groups and change.old_start - groups[-1][-1].old_end <= reach:
@@ -287,7 +284,7 @@ def _line(mark: str, line: str) -> str:
 
 
 def _range(start: int, end: int) -> str:
-    """Which lines, counted from 1; an empty range names the line before it."""
+    """A range of lines, counted from 1; an empty range names the line before it."""
     size = end - start
     if size == 1:
         return str(start + 1)

@@ -1,7 +1,7 @@
-"""How much work one patch may cause: limits that are checked before and while it is done.
+"""Limits the work of one patch, before and while it is applied.
 
-A patch of a few hundred bytes can name large files and quote lines that nearly fit everywhere.
-Every limit is an error that the model can act on: it names what is too large and what is allowed.
+A patch of a few hundred bytes can name large files and quote lines that almost match everywhere.
+Each limit has an error message that the model can act on.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from treadle.engine.patch.syntax import PatchError
 MAX_PATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_OPERATIONS: Final = 1000
 MAX_UPDATE_BYTES: Final = 16 * 1024 * 1024
-"""The largest file that hunks are applied to; a larger one can still be deleted or replaced."""
+"""The largest file that can be updated; a larger one can still be deleted or replaced."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest file that a patch may delete or replace."""
 
 MAX_TOTAL_BYTES: Final = 64 * 1024 * 1024
-"""All files that one patch reads, together."""
+"""The most bytes of all files that one patch reads."""
 
 MAX_LINES: Final = 500_000
-"""The lines of a file that hunks are applied to, and those of the patch itself."""
+"""The most lines of a file to update, and of the patch itself."""
 
 MAX_STEPS: Final = 10_000_000
-"""Comparisons of lines while the places of all hunks are searched."""
+"""The most comparisons of lines in the search for the places of all hunks."""
 
 
 class Abandoned(Exception):
-    """The caller no longer wants the result; nothing has been changed."""
+    """The caller was cancelled; nothing has been changed."""
 
 
 class Effort:
-    """Counts what one patch costs; shared by the thread that works and the one that waits."""
+    """Counts the work of one patch; shared by the worker thread and the waiting thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Effort:
         self._bytes += size
         if self._bytes > MAX_TOTAL_BYTES:
             raise PatchError(
-                f"the files of this patch hold more than {MAX_TOTAL_BYTES} bytes together; "
+                f"the files of this patch have more than {MAX_TOTAL_BYTES} bytes in total; "
                 "split it into several patches"
             )
 
@@ -60,8 +60,8 @@ class Effort:
         """Count comparisons of lines.
 
         Raises:
-            PatchError: the hunks fit too many places nearly.
-            Abandoned: the caller has left.
+            PatchError: the search takes too many comparisons.
+            Abandoned: the caller was cancelled.
         """
         self.check()
         self._steps += count
@@ -72,30 +72,30 @@ class Effort:
             )
 
     def restart(self) -> None:
-        """Count from zero: the files have changed, and the work is done again."""
+        """Reset the counters: the files have changed, and the work is repeated."""
         self._bytes = self._steps = 0
 
     def check(self) -> None:
-        """Go on, unless the caller has left.
+        """Check whether to continue.
 
         Raises:
-            Abandoned: it has.
+            Abandoned: the caller was cancelled.
         """
         if self._is_abandoned:
             raise Abandoned
 
     def begin_commit(self) -> None:
-        """Decide that the files are changed now; from here on the caller waits for the end.
+        """Start to change files; from here on the caller waits for the end.
 
         Raises:
-            Abandoned: the caller has left, so no file may change any more.
+            Abandoned: the caller was cancelled, so no file may change any more.
         """
         with self._lock:
             self.check()
             self._is_committing = True
 
     def abandon(self) -> bool:
-        """Ask for an end; false if files are being changed already and the caller has to wait."""
+        """Cancel the work; false if files are already being changed and the caller must wait."""
         with self._lock:
             self._is_abandoned = not self._is_committing
             return self._is_abandoned

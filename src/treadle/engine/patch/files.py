@@ -1,8 +1,7 @@
-"""Carries out the edits of a patch: all of them, or none.
+"""Applies the edits of a patch: all of them, or none.
 
-New contents are written beside the files and then put in their place. Every folder on the way is
-opened one by one without following links, so nothing that was checked before can be swapped for
-a link in the meantime.
+New contents are written beside the files, which are then replaced. Each folder of a path is opened
+one by one without following links, so that a checked folder cannot be replaced by a link.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from treadle.support.files.reading import NotRegularFile, open_regular, read_up_
 from treadle.support.ids import uuid7
 
 MAX_FOLDERS: Final = 256
-"""The folders that one patch may write to or make: each of them is a descriptor until its end."""
+"""The most folders that one patch may write to or create: each needs an open descriptor."""
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_SET_ID: Final = stat.S_ISUID | stat.S_ISGID  # what the model writes has the rights of its user
+_SET_ID: Final = stat.S_ISUID | stat.S_ISGID  # files that the model writes never change the user
 
 
 class EditFailed(Exception):
@@ -40,7 +39,7 @@ class Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What a path holds: bytes, and the mode that git would give it."""
+    """The content of a path, and its mode in git."""
 
     data: bytes
     mode: int = 0o100644
@@ -48,7 +47,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of a path without links; `source` is the path that it was moved from."""
+    """The change of a path without links; `source` is the path that it was moved from."""
 
     path: str
     before: Blob | None
@@ -57,7 +56,7 @@ class Changed:
 
 
 def read_file(path: str, limit: int, effort: Effort) -> bytes:
-    """What a file holds; its size is checked before it is read.
+    """Read a file; its size is checked first.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or is larger than the limit.
@@ -75,7 +74,7 @@ def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
         size = os.fstat(descriptor).st_size
         if size <= limit:
             effort.add_bytes(size)
-            # It may grow meanwhile, and files of the kernel have no size.
+            # It may grow meanwhile, and kernel files report no size.
             data = read_up_to(descriptor, limit + 1)
             effort.add_bytes(max(0, len(data) - size))
             if len(data) <= limit:
@@ -86,8 +85,8 @@ def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
 
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
-    """A path without links; of an entry only the folder is resolved: a link is itself removed."""
-    # Not Path.resolve: before Python 3.13 it raises for links that lead in a circle.
+    """A path without links; with `is_entry`, the last part may be a link, which is removed."""
+    # Not Path.resolve: before Python 3.13 it raises for circular links.
     if not is_entry:
         return os.path.realpath(path)
     place = Path(path)
@@ -95,10 +94,10 @@ def real_path(path: str, *, is_entry: bool = False) -> str:
 
 
 def touched(targets: Sequence[Target]) -> list[tuple[str, str | None]]:
-    """The paths that a patch is about and those they move to, without links.
+    """The paths of the files in a patch and their new paths if moved, without links.
 
     Raises:
-        PatchError: two names of one file; what the first edit made, the second would undo.
+        PatchError: two operations name the same file; the second would undo the first.
     """
     found = [_touched(target) for target in targets]
     taken: set[str] = set()
@@ -118,13 +117,13 @@ def _touched(target: Target) -> tuple[str, str | None]:
 def carry_out(
     edits: Sequence[FileEdit], paths: Sequence[tuple[str, str | None]], effort: Effort
 ) -> list[Changed]:
-    """Make all edits at these paths; gives what changed.
+    """Apply all edits at these paths; return the changes.
 
     Raises:
-        EditFailed: one of them cannot be made, so none was.
-        Stale: a file no longer holds what the edits were planned for.
+        EditFailed: one of them cannot be applied, so none was.
+        Stale: the content of a file differs from the plan.
         PatchError: the patch reads too much.
-        Abandoned: the caller has left before the first file was changed.
+        Abandoned: the caller was cancelled before the first file was changed.
     """
     with _Work(effort) as work:
         for edit, (path, target) in zip(edits, paths, strict=True):
@@ -142,7 +141,7 @@ def carry_out(
 
 @dataclass(slots=True)
 class _Step:
-    """A path that gets new contents, or none; the folder is open."""
+    """A path that is written or removed; its folder is open."""
 
     folder: int
     path: str
@@ -159,12 +158,12 @@ class _Step:
 
 
 class _Work:
-    """Steps that are prepared, and what has to be cleared away whatever comes of them."""
+    """Prepared steps, and the temporary files to remove in any case."""
 
     def __init__(self, effort: Effort) -> None:
         self._effort = effort
         self._steps: list[_Step] = []
-        # By their paths, those that files are in; and those in which folders were made.
+        # The open folders of files by path, and the open parents of created folders.
         self._folders: dict[str, int] = {}
         self._parents: list[int] = []
         self._made: list[tuple[int, str]] = []
@@ -187,14 +186,14 @@ class _Work:
             os.close(folder)
 
     def _clear(self) -> None:
-        """Remove what was made on the way and is in nobody's place."""
+        """Remove temporary files and backups."""
         made = [(step.folder, step.temporary) for step in self._steps if step.temporary]
         for folder, name in [*self._backups, *made]:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
 
     def write(self, path: str, edit: FileEdit, *, source: str | None = None) -> None:
-        """Prepare new contents of a path; of a moved file the mode is kept too."""
+        """Prepare the new content of a path; a moved file keeps its mode."""
         failure = f"Failed to write file {edit.move_path or edit.path}"
         try:
             folder = self._folder(path, makes=True)
@@ -207,7 +206,7 @@ class _Work:
             self._steps.append(step)
             step.after = Blob(edit.new, self._fill(step, edit.new, found, model))
         except OSError as error:
-            # Those of the system say no more than that to models, as upstream.
+            # The model does not get the text of system errors, as in the reference.
             raise EditFailed(failure if error.errno else f"{failure}: {error}") from error
 
     def _fill(
@@ -217,7 +216,7 @@ class _Work:
         found: os.stat_result | None,
         model: os.stat_result | None,
     ) -> int:
-        """Write the new contents beside the old, if that may be; gives their mode."""
+        """Write the new content beside the old, if permitted; return its mode."""
         step.temporary = _temporary()
         try:
             return _write_new(step.temporary, step.folder, data, model)
@@ -228,7 +227,7 @@ class _Work:
             return _git_mode(found.st_mode)
 
     def remove(self, path: str, edit: FileEdit, failure: str) -> None:
-        """Prepare that a path goes away."""
+        """Prepare the removal of a path."""
         failure = f"{failure} {edit.path}"
         try:
             folder = self._folder(path)
@@ -237,16 +236,16 @@ class _Work:
             step.before = self._blob(step, found)
         except OSError as error:
             raise EditFailed(failure) from error
-        # A moved link goes away as a link; what it leads to was read through it.
+        # A moved link is removed as a link; its target was read through it.
         if edit.kind == "update" and not stat.S_ISLNK(found.st_mode):
             _check_planned(step.before, edit)
         self._steps.append(step)
 
     def commit(self) -> list[Changed]:
-        """Do what was prepared."""
+        """Apply the prepared steps."""
         for step in self._steps:
             try:
-                # After the last one nothing can fail any more.
+                # No step after the last one can fail.
                 self._do(step, keeps_old=step is not self._steps[-1])
             except OSError as error:
                 raise EditFailed(step.failure) from error
@@ -256,7 +255,7 @@ class _Work:
         try:
             self._swap(step, keeps_old=keeps_old)
         except OSError:
-            # What is mounted by itself, or in a folder of others, can only be written over.
+            # A mounted file, or one in a folder of another user, can only be overwritten.
             if step.before is None or step.after is None:
                 raise
             old = step.before.data
@@ -266,7 +265,7 @@ class _Work:
     def _swap(self, step: _Step, *, keeps_old: bool) -> None:
         folder, name = step.folder, step.name
         if step.after is not None and step.temporary is None:
-            raise PermissionError(errno.EACCES, "no file can be made here")
+            raise PermissionError(errno.EACCES, "cannot create a file here")
         if keeps_old and step.before is not None:
             self._keep(folder, name)
         elif keeps_old:
@@ -278,13 +277,13 @@ class _Work:
             step.temporary = None
 
     def _keep(self, folder: int, name: str) -> None:
-        """Give what is there a second name, to come back to it."""
+        """Link or rename the file to a backup, to restore it later."""
         backup = _temporary()
         self._backups.append((folder, backup))
         try:
             os.link(name, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except OSError:
-            # Not every file system has second names, and not every file may get one.
+            # Not every file system supports hard links, and not every file may get one.
             os.rename(name, backup, src_dir_fd=folder, dst_dir_fd=folder)
         self._undo.append(lambda: _put_back(folder, backup, name))
 
@@ -293,7 +292,7 @@ class _Work:
             try:
                 undo()
             except OSError:
-                # What cannot be put back is at least left beside its place.
+                # Keep the backups if a file cannot be restored.
                 self._backups.clear()
         self._clear()
         for folder, name in reversed(self._made):
@@ -301,7 +300,7 @@ class _Work:
                 os.rmdir(name, dir_fd=folder)
 
     def _folder(self, path: str, *, makes: bool = False) -> int:
-        """Open the folder of a path, step by step and through no link."""
+        """Open the folder of a path part by part, without following links."""
         whole, _, _ = path.rpartition("/")
         if whole in self._folders:
             return self._folders[whole]
@@ -317,7 +316,7 @@ class _Work:
         return folder
 
     def _below(self, parent: int, name: str, *, makes: bool) -> int:
-        """Open a folder in another one, which is closed unless it is needed to undo."""
+        """Open a folder in another one, which is closed unless the rollback needs it."""
         if len(self._folders) + len(self._parents) >= MAX_FOLDERS:
             raise OSError(f"a patch may write to at most {MAX_FOLDERS} folders")
         try:
@@ -333,7 +332,7 @@ class _Work:
         return folder
 
     def _blob(self, step: _Step, found: os.stat_result) -> Blob:
-        """What is there now, for the diff of the turn."""
+        """The current content, for the diff of the turn."""
         if stat.S_ISLNK(found.st_mode) and step.is_removal:
             return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
         descriptor = open_regular(step.name, dir_fd=step.folder, follow_symlinks=False)
@@ -361,19 +360,19 @@ def _overwrite(step: _Step, data: bytes) -> None:
 
 
 def _unlink(folder: int, name: str) -> None:
-    # It is gone already if it had to be moved aside.
+    # It does not exist any more if it was renamed to a backup.
     if _stat(folder, name) is not None:
         os.unlink(name, dir_fd=folder)
 
 
 def _write_new(name: str, folder: int, data: bytes, model: os.stat_result | None) -> int:
-    """Write a new file like another one; gives its mode as git has it."""
+    """Write a new file with the owner and mode of another one; return its mode in git."""
     descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open already
         if model is not None and stat.S_ISREG(model.st_mode):
             made = os.fstat(descriptor)
             if (made.st_uid, made.st_gid) != (model.st_uid, model.st_gid):
-                # Only root can give a file away; to others it stays their own.
+                # Only root can change the owner; for others the file stays their own.
                 with contextlib.suppress(OSError):
                     os.fchown(descriptor, model.st_uid, model.st_gid)
             os.fchmod(descriptor, stat.S_IMODE(model.st_mode) & ~_SET_ID)

@@ -1,4 +1,4 @@
-"""Patches inside shell commands: a script that does nothing but apply one needs no shell."""
+"""Finds patches in shell commands: a script that only applies a patch needs no shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CALL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HeredocPatch:
-    """A patch, and the folder in which it applies if the command goes to one first."""
+    """A patch, and the folder that the command changes to first, if any."""
 
     text: str
     folder: str | None = None
@@ -52,7 +52,7 @@ def _is_shell(path: str) -> bool:
 def _in_script(script: str) -> HeredocPatch | None:
     bare = script.strip()
     if bare.startswith(f"{BEGIN}\n") and bare.endswith(f"\n{END}"):
-        # Forgot the command. As a script it could mean nothing else.
+        # The command is missing, but the script can only be a patch.
         return HeredocPatch(script)
     call = _CALL.fullmatch(script)
     if call is None:
@@ -67,7 +67,7 @@ def _in_script(script: str) -> HeredocPatch | None:
 
 
 def _document(body: str, tag: str, *, is_dashed: bool) -> str | None:
-    """The lines before the one that ends the document; `None` if there are commands after it."""
+    """The lines of the here-document; `None` if there are commands after it."""
     lines = body.split("\n")
     if is_dashed:
         lines = [line.lstrip("\t") for line in lines]

@@ -1,4 +1,4 @@
-"""What a patch makes of the files it names. Reads through a function; writes nothing."""
+"""Plans the edits of a patch. Reads files through a function; writes nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from treadle.engine.patch.syntax import AddFile, DeleteFile, Hunk, Operation, Pa
 from treadle.engine.patch.text import BadText, decode, encode_lines, split
 
 Read: TypeAlias = Callable[[str, int, Effort], bytes]
-"""Gives what a file of at most so many bytes holds, or raises an OSError."""
+"""Returns the content of a file up to a size in bytes, or raises an OSError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file that a patch is about, and where it moves to, both absolute."""
+    """A file of a patch, and its new path if it is moved, both absolute."""
 
     path: str
     move_path: str | None = None
@@ -27,32 +27,32 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """What happens to one file; paths are absolute, and `name` is what the patch calls it."""
+    """The edit of one file; paths are absolute, and `name` is the path in the patch."""
 
     kind: Literal["add", "update", "delete"]
     path: str
     name: str
     move_path: str | None = None
-    # What it holds now, as far as it was read, and what it is to hold.
+    # The current content, if it was read, and the new content.
     old: bytes = b""
     new: bytes = b""
 
 
 def plan(operations: Sequence[Operation], cwd: str, read: Read, effort: Effort) -> list[FileEdit]:
-    """Work out every operation before any is carried out.
+    """Plan every operation before any is applied.
 
     Raises:
-        PatchError: one of them does not fit the files, or takes more work than a patch may.
-        Abandoned: the caller has left.
+        PatchError: an operation does not match the files, or the patch exceeds a limit.
+        Abandoned: the caller was cancelled.
     """
     return [_edit(operation, cwd, read, effort) for operation in operations]
 
 
 def targets(operations: Sequence[Operation], cwd: str) -> list[Target]:
-    """The files that operations are about, as the patch names them.
+    """The files of operations.
 
     Raises:
-        PatchError: a name is no path, or two operations are about one file.
+        PatchError: a path is invalid, or two operations name the same file.
     """
     found: list[Target] = []
     taken: set[str] = set()
@@ -118,22 +118,22 @@ def _reason(error: OSError) -> str:
 
 
 def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> bytes:
-    """The text with all hunks in it; it always ends with an end of line."""
+    """The text with all hunks applied; it always ends with a line break."""
     if text.count("\n") > MAX_LINES:
         raise PatchError(f"{path} has more than {MAX_LINES} lines, too many to update with a patch")
     lines = split(text)
     if not lines[-1]:
         lines.pop()
-    # New lines end as the first one does; old ones keep their own end.
+    # New lines get the line break of the first line; old lines keep theirs.
     end = "\r\n" if lines and lines[0].endswith("\r") else "\n"
     bare = [line.removesuffix("\r") for line in lines] if "\r" in text else lines
     if not text.endswith("\n") and lines:
         lines[-1] += end[:-1]
-    haystack = LineFinder(bare, effort)
+    finder = LineFinder(bare, effort)
     made: list[str] = []
     done = place = 0
     for hunk in hunks:
-        at, pairs = _locate(haystack, hunk, place, path)
+        at, pairs = _locate(finder, hunk, place, path)
         made += lines[done:at]
         for mark, line in pairs:
             if mark == "+":
@@ -147,21 +147,21 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> byt
 
 
 def _locate(
-    haystack: LineFinder, hunk: Hunk, start: int, path: str
+    finder: LineFinder, hunk: Hunk, start: int, path: str
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Where a hunk belongs, and its lines without an empty last one that only the patch has."""
+    """The place of a hunk, and its lines without an empty last one that only the patch has."""
     for context in hunk.contexts:
-        found = haystack.find([context], start)
+        found = finder.find([context], start)
         if found is None:
             raise PatchError(f"Failed to find context '{context}' in {path}")
         start = found + 1
     expected, pairs = hunk.expected(), hunk.lines
-    found = haystack.find(expected, start, is_at_end=hunk.is_at_end)
+    found = finder.find(expected, start, is_at_end=hunk.is_at_end)
     if found is None and expected and not expected[-1]:
         expected, pairs = expected[:-1], _without_last_empty(pairs)
-        found = haystack.find(expected, start, is_at_end=hunk.is_at_end)
+        found = finder.find(expected, start, is_at_end=hunk.is_at_end)
     if not expected:
-        return (start if hunk.contexts or not pairs else len(haystack.lines)), pairs
+        return (start if hunk.contexts or not pairs else len(finder.lines)), pairs
     if found is None:
         lines = "\n".join(hunk.expected())
         raise PatchError(f"Failed to find expected lines in {path}:\n{lines}")
@@ -169,7 +169,7 @@ def _locate(
 
 
 def _without_last_empty(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The lines of a hunk without an empty last one, on both sides of it."""
+    """The lines of a hunk without an empty last one, on both sides."""
     kept = list(pairs)
     last = max(at for at, (mark, _) in enumerate(kept) if mark != "+")
     mark, _ = kept.pop(last)

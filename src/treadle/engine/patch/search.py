@@ -1,4 +1,4 @@
-"""Finds lines in a file that a model quotes from memory: exactly, or nearly so."""
+"""Finds the lines that a model quotes in a file, exactly or approximately."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _LOOKALIKES: Final = str.maketrans(
 
 
 def _plain(line: str) -> str:
-    """A line without the characters that a keyboard does not have."""
+    """A line with typographic characters replaced by ASCII ones."""
     return line.strip().translate(_LOOKALIKES)
 
 
-# Each is tried on the whole file before the next: an exact place further down is the better one.
+# Each view is tried on the whole file before the next: an exact match further down is better.
 _VIEWS: Final[Sequence[Callable[[str], str] | None]] = (None, str.rstrip, str.strip, _plain)
-# So many searches look for the lines themselves, which is the fastest way in most files.
+# The first searches compare the lines themselves, which is fastest for most files.
 _PLAIN_SEARCHES: Final = 32
-# Comparing this many lines at once in a plain list costs as much as one step of a search.
+# `list.index` over this many lines costs as much as one step of a search.
 _LINES_PER_STEP: Final = 16
-# How often a search counts its steps and sees whether the caller has left.
+# The interval at which a search counts its steps and checks for cancellation.
 _BLOCK: Final = 256
 
 
 class _View:
-    """The lines of a file in one of its views, each as a number that equal lines share.
+    """The lines of a file in one view, each as a number that equal lines share.
 
-    A line is hashed once. After that a comparison costs the same however long the lines are, and
-    a quoted line that the file does not hold is known without a search.
+    Each line is hashed once. After that, a comparison does not depend on the length of the lines,
+    and a quoted line that is not in the file needs no search.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -43,13 +43,13 @@ class _View:
         self.numbers = [self._known.setdefault(line, len(self._known)) for line in lines]
 
     def numbers_of(self, lines: Iterable[str]) -> list[int] | None:
-        """The numbers of some lines; `None` if the file holds one of them nowhere."""
+        """The numbers of some lines; `None` if one of them is not in the file."""
         numbers = [self._known.get(line, -1) for line in lines]
         return None if -1 in numbers else numbers
 
 
 class LineFinder:
-    """The lines of a file, without their ends, and their looser views as they are needed."""
+    """Searches the lines of a file, without line breaks, in exact and looser views."""
 
     def __init__(self, lines: list[str], effort: Effort | None = None) -> None:
         self.lines = lines
@@ -58,10 +58,10 @@ class LineFinder:
         self._plain_searches = 0
 
     def find(self, needle: Sequence[str], start: int = 0, *, is_at_end: bool = False) -> int | None:
-        """Where some lines stand, from a line on, or exactly at the end of the file.
+        """The index of some lines, from `start` on or exactly at the end of the file.
 
         Raises:
-            PatchError: the search takes more steps than a patch may.
+            PatchError: the search takes too many comparisons.
         """
         last = len(self.lines) - len(needle)
         first = last if is_at_end else start
@@ -73,18 +73,18 @@ class LineFinder:
         for number, normalize in enumerate(_VIEWS):
             view = self._view(number, normalize)
             self._effort.add_steps(len(needle))
-            wanted = view.numbers_of(needle if normalize is None else map(normalize, needle))
-            if wanted is None:
+            pattern = view.numbers_of(needle if normalize is None else map(normalize, needle))
+            if pattern is None:
                 continue
-            found = _index(view.numbers, wanted, first, last, self._effort)
+            found = _index(view.numbers, pattern, first, last, self._effort)
             if found is not None:
                 return found
         return None
 
     def _find_plainly(self, needle: Sequence[str], first: int, last: int) -> int | None:
-        """Where the first line that is quoted stands exactly, if the others follow it there.
+        """The index of the first quoted line, if the others follow it.
 
-        Not in every search of a patch: comparing long lines that nearly fit is not counted.
+        Only in the first searches of a patch: comparisons of long similar lines are not counted.
         """
         self._effort.check()
         self._plain_searches += 1
@@ -105,42 +105,42 @@ class LineFinder:
 
 
 def _index(
-    lines: list[int], wanted: list[int], first: int, last: int, effort: Effort
+    lines: list[int], pattern: list[int], first: int, last: int, effort: Effort
 ) -> int | None:
-    """Where the numbers stand: one after another, without going back (Knuth, Morris, Pratt)."""
+    """The index of a sequence of numbers, without backtracking (Knuth, Morris, Pratt)."""
     try:
-        place = lines.index(wanted[0], first, last + 1)
+        place = lines.index(pattern[0], first, last + 1)
     except ValueError:
         effort.add_steps((last + 1 - first) // _LINES_PER_STEP)
         return None
     effort.add_steps((place - first) // _LINES_PER_STEP)
-    if lines[place : place + len(wanted)] == wanted:
-        return place  # as nearly always
-    borders = _borders(wanted)
-    matched, end = 0, last + len(wanted)
+    if lines[place : place + len(pattern)] == pattern:
+        return place  # the usual case
+    borders = _borders(pattern)
+    matched, end = 0, last + len(pattern)
     for start in range(place, end, _BLOCK):
         effort.add_steps(_BLOCK)
         for at, line in enumerate(lines[start : min(start + _BLOCK, end)], start):
             # As in `_extended`: a call for every line would take most of the time.
-            while matched and line != wanted[matched]:
+            while matched and line != pattern[matched]:
                 matched = borders[matched - 1]
-            if line == wanted[matched]:
+            if line == pattern[matched]:
                 matched += 1
-                if matched == len(wanted):
+                if matched == len(pattern):
                     return at + 1 - matched
     return None
 
 
-def _borders(wanted: list[int]) -> list[int]:
-    """Of each beginning of what is wanted: how much of its end is such a beginning too."""
+def _borders(pattern: list[int]) -> list[int]:
+    """For each prefix, the length of its longest proper suffix that is also a prefix."""
     borders, matched = [0], 0
-    for line in wanted[1:]:
-        matched = _extended(wanted, borders, matched, line)
+    for line in pattern[1:]:
+        matched = _extended(pattern, borders, matched, line)
         borders.append(matched)
     return borders
 
 
-def _extended(wanted: list[int], borders: list[int], matched: int, line: int) -> int:
-    while matched and line != wanted[matched]:
+def _extended(pattern: list[int], borders: list[int], matched: int, line: int) -> int:
+    while matched and line != pattern[matched]:
         matched = borders[matched - 1]
-    return matched + (line == wanted[matched])
+    return matched + (line == pattern[matched])

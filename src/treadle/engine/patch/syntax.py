@@ -1,4 +1,4 @@
-"""The patch format: from text to operations on files. Knows nothing of what the files hold."""
+"""Parses the patch format into operations on files, independent of their content."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ END_OF_FILE: Final = "*** End of File"
 
 _CONTEXT: Final = "@@"
 _HEADERS: Final = (ADD, DELETE, UPDATE)
-# Models that are used to shells wrap what they send.
+# Some models wrap a patch as in a shell.
 _HEREDOCS: Final = frozenset({"<<EOF", "<<'EOF'", '<<"EOF"'})
 
 
 class PatchError(Exception):
-    """The patch cannot be used; the text is for the model."""
+    """The patch is invalid; the text is for the model."""
 
 
 @dataclass(slots=True)
 class Hunk:
-    """One place of a file: where to look for it, and its lines, each behind its mark."""
+    """One changed place of a file: its context, and its lines, each with a mark."""
 
     contexts: list[str] = field(default_factory=list)
     lines: list[tuple[str, str]] = field(default_factory=list)
     is_at_end: bool = False
 
     def expected(self) -> list[str]:
-        """The lines that the file has to hold."""
+        """The lines that the file must contain."""
         return [text for mark, text in self.lines if mark != "+"]
 
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """A file is made, or replaced as a whole."""
+    """Create a file, or replace it as a whole."""
 
     path: str
     lines: list[str]
@@ -47,14 +47,14 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A file goes away."""
+    """Delete a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFile:
-    """A file changes in some places, and perhaps its name."""
+    """Change a file in some places, and optionally move it."""
 
     path: str
     hunks: list[Hunk]
@@ -65,16 +65,16 @@ Operation: TypeAlias = AddFile | DeleteFile | UpdateFile
 
 
 def parse(text: str) -> list[Operation]:
-    """Read a patch; one that does nothing is an empty list.
+    """Parse a patch; an empty patch is an empty list.
 
     Raises:
-        PatchError: it is not in the format.
+        PatchError: the format is invalid.
     """
     return list(_operations(_Lines(_body(text))))
 
 
 def _body(text: str) -> list[str]:
-    """The lines of the patch, the first and the last of which are its frame."""
+    """The lines of the patch, including the first and the last marker."""
     lines = [line.rstrip("\r") for line in text.strip().split("\n")]
     if len(lines) >= 4 and lines[0] in _HEREDOCS and lines[-1].endswith("EOF"):
         lines = lines[1:-1]
@@ -95,11 +95,11 @@ class _Lines:
 
     @property
     def number(self) -> int:
-        """The number of the line that comes next; the first is 1."""
+        """The number of the next line; the first is 1."""
         return self._next + 1
 
     def peek(self) -> str:
-        """The line that comes next; the last is never taken."""
+        """The next line; the last one is never taken."""
         return self._lines[self._next]
 
     def take(self) -> str:
@@ -109,7 +109,7 @@ class _Lines:
     def is_at_end(self) -> bool:
         return self._next >= len(self._lines) - 1 or self.peek().strip() == END
 
-    def fault(self, text: str, number: int | None = None) -> PatchError:
+    def error(self, text: str, number: int | None = None) -> PatchError:
         return PatchError(f"invalid hunk at line {number or self.number}, {text}")
 
 
@@ -128,7 +128,7 @@ def _operations(lines: _Lines) -> Iterator[Operation]:
             yield _update(lines, header.removeprefix(UPDATE), number)
         else:
             valid = ", ".join(f"'{start}{{path}}'" for start in _HEADERS)
-            raise lines.fault(f"'{header}' is not a valid hunk header. Valid hunk headers: {valid}")
+            raise lines.error(f"'{header}' is not a valid hunk header. Valid hunk headers: {valid}")
 
 
 def _added(lines: _Lines) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _update(lines: _Lines, path: str, number: int) -> UpdateFile:
         else:
             hunks.append(_hunk(lines, is_first=not hunks))
     if not hunks:
-        raise lines.fault(f"Update file hunk for path '{path}' is empty", number)
+        raise lines.error(f"Update file hunk for path '{path}' is empty", number)
     return UpdateFile(path, hunks, move_to)
 
 
@@ -164,15 +164,15 @@ def _hunk(lines: _Lines, *, is_first: bool) -> Hunk:
         if context:
             hunk.contexts.append(context)
     if not is_marked and not is_first:
-        raise lines.fault(
+        raise lines.error(
             f"Expected update hunk to start with a @@ context marker, got: '{lines.peek()}'"
         )
     _take_lines(lines, hunk)
     if hunk.lines:
         return hunk
     if lines.is_at_end() or lines.peek() == END_OF_FILE:
-        raise lines.fault("Update hunk does not contain any lines")
-    raise lines.fault(
+        raise lines.error("Update hunk does not contain any lines")
+    raise lines.error(
         f"Unexpected line found in update hunk: '{lines.peek()}'. Every line should start with "
         "' ' (context line), '+' (added line), or '-' (removed line)"
     )
@@ -189,7 +189,7 @@ def _take_lines(lines: _Lines, hunk: Hunk) -> None:
             lines.take()
             hunk.is_at_end = True
             return
-        # An editor took the blank off an empty line of context.
+        # The blank of an empty context line may be missing.
         mark = line[:1] or " "
         if mark not in " +-":
             return

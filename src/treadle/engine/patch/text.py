@@ -1,7 +1,7 @@
-"""Texts of files in pieces: no single call holds the interpreter for long.
+"""Decodes and splits large texts in chunks, so that no call holds the GIL for long.
 
-Decoding or splitting sixteen mebibytes in one call takes tens of milliseconds in which no other
-thread runs. Piece by piece, the thread of the event loop gets its turn in between.
+Decoding or splitting 16 MiB in one call takes tens of milliseconds in which no other thread runs.
+Between chunks, the thread of the event loop can run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _explained(error: UnicodeDecodeError, offset: int) -> str:
 
 
 def split(text: str) -> list[str]:
-    """What stands before, between and after the line feeds of a text."""
+    """The parts of a text between its line feeds."""
     lines: list[str] = []
     start = 0
     while (end := text.find("\n", start + _BLOCK)) >= 0:
@@ -54,7 +54,7 @@ def split(text: str) -> list[str]:
 
 
 def encode_lines(lines: Sequence[str]) -> bytes:
-    """The bytes of lines, each with a line feed after it."""
+    """The bytes of lines, each followed by a line feed."""
     return b"".join(
         "\n".join([*lines[at : at + _LINES], ""]).encode("utf-8", "replace")
         for at in range(0, len(lines), _LINES)

@@ -1,4 +1,4 @@
-"""One patch from its text to changed files, as two pieces of blocking work for worker threads."""
+"""Drafts and applies a patch: two blocking steps that run in worker threads."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _CONTEXT: Final = 1
 # How often a patch is planned while another program changes the same files.
 _ATTEMPTS: Final = 3
 OMITTED: Final = "The diff is not shown: it is longer than"
-"""What stands in the place of a long diff begins so."""
+"""The start of the text that replaces a long diff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A patch that fits the files: nothing is changed yet."""
+    """A patch that matches the files; nothing is changed yet."""
 
     operations: list[Operation]
     cwd: str
     edits: list[FileEdit]
-    # Without links: where each edit really goes, and where it moves the file to.
+    # The paths of each edit and of its moved file, without links.
     paths: list[tuple[str, str | None]]
-    # As clients see it.
+    # For clients.
     changes: list[FileUpdateChange]
 
     def judged(self) -> list[FileUpdateChange]:
-        """The changes with paths that no link can lead elsewhere any more."""
-        real = {edit.path: found for edit, found in zip(self.edits, self.paths, strict=True)}
+        """The changes with resolved paths, which no link can redirect."""
+        real = {edit.path: pair for edit, pair in zip(self.edits, self.paths, strict=True)}
         judged = []
         for change in self.changes:
             path, target = real[change.path]
@@ -54,13 +54,13 @@ class Draft:
         return judged
 
     def keys(self) -> list[str]:
-        """The files that nobody else may change meanwhile."""
+        """The files to lock while the patch is applied."""
         return [path for pair in self.paths for path in pair if path is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A patch that was carried out, and the diff of the turn if that has changed."""
+    """An applied patch, and the diff of the turn if it has changed."""
 
     edits: list[FileEdit]
     changes: list[FileUpdateChange]
@@ -68,10 +68,10 @@ class Applied:
 
 
 async def draft(workers: Workers, text: str, cwd: str) -> Draft:
-    """Read a patch and work out what it makes of the files.
+    """Parse a patch and plan its edits.
 
     Raises:
-        PatchError: it cannot be applied, or takes more work than a patch may.
+        PatchError: it cannot be applied, or exceeds a limit.
     """
     effort = Effort()
     try:
@@ -84,11 +84,11 @@ async def draft(workers: Workers, text: str, cwd: str) -> Draft:
 async def apply(
     workers: Workers, patch: Draft, diff: TurnDiff, cwd: str
 ) -> Applied | PatchError | EditFailed:
-    """Carry out a patch and add it to the diff of the turn; failures change nothing.
+    """Apply a patch and add it to the diff of the turn; a failure changes nothing.
 
-    A cancelled caller leaves at once as long as no file was changed, and none is after that. Once
-    files are being changed, it waits for the end: a few renames. The caller publishes what comes
-    of it and then raises `CancelledError` if `asyncio.current_task` is being cancelled.
+    A cancelled caller returns at once if no file was changed, and none is changed later. Once files
+    are being changed, it waits for the end: a few renames. The caller publishes the result and then
+    raises `CancelledError` if `asyncio.current_task` is being cancelled.
     """
     effort = Effort()
     future = await workers.start(_apply, patch, diff, cwd, effort)
@@ -115,7 +115,7 @@ async def _ended(future: asyncio.Future[Applied]) -> None:
 
 def _draft(text: str, cwd: str, effort: Effort) -> Draft:
     operations = _read(text)
-    # Before any file is read: two names of one file need no more work than this.
+    # Before any file is read: duplicate paths are an error.
     paths = touched(targets(operations, cwd))
     edits = plan(operations, cwd, read_file, effort)
     return Draft(operations, cwd, edits, paths, _changes(edits))
@@ -130,7 +130,7 @@ def _read(text: str) -> list[Operation]:
     operations = parse(text)
     if len(operations) > MAX_OPERATIONS:
         raise PatchError(
-            f"the patch is about more than {MAX_OPERATIONS} files; split it into several patches"
+            f"the patch changes more than {MAX_OPERATIONS} files; split it into several patches"
         )
     return operations
 
@@ -141,7 +141,7 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
         try:
             made = carry_out(edits, patch.paths, effort)
         except Stale:
-            # Files may change while the user thinks about the patch.
+            # Files may change while the approval is open.
             effort.restart()
             edits = plan(patch.operations, patch.cwd, read_file, effort)
             changes = _changes(edits)
@@ -149,11 +149,13 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
             continue
         diff.note(made)
         return Applied(edits, changes, diff.news(cwd))
-    raise EditFailed("another program changes these files at the same time; nothing was changed")
+    raise EditFailed(
+        "another program is changing these files at the same time; nothing was changed"
+    )
 
 
 def _changes(edits: Sequence[FileEdit]) -> list[FileUpdateChange]:
-    """The edits as clients see them, as far as there is room in one message."""
+    """The edits for clients, up to the size of one message."""
     changes: list[FileUpdateChange] = []
     left = MAX_TOTAL_SHOWN
     for edit in sorted(edits, key=lambda edit: edit.path):
@@ -168,7 +170,7 @@ def _changes(edits: Sequence[FileEdit]) -> list[FileUpdateChange]:
 
 
 def _change(edit: FileEdit) -> FileUpdateChange:
-    """One edit as clients see it: a diff of an update, else what is added or lost."""
+    """One edit for clients: the diff of an update, otherwise the added or deleted content."""
     match edit.kind:
         case "add":
             return FileUpdateChange(decode(edit.new), AddPatchChangeKind(), edit.path)
@@ -182,7 +184,7 @@ def _change(edit: FileEdit) -> FileUpdateChange:
 
 
 def _text(data: bytes) -> str:
-    """What was in a file, if it is something to read and not too much."""
+    """The content of a file, if it is text and not too long."""
     if len(data) > MAX_SHOWN:
         return ""
     try:
