@@ -112,7 +112,7 @@ class Approvals:
             wider = self._confine(turn, request.additional)
         if sum(map(len, request.argv)) > LONG_COMMAND:
             await self._thread.services.text_workers.run(look_through, request.argv, rules)
-        judged = judge_command(
+        judgement = judge_command(
             request.argv,
             policy=settings.approval_policy,
             sandbox=settings.sandbox,
@@ -122,14 +122,14 @@ class Approvals:
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_known = self.grants.has_command(request.key_for(is_free=is_free))
-        if isinstance(judged, Allowed | Forbidden) or is_known:
-            by = "approved for the session" if is_known else judged.by
-            self._record(turn, request.call_id, display(request.argv), by, judged)
-        if isinstance(judged, Forbidden):
+        if isinstance(judgement, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judgement.by
+            self._record(turn, request.call_id, display(request.argv), by, judgement)
+        if isinstance(judgement, Forbidden):
             before()
-            raise Denied(judged.reason)
-        if isinstance(judged, Allowed):
-            leaves_sandbox = judged.is_free and settings.approval_policy != "untrusted"
+            raise Denied(judgement.reason)
+        if isinstance(judgement, Allowed):
+            leaves_sandbox = judgement.is_free and settings.approval_policy != "untrusted"
             if turn.reviews_all:
                 is_free = leaves_sandbox or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
@@ -137,7 +137,7 @@ class Approvals:
                 return permit_by_rule(self._thread, turn, request, usual)
             return Permission(usual, was_asked=False)
         if not is_known or turn.reviews_all:
-            await self._ask_command(turn, request, rules, judged.reason, before=before)
+            await self._ask_command(turn, request, rules, judgement.reason, before=before)
         if request.escalated:
             return permit_approved(self._thread, turn, request, usual)
         return Permission(wider, was_asked=True)
@@ -156,11 +156,11 @@ class Approvals:
             ApprovalUnavailable: there was no usable answer.
             TurnCancelled: the user cancelled the turn.
         """
-        judged = judge_retry(self._thread.settings_of(turn).approval_policy)
-        if isinstance(judged, Forbidden):
-            raise Denied(judged.reason)
+        judgement = judge_retry(self._thread.settings_of(turn).approval_policy)
+        if isinstance(judgement, Forbidden):
+            raise Denied(judgement.reason)
         # Approval to run in the sandbox, even with more permissions, does not cover leaving it.
-        reason = None if isinstance(judged, Allowed) else judged.reason
+        reason = None if isinstance(judgement, Allowed) else judgement.reason
         rules = self.rules(turn)
         await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
         return permit_approved(self._thread, turn, request, self._confine(turn))
@@ -184,20 +184,20 @@ class Approvals:
         settings = self._thread.settings_of(turn)
         bounds = self._confine(turn)
         paths = touched(changes)
-        judged = judge_edit(
+        judgement = judge_edit(
             settings.approval_policy,
             settings.sandbox,
             is_inside=all(bounds.may_write(path) for path in paths),
         )
         is_known = self.grants.has_files(paths)
-        if isinstance(judged, Allowed | Forbidden) or is_known:
-            by = "approved for the session" if is_known else judged.by
-            self._record(turn, call_id, f"edit {', '.join(paths)}", by, judged)
-        if isinstance(judged, Forbidden):
-            raise Denied(judged.reason)
+        if isinstance(judgement, Allowed | Forbidden) or is_known:
+            by = "approved for the session" if is_known else judgement.by
+            self._record(turn, call_id, f"edit {', '.join(paths)}", by, judgement)
+        if isinstance(judgement, Forbidden):
+            raise Denied(judgement.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
         details = details_of_edits(changes)
-        if isinstance(judged, Allowed) or is_known:
+        if isinstance(judgement, Allowed) or is_known:
             return turn.reviews_all and await self.reviewed(
                 turn, call_id, action, None, before, details=details
             )
@@ -206,9 +206,9 @@ class Approvals:
             started_at_ms=turn.clock(),
             thread_id=turn.thread_id,
             turn_id=turn.id,
-            reason=judged.reason,
+            reason=judgement.reason,
         )
-        why = judged.reason
+        why = judgement.reason
         if not await self.reviewed(turn, call_id, action, why, before, details=details):
             await self._ask_files(turn, params, paths, before)
         return True
@@ -414,8 +414,8 @@ class Approvals:
         return confined if settings.network is None else settings.network.narrow(confined)
 
     def _record(
-        self, turn: ActiveTurn, call_id: str, action: str, by: str, judged: Judgement
+        self, turn: ActiveTurn, call_id: str, action: str, by: str, judgement: Judgement
     ) -> None:
         """Record a decision that was made without a request."""
-        decision = "forbidden" if isinstance(judged, Forbidden) else "allowed"
+        decision = "forbidden" if isinstance(judgement, Forbidden) else "allowed"
         self._thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))

@@ -104,10 +104,12 @@ def judge_command(
     if rule is not None:
         return _by_rule(rule, argv, policy, wants_more=wants_more)
     if is_dangerous(argv):
-        judged = _ask_if_allowed(policy, "sandbox_approval", "dangerous command", None, DANGEROUS)
+        judgement = _ask_if_allowed(
+            policy, "sandbox_approval", "dangerous command", None, DANGEROUS
+        )
         # Where no approval can be requested, only forced removal of files is forbidden.
-        if isinstance(judged, NeedsApproval) or is_forced_removal(argv):
-            return judged
+        if isinstance(judgement, NeedsApproval) or is_forced_removal(argv):
+            return judgement
     if is_known_safe(argv) and not wants_more:
         return Allowed("known to be safe")
     if policy == "untrusted":
@@ -165,9 +167,9 @@ def _by_rule(
         return Forbidden(by, f"{shown} rejected: {why}")
     # One approval would cover the rule and the escalation, so the policy must allow both requests.
     if wants_more:
-        judged = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
-        if isinstance(judged, Forbidden):
-            return judged
+        judgement = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
+        if isinstance(judgement, Forbidden):
+            return judgement
     reason = f"{shown} requires approval: {why}" if why else f"{shown} requires approval by policy"
     return _ask_if_allowed(policy, "rules", by, reason, NEVER_BY_RULE)
 

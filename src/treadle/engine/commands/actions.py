@@ -131,34 +131,34 @@ def _search(line: str, query: str | None, path: str | None) -> CommandAction:
     return SearchCommandAction(command=line, query=query, path=shown)
 
 
-def _search_operands(line: str, found: Sequence[str]) -> CommandAction:
-    return _search(line, *[*found, None, None][:2])
+def _search_operands(line: str, words: Sequence[str]) -> CommandAction:
+    return _search(line, *[*words, None, None][:2])
 
 
 # One function for each search program
 
 
 def _rg(line: str, args: Sequence[str]) -> CommandAction:
-    found = [arg for arg in without_values(args, _RG_VALUED) if not arg.startswith("-")]
+    words = [arg for arg in without_values(args, _RG_VALUED) if not arg.startswith("-")]
     if "--files" in args:
-        return _list(line, found[0] if found else None)
-    return _search_operands(line, found)
+        return _list(line, words[0] if words else None)
+    return _search_operands(line, words)
 
 
 def _ag(line: str, args: Sequence[str]) -> CommandAction:
-    found = [arg for arg in without_values(args, _AG_VALUED) if not arg.startswith("-")]
-    return _search_operands(line, found)
+    words = [arg for arg in without_values(args, _AG_VALUED) if not arg.startswith("-")]
+    return _search_operands(line, words)
 
 
 def _grep(line: str, args: Sequence[str]) -> CommandAction:
     pattern: str | None = None
-    found: list[str] = []
+    words: list[str] = []
     at = 0
     while at < len(args):
         arg = args[at]
         at += 1
         if arg == "--":
-            found.extend(args[at:])
+            words.extend(args[at:])
             break
         if arg in _GREP_PATTERN and at < len(args):
             pattern = pattern or args[at]
@@ -166,17 +166,17 @@ def _grep(line: str, args: Sequence[str]) -> CommandAction:
         elif arg in _GREP_VALUED:
             at += 1
         elif not arg.startswith("-"):
-            found.append(arg)
-    return _search_operands(line, found if pattern is None else [pattern, *found])
+            words.append(arg)
+    return _search_operands(line, words if pattern is None else [pattern, *words])
 
 
 def _fd(line: str, args: Sequence[str]) -> CommandAction:
-    found = [arg for arg in without_values(args, _FD_VALUED) if not arg.startswith("-")]
-    if not found:
+    words = [arg for arg in without_values(args, _FD_VALUED) if not arg.startswith("-")]
+    if not words:
         return _list(line, None)
-    if len(found) == 1 and is_path_like(found[0]):
-        return _list(line, found[0])
-    return _search_operands(line, found)
+    if len(words) == 1 and is_path_like(words[0]):
+        return _list(line, words[0])
+    return _search_operands(line, words)
 
 
 def _find(line: str, args: Sequence[str]) -> CommandAction:

@@ -302,17 +302,17 @@ def _host_executable(arguments: _Arguments) -> tuple[str, frozenset[str]]:
 
 
 def _example_problems(rule: PrefixRule, arguments: _Arguments) -> list[str]:
-    wanted = _list(arguments.get("match") or [], "match")
-    unwanted = _list(arguments.get("not_match") or [], "not_match")
+    positive = _list(arguments.get("match") or [], "match")
+    negative = _list(arguments.get("not_match") or [], "not_match")
     return [
         *(
             f"the rule does not match its example {example!r}"
-            for example in wanted
+            for example in positive
             if not rule.matches(_example(example))
         ),
         *(
             f"the rule matches {example!r}, which it should not"
-            for example in unwanted
+            for example in negative
             if rule.matches(_example(example))
         ),
     ]

@@ -52,13 +52,13 @@ def append_network_rule(
     # The reference's text, which users may search for.
     reason = f"{verb} {'https_connect' if protocol == 'https' else protocol} access to {host}"
     decision = "allow" if amendment.action == "allow" else "forbidden"
-    wanted = (host, protocol, decision)
+    key = (host, protocol, decision)
     _append(
         path,
         f"network_rule(host={_literal(host)}, protocol={_literal(protocol)}, "
         f"decision={_literal(amendment.action)}, justification={_literal(reason)})",
         lambda file: any(
-            (rule.host, rule.protocol, rule.decision) == wanted for rule in file.networks
+            (rule.host, rule.protocol, rule.decision) == key for rule in file.networks
         ),
     )
 

@@ -105,14 +105,14 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     """
     thread, settings = servers.thread, servers.thread.settings_of(use.turn)
     hints = use.tool.get("annotations")
-    judged = judge(use.mode, hints if isinstance(hints, dict) else {}, settings)
-    is_known = judged.verdict == "ask" and (use.server.name, use.name) in servers.approved
-    if judged.verdict != "ask" or is_known:
-        _record(thread, use, judged, is_known=is_known)
-    if judged.verdict == "refuse":
+    judgement = judge(use.mode, hints if isinstance(hints, dict) else {}, settings)
+    is_known = judgement.verdict == "ask" and (use.server.name, use.name) in servers.approved
+    if judgement.verdict != "ask" or is_known:
+        _record(thread, use, judgement, is_known=is_known)
+    if judgement.verdict == "refuse":
         key = f"mcp_servers.{use.server.name}.tools.{use.name}.approval_mode"
         raise McpRefused(f'{NEVER} (to allow it without approval, set {key} = "approve")')
-    if judged.verdict == "allow" or is_known:
+    if judgement.verdict == "allow" or is_known:
         return
     if settings.approvals_reviewer != "user":
         await _review(thread, use)
@@ -185,10 +185,10 @@ async def _review(thread: LoadedThread, use: ToolUse) -> None:
         )
 
 
-def _record(thread: LoadedThread, use: ToolUse, judged: Judgement, *, is_known: bool) -> None:
+def _record(thread: LoadedThread, use: ToolUse, judgement: Judgement, *, is_known: bool) -> None:
     """Record a decision that was made without a request."""
-    decision = "forbidden" if judged.verdict == "refuse" else "allowed"
-    by = "approved for the session" if is_known else judged.by
+    decision = "forbidden" if judgement.verdict == "refuse" else "allowed"
+    by = "approved for the session" if is_known else judgement.by
     action = f"mcp {use.server.name}/{use.name}"
     now = use.turn.clock()
     thread.log.record(Decided(use.call_id, use.turn.id, action, decision, by, now))

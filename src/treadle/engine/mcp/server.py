@@ -123,8 +123,8 @@ class McpServer:
         if self.is_bad:
             self._fail(self.error or "")
             return
-        before, self._session = self._task, None
-        self._task = self._context.tasks.spawn(self._live(before), f"mcp {self.name}")
+        previous, self._session = self._task, None
+        self._task = self._context.tasks.spawn(self._live(previous), f"mcp {self.name}")
         self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -204,10 +204,10 @@ class McpServer:
             raise McpError(self.error or f"MCP server '{self.name}' is {self.status}", is_lost=True)
         return self._session
 
-    async def _live(self, before: asyncio.Task[None] | None) -> None:
+    async def _live(self, previous: asyncio.Task[None] | None) -> None:
         """Run one session from start to end."""
-        if before is not None and not before.done():
-            await asyncio.wait([before])
+        if previous is not None and not previous.done():
+            await asyncio.wait([previous])
         # The imports take half a second: in a thread, so that they do not block the event loop.
         try:
             await asyncio.to_thread(_load)

@@ -99,13 +99,13 @@ def touched(targets: Sequence[Target]) -> list[tuple[str, str | None]]:
     Raises:
         PatchError: two operations name the same file; the second would undo the first.
     """
-    found = [_touched(target) for target in targets]
+    pairs = [_touched(target) for target in targets]
     taken: set[str] = set()
-    for path in (path for pair in found for path in pair if path is not None):
+    for path in (path for pair in pairs for path in pair if path is not None):
         if path in taken:
             raise PatchError(f"invalid patch: multiple operations target {path}")
         taken.add(path)
-    return found
+    return pairs
 
 
 def _touched(target: Target) -> tuple[str, str | None]:
@@ -198,13 +198,13 @@ class _Work:
         try:
             folder = self._folder(path, makes=True)
             step = _Step(folder, path, failure, source=source)
-            found = _stat(folder, step.name)
-            step.before = None if found is None else self._blob(step, found)
+            status = _stat(folder, step.name)
+            step.before = None if status is None else self._blob(step, status)
             if edit.kind == "update" and source is None:
                 _check_planned(step.before, edit)
-            model = found if source is None else _stat(self._folder(source), _name(source))
+            model = status if source is None else _stat(self._folder(source), _name(source))
             self._steps.append(step)
-            step.after = Blob(edit.new, self._fill(step, edit.new, found, model))
+            step.after = Blob(edit.new, self._fill(step, edit.new, status, model))
         except OSError as error:
             # The model does not get the text of system errors, as in the reference.
             raise EditFailed(failure if error.errno else f"{failure}: {error}") from error
@@ -213,7 +213,7 @@ class _Work:
         self,
         step: _Step,
         data: bytes,
-        found: os.stat_result | None,
+        status: os.stat_result | None,
         model: os.stat_result | None,
     ) -> int:
         """Write the new content beside the old, if permitted; return its mode."""
@@ -222,9 +222,9 @@ class _Work:
             return _write_new(step.temporary, step.folder, data, model)
         except PermissionError:
             step.temporary = None
-            if found is None:
+            if status is None:
                 raise
-            return _git_mode(found.st_mode)
+            return _git_mode(status.st_mode)
 
     def remove(self, path: str, edit: FileEdit, failure: str) -> None:
         """Prepare the removal of a path."""
@@ -232,12 +232,12 @@ class _Work:
         try:
             folder = self._folder(path)
             step = _Step(folder, path, failure, is_removal=True)
-            found = os.stat(step.name, dir_fd=folder, follow_symlinks=False)
-            step.before = self._blob(step, found)
+            status = os.stat(step.name, dir_fd=folder, follow_symlinks=False)
+            step.before = self._blob(step, status)
         except OSError as error:
             raise EditFailed(failure) from error
         # A moved link is removed as a link; its target was read through it.
-        if edit.kind == "update" and not stat.S_ISLNK(found.st_mode):
+        if edit.kind == "update" and not stat.S_ISLNK(status.st_mode):
             _check_planned(step.before, edit)
         self._steps.append(step)
 
@@ -331,13 +331,13 @@ class _Work:
         os.close(parent)
         return folder
 
-    def _blob(self, step: _Step, found: os.stat_result) -> Blob:
+    def _blob(self, step: _Step, status: os.stat_result) -> Blob:
         """The current content, for the diff of the turn."""
-        if stat.S_ISLNK(found.st_mode) and step.is_removal:
+        if stat.S_ISLNK(status.st_mode) and step.is_removal:
             return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
         descriptor = open_regular(step.name, dir_fd=step.folder, follow_symlinks=False)
         data = _content(descriptor, step.path, MAX_BYTES, self._effort)
-        return Blob(data, _git_mode(found.st_mode))
+        return Blob(data, _git_mode(status.st_mode))
 
 
 def _check_planned(before: Blob | None, edit: FileEdit) -> None:
@@ -346,8 +346,8 @@ def _check_planned(before: Blob | None, edit: FileEdit) -> None:
 
 
 def _put_back(folder: int, backup: str, name: str) -> None:
-    kept, found = os.stat(backup, dir_fd=folder, follow_symlinks=False), _stat(folder, name)
-    if found is None or found.st_ino != kept.st_ino:
+    kept, status = os.stat(backup, dir_fd=folder, follow_symlinks=False), _stat(folder, name)
+    if status is None or status.st_ino != kept.st_ino:
         os.replace(backup, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 

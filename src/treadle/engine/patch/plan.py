@@ -54,7 +54,7 @@ def targets(operations: Sequence[Operation], cwd: str) -> list[Target]:
     Raises:
         PatchError: a path is invalid, or two operations name the same file.
     """
-    found: list[Target] = []
+    result: list[Target] = []
     taken: set[str] = set()
     for operation in operations:
         path = _absolute(cwd, operation.path)
@@ -67,8 +67,8 @@ def targets(operations: Sequence[Operation], cwd: str) -> list[Target]:
                 raise PatchError(f"invalid patch: multiple operations target {name}")
             taken.add(name)
         is_removal = isinstance(operation, DeleteFile)
-        found.append(Target(path, None if move_path == path else move_path, is_removal))
-    return found
+        result.append(Target(path, None if move_path == path else move_path, is_removal))
+    return result
 
 
 def _edit(operation: Operation, cwd: str, read: Read, effort: Effort) -> FileEdit:

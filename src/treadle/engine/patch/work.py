@@ -139,7 +139,7 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
     edits, changes = patch.edits, patch.changes
     for _ in range(_ATTEMPTS):
         try:
-            made = carry_out(edits, patch.paths, effort)
+            changed = carry_out(edits, patch.paths, effort)
         except Stale:
             # Files may change while the approval is open.
             effort.restart()
@@ -147,7 +147,7 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
             changes = _changes(edits)
             effort.restart()
             continue
-        diff.note(made)
+        diff.note(changed)
         return Applied(edits, changes, diff.news(cwd))
     raise EditFailed(
         "another program is changing these files at the same time; nothing was changed"

@@ -64,9 +64,9 @@ async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRe
     action = WriteStdinGuardianApprovalReviewAction(
         request.call_id, item.cwd, str(request.session), request.chars
     )
-    judged = judge_input(settings.approval_policy, reason)
-    if isinstance(judged, Forbidden) and not turn.reviews_all:
-        raise Denied(judged.reason)
+    judgement = judge_input(settings.approval_policy, reason)
+    if isinstance(judgement, Forbidden) and not turn.reviews_all:
+        raise Denied(judgement.reason)
     if not await thread.approvals.reviewed(turn, item.id, action, reason, None):
         await _ask(thread, turn, request, reason)
 

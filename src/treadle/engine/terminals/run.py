@@ -271,8 +271,8 @@ class CommandRun:
     def _add_notes(self) -> None:
         notes, self._notes = self._notes, []
         for text in notes:
-            before = self.output.text()
-            start = "\n" if before and not before.endswith("\n") else ""
+            printed = self.output.text()
+            start = "\n" if printed and not printed.endswith("\n") else ""
             self._on_output("stderr", f"{start}{text}\n".encode())
 
     def _flush(self, *, is_last: bool = False) -> None:
