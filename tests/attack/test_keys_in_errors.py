@@ -298,7 +298,7 @@ async def test_mcp_server_that_dies_shows_no_secret(
         published = await client.run(thread)
 
     shown = all_of(published, caplog)
-    assert "mcp server died" in shown
+    assert "mcp server ended" in shown
     assert leaked_parts(shown) == []
 
 

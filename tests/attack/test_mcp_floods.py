@@ -249,7 +249,7 @@ async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays
 @pytest.mark.parametrize("text", ["x" + " " * 4_000_000 + "y", "[type=" * 1_000_000])
 def test_a_long_error_of_a_server_is_read_in_linear_time(text: str) -> None:
     """20 KB of blanks in the answer to `initialize` blocked the server for two seconds."""
-    assert words_of(RuntimeError(text)) == text[:MAX_TEXT]
+    assert error_text(RuntimeError(text)) == text[:MAX_TEXT]
 
 
 def test_a_document_that_does_not_fit_is_not_quoted() -> None:

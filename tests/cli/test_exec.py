@@ -274,7 +274,7 @@ async def test_no_approval_is_requested_whatever_the_policy(at: Bench) -> None:
     )
     assert ran.exit_code == 0
     assert ran.events[3]["item"]["status"] == "declined"
-    assert "lets nobody be asked" in at.model.requests[1].outputs()["c1"]
+    assert "does not allow requests" in at.model.requests[1].outputs()["c1"]
 
 
 # -- which settings apply

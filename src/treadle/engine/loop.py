@@ -138,8 +138,8 @@ class AgentLoop:
                 for call in self._left_calls:
                     run_call(call, None)
         else:
-            await self._thread.look_around()
-            self._thread.tell_context(self._turn)
+            await self._thread.read_folder()
+            self._thread.add_context(self._turn)
             self._thread.mcp.add_instructions(self._turn)
         needs_more = True
         while needs_more or self._turn.pending_input or await self._needs_repair():

@@ -17,10 +17,21 @@ def name_of(command: Sequence[str]) -> str:
     return program_name(command[0]) if command else ""
 
 
+def without_options(command: Sequence[str]) -> Sequence[str]:
+    """A git command without the options before its sub-command; empty for other commands."""
+    if name_of(command) != "git":
+        return ()
+    at = 1
+    while at < len(command) and command[at].startswith("-"):
+        at += 2 if command[at] in _GIT_VALUED else 1
+    return [command[0], *command[at:]] if at > 1 else ()
+
+
 def started_by(command: Sequence[str], targets: AbstractSet[str]) -> Iterator[list[str]]:
     """The commands that a program may start: its options are not known, so every tail."""
     if not _is_starter(command):
         return
+    command = _with_input(command)
     starts = [at for at, word in enumerate(command) if at and program_name(word) in targets]
     unclear = _operand(command)
     if unclear is not None and isinstance(command[unclear], Unclear):
@@ -88,8 +99,10 @@ def scripts_in(command: Sequence[str]) -> Iterator[str]:
             raise CommandTooComplex
         for at in starts:
             text = _OPTION.sub("", command[at], count=1)
-            # `env -S` reads this as a blank.
-            yield " ".join([text, *command[at + 1 : at + _MAX_TAIL]]).replace("\\_", " ")
+            words = [text, *command[at + 1 : at + _MAX_TAIL]]
+            # `env -S` reads `\_` as a blank, and ignores everything after a `\c`.
+            yield " ".join(words).replace("\\_", " ")
+            yield " ".join(word.partition("\\c")[0] for word in words).replace("\\_", " ")
 
 
 def reads_input(command: Sequence[str]) -> bool:
@@ -180,6 +193,12 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
     """.split()
 )
+# These append their input to the arguments of a command.
+_APPENDING: Final = frozenset({"parallel", "xargs"})
+_BRACED: Final = re.compile(r"\{[^{}\s]{0,20}\}")
+_REPLACED: Final = re.compile(r"(?:-[Ii]|--replace=)(.+)")
+# Input is unknown, as a variable of the shell is.
+_READ: Final = Unclear("$@")
 # These start a program after some subcommands; after others the same names are packages.
 _RUNNERS: Final = frozenset(
     "bundle conda direnv hatch mamba mise npm pdm pipenv pnpm poetry uv".split()
