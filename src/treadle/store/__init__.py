@@ -1,1 +1,1 @@
-"""Where threads are kept: journals, rollout files and the index over them."""
+"""Storage of threads: journals, rollout files and the index over them."""

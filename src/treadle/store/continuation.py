@@ -1,4 +1,4 @@
-"""What a new thread appends in order to go on from where another one stands."""
+"""Builds the entries that make a new thread a copy of a stored one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.store.stored_thread import StoredThread
 
 
 def entries_of(source: StoredThread, thread_id: str) -> list[Entry]:
-    """Give a stored thread again as entries of another one; asks and goals stay behind."""
+    """Return a stored thread as entries of another one, without server requests and goals."""
     return list(_Copying(thread_id).entries(source))
 
 
@@ -40,11 +40,11 @@ class _Copying:
             yield from self._usage(source)
 
     def _advance(self, view: list[ModelItem], length: int) -> Iterator[Entry]:
-        """Bring the copy's view to where the source's was."""
+        """Bring the copy's model context to the state of the source."""
         if view is self._view:
             yield from (HistoryItem(item) for item in view[self._length : length])
         else:
-            # A compaction or a rollback lies in between: what it left is what counts.
+            # A compaction or a rollback lies in between: copy its result.
             yield Compacted("", view[:length])
         self._view, self._length = view, length
 
@@ -61,7 +61,7 @@ class _Copying:
             done = ItemCompletedNotification(at_ms, item, self._thread_id, turn.id)
             yield self._event(n.ITEM_COMPLETED.method, at_ms, done)
         if turn.status == "inProgress":
-            # It runs on in the source; in the copy it ends here.
+            # It continues in the source; in the copy it ends here.
             turn = msgspec.structs.replace(turn, status="interrupted")
         ended = msgspec.structs.replace(turn, items=[], items_view="notLoaded")
         end_ms = (turn.completed_at or turn.started_at or 0) * 1000
@@ -74,7 +74,7 @@ class _Copying:
             return
         turn_id = source.turns[-1].id if source.turns else ""
         ids = sorted(source.response_ids) or [""]
-        # All ids are needed, so that no response of the source is counted again.
+        # Record every id, so that no response of the source is counted again.
         for response_id in ids:
             yield UsageRecord(
                 turn_id, response_id, usage.last, usage.total, usage.model_context_window

@@ -1,4 +1,4 @@
-"""The journal: what happened in a thread, in order, written before anybody is told.
+"""The journal: the ordered events and records of a thread, written before clients receive them.
 
 A thread has one journal and a journal has one writer. Nothing outside this package may assume
 that it is a file.
@@ -20,7 +20,7 @@ from treadle.store.records import AnyRecord
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that clients are told: a notification and its place in the thread."""
+    """A notification to clients, with its number in the thread."""
 
     seq: int
     at_ms: int
@@ -36,59 +36,59 @@ class Journal(Protocol):
 
     @property
     def thread_id(self) -> str:
-        """The thread that this is the log of."""
+        """The id of the thread."""
 
     @property
     def path(self) -> str | None:
-        """The file, for clients that show it; null if there is none."""
+        """The file, for clients that show it; `None` if there is none."""
 
     @property
     def last_seq(self) -> int:
-        """The number below which no event may be appended: the next one is greater."""
+        """The highest number in use: the next event must have a greater one."""
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Write entries, all or none; they survive the end of this process, however it ends.
+        """Write entries, all or none; they survive a crash of this process.
 
         Raises:
-            StorageFailed: nothing of them is written.
+            StorageFailed: none of them is written.
         """
 
     def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
-        """Write entries, or keep them in memory and write them before anything that follows.
+        """Write entries; if that fails, keep them in memory and write them before later entries.
 
-        Returns the reason why they could not be written.
+        Returns the reason if they could not be written.
         """
 
     def sync(self) -> asyncio.Future[None]:
-        """Put everything appended so far on the disk, without blocking the event loop.
+        """Sync everything appended so far to disk, without blocking the event loop.
 
-        The future fails with `StorageFailed` when that is not possible. Syncs requested while
+        The future fails with `StorageFailed` if that is not possible. Syncs requested while
         another one runs share the next one.
         """
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
-        """Give the events numbered above `after`, up to and including `until`."""
+        """Return the events numbered above `after`, up to and including `until`."""
 
     def unread_bytes(self, after: int) -> int:
-        """Say how much `read` looks through at most for events numbered above `after`."""
+        """Return the maximum number of bytes that `read` scans for events above `after`."""
 
     def close(self) -> None:
-        """Let go of the thread, so that another writer may take it; idempotent."""
+        """Release the thread, so that another writer may take it; idempotent."""
 
 
 class StoreError(Exception):
-    """The store cannot do what it was asked."""
+    """The store cannot perform an operation."""
 
 
 class JournalClosed(StoreError, ValueError):
-    """The thread is not in memory any more."""
+    """The thread is no longer loaded."""
 
     def __init__(self, thread_id: str) -> None:
         super().__init__(f"journal of thread {thread_id!r} is closed")
 
 
 class StorageFailed(StoreError, OSError):
-    """The disk does not take what has to be stored."""
+    """Writing to disk failed."""
 
     def __init__(self, folder: str, cause: OSError | MemoryError) -> None:
         number = getattr(cause, "errno", None) or errno.ENOMEM
@@ -102,7 +102,7 @@ class StorageFailed(StoreError, OSError):
 
 
 class ThreadNotFound(StoreError):
-    """No thread of this id, or no file at this path."""
+    """No thread has this id, or no file this path."""
 
     def __init__(self, thread: str) -> None:
         super().__init__(f"no thread {thread!r}")
@@ -110,7 +110,7 @@ class ThreadNotFound(StoreError):
 
 
 class ThreadExists(StoreError):
-    """There is a thread of this id already."""
+    """A thread with this id exists already."""
 
     def __init__(self, thread_id: str) -> None:
         super().__init__(f"thread {thread_id!r} exists already")
@@ -118,7 +118,7 @@ class ThreadExists(StoreError):
 
 
 class ThreadCorrupt(StoreError):
-    """The thread's file is there but cannot be understood."""
+    """The thread's file cannot be parsed."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -127,7 +127,7 @@ class ThreadCorrupt(StoreError):
 
 
 class ThreadTooLarge(StoreError):
-    """The thread's file is larger than what can be loaded."""
+    """The thread's file is too large to load."""
 
     def __init__(self, path: str, *, size: int, limit: int) -> None:
         super().__init__(f"{path}: a rollout of {size} bytes exceeds the limit of {limit} bytes")
@@ -137,7 +137,7 @@ class ThreadTooLarge(StoreError):
 
 
 class ThreadLocked(StoreError):
-    """Another process is the thread's writer."""
+    """Another process holds the thread's lease."""
 
     def __init__(self, thread_id: str, *, pid: int | None, host: str | None) -> None:
         owner = "another process" if pid is None else f"process {pid} on {host}"
@@ -148,7 +148,7 @@ class ThreadLocked(StoreError):
 
 
 class BadCursor(StoreError, ValueError):
-    """A cursor that no page of this list gave."""
+    """The cursor does not belong to this list."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(f"invalid cursor: {cursor}")

@@ -1,8 +1,8 @@
-"""The lease on a thread: who may write it.
+"""The lease on a thread: the right of one process to write it.
 
-It is a lock on a file, so it ends with its process, however that dies. The files are the ones
-that the reference uses (`thread-writer-locks/<id>.lock`, locked with flock; checked with
-0.163.0), so that it and we keep off each other's threads. We add who holds it.
+A lease is a file lock, so it ends with its process, even after a crash. The files are those of
+the reference (`thread-writer-locks/<id>.lock`, locked with flock; checked with 0.163.0), so that
+the two programs never write the same thread. We also store the owner in the file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from treadle.store.journal import ThreadLocked, ThreadNotFound
 logger = logging.getLogger(__name__)
 
 FOLDER: Final = "thread-writer-locks"
-# Whoever removes a lock file holds this one: nobody then locks a file that is going away.
+# Held while a lock file is removed: no process then locks a file that is going away.
 COORDINATION: Final = ".coordination.lock"
 
 
 class Owner(Struct, frozen=True):
-    """Who holds a lease, and since when."""
+    """The process that holds a lease, and since when."""
 
     pid: int
     host: str
@@ -47,11 +47,11 @@ class Lease:
         """Take the lease.
 
         Raises:
-            ThreadLocked: somebody else has it, and lives.
-            ThreadNotFound: no thread can have this id.
+            ThreadLocked: a live process holds it.
+            ThreadNotFound: the id is invalid.
         """
         if Path(thread_id).name != thread_id or thread_id.startswith(".") or not thread_id:
-            # It came from a client or from a file, and must not lead out of the folder.
+            # The id comes from a client or a file, and must not lead out of the folder.
             raise ThreadNotFound(thread_id)
         folder = home / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,10 +69,10 @@ class Lease:
             except BaseException:
                 os.close(descriptor)
                 raise
-            # The last owner removed the file between our opening and locking it.
+            # The last owner removed the file after we opened it and before we locked it.
             os.close(descriptor)
         owner = Owner(os.getpid(), socket.gethostname(), now_ms)
-        # The lock is what counts. On a full disk others do not learn who holds it.
+        # Only the lock matters. On a full disk, other processes do not learn its owner.
         with suppress(OSError):
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, msgspec.json.encode(owner), 0)
@@ -80,13 +80,13 @@ class Lease:
 
     @classmethod
     def is_held(cls, home: Path, thread_id: str) -> bool:
-        """Tell whether somebody has the lease, and lives."""
+        """Return whether a live process holds the lease."""
         try:
             descriptor = os.open(home / FOLDER / f"{thread_id}.lock", os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared: whoever else looks at the same time must not take us for an owner.
+            # Shared: a concurrent check must not mistake this one for an owner.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -95,7 +95,7 @@ class Lease:
         return False
 
     def release(self) -> None:
-        """Let others write the thread; idempotent."""
+        """Give up the lease; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
@@ -103,7 +103,7 @@ class Lease:
             os.truncate(descriptor, 0)
             self._remove()
         except OSError as error:
-            # A full disk, or no descriptor left: the lock ends with its descriptor all the same.
+            # The disk is full or descriptors ran out: the lock still ends with its descriptor.
             logger.info("lock file left behind", extra={"reason": str(error)})
         finally:
             os.close(descriptor)
@@ -116,7 +116,7 @@ class Lease:
             fcntl.flock(coordination, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._path.unlink(missing_ok=True)
         except BlockingIOError:
-            # Somebody locks or removes a file just now; an empty one left behind does no harm.
+            # Another process locks or removes a file right now; an empty file does no harm.
             pass
         finally:
             os.close(coordination)
@@ -140,5 +140,5 @@ def _read_owner(descriptor: int) -> Owner | None:
     try:
         return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Owner)
     except msgspec.DecodeError:
-        # Empty: the owner is another program, or has not written its name yet.
+        # Empty: the owner is another program, or has not written its record yet.
         return None

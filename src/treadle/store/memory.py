@@ -1,4 +1,4 @@
-"""A journal in memory, for ephemeral threads: it is gone with its process."""
+"""An in-memory journal for ephemeral threads; it ends with its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.store.journal import Entry, Event, StorageFailed
 
 
 class MemoryJournal:
-    """Keeps the events of a thread for as long as somebody holds it; records need no keeping."""
+    """Stores the events of a thread while the thread is loaded; records are discarded."""
 
     path: str | None = None
 
@@ -20,34 +20,34 @@ class MemoryJournal:
         self._events: list[Event] = []
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Keep the events."""
+        """Store the events; discard the records."""
         events = [entry for entry in entries if isinstance(entry, Event)]
         if events:
             self._events += events
             self.last_seq = events[-1].seq
 
     def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
-        """Append entries: memory does not refuse them."""
+        """Append entries; memory never refuses them."""
         self.append(entries)
         return None
 
     def sync(self) -> asyncio.Future[None]:
-        """Return a future that is done: there is no disk to sync with."""
+        """Return a completed future: there is no disk to sync."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
-        """Give the events in between, as far as they are kept now."""
+        """Return the events in the range that are still in memory."""
         start = bisect_right(self._events, after, key=lambda event: event.seq)
         for event in self._events[start:]:
             if until is not None and event.seq > until:
                 return
             yield event
 
-    def unread_bytes(self, after: int) -> int:  # noqa: ARG002  nothing is looked through
-        """Say that events are at hand."""
+    def unread_bytes(self, after: int) -> int:  # noqa: ARG002  nothing is scanned
+        """Return 0: nothing is read from disk."""
         return 0
 
     def close(self) -> None:
-        """Do nothing: what was kept goes with the object."""
+        """Do nothing: the events end with the object."""

@@ -1,4 +1,4 @@
-"""Records: what a journal keeps besides the events that clients are told."""
+"""Records: journal entries that no client receives."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.usage import TokenUsageBreakdown
 
 ModelItem: TypeAlias = dict[str, JsonValue]
-"""An item as the Responses API spells it, kept whole with fields that we do not know."""
+"""An item in the form of the Responses API, including fields unknown to us."""
 
 
 class Record(Struct, frozen=True, tag_field="record", omit_defaults=True):
-    """Something durable that no client is told in this form."""
+    """A durable fact that no client receives in this form."""
 
 
 class HistoryItem(Record, tag="historyItem", frozen=True):
-    """One item of what the model sees."""
+    """One item of the model context."""
 
     item: ModelItem
 
 
 class Compacted(Record, tag="compacted", frozen=True):
-    """The model's view was replaced by a shorter one; `message` is the summary."""
+    """The model context was replaced by a shorter one; `message` is the summary."""
 
     message: str
     replacement: list[ModelItem]
 
 
 class TurnContext(Record, tag="turnContext", frozen=True):
-    """What a turn runs with, and what the next one starts from."""
+    """The settings of a turn, which are also the defaults of the next one."""
 
     turn_id: str
     cwd: str
@@ -64,20 +64,20 @@ class TurnContext(Record, tag="turnContext", frozen=True):
 
 
 class SettingsGiven(Record, tag="settingsGiven", frozen=True):
-    """What a thread was given between turns; no turn has run under it, and no model knows it."""
+    """Settings changed between turns; no turn has used them and no model has seen them yet."""
 
     settings: TurnContext
 
 
 class TurnAdjusted(Record, tag="turnAdjusted", frozen=True):
-    """What a running turn does otherwise than its thread, as it stands now."""
+    """The current overrides of the running turn over the settings of its thread."""
 
     turn_id: str
     changes: dict[str, JsonValue]
 
 
 class UsageRecord(Record, tag="usage", frozen=True):
-    """What one model response cost, and the thread's total with it; one per response id."""
+    """The usage of one model response and the thread's new total; one per response id."""
 
     turn_id: str
     response_id: str
@@ -87,38 +87,38 @@ class UsageRecord(Record, tag="usage", frozen=True):
 
 
 class RolledBack(Record, tag="rolledBack", frozen=True):
-    """The last turns were dropped: so many, or all from the named one on."""
+    """The last turns were dropped: a number of them, or all from the named one on."""
 
     num_turns: int | None = None
     before_turn_id: str | None = None
 
 
 class Named(Record, tag="named", frozen=True):
-    """The thread got a title; null takes it away."""
+    """The thread's name changed; null removes it."""
 
     name: str | None
 
 
 class MetadataChanged(Record, tag="metadata", frozen=True):
-    """The git facts stored with the thread were replaced."""
+    """The stored git information of the thread was replaced."""
 
     git_info: GitInfo | None
 
 
 class GoalChanged(Record, tag="goal", frozen=True):
-    """The thread's goal as it stands now; null if it has none."""
+    """The thread's current goal; null if it has none."""
 
     goal: ThreadGoal | None
 
 
 class ToolsGiven(Record, tag="tools", frozen=True):
-    """A client brought other tools than those that the thread had from its clients."""
+    """A client replaced the client tools of the thread."""
 
     dynamic_tools: list[DynamicToolSpec]
 
 
 class RequestOpened(Record, tag="askOpened", frozen=True):
-    """A question to the client is open until it is answered; `method` asks it on the wire."""
+    """A server request is open until it is answered; `method` is its method on the wire."""
 
     id: str
     kind: str
@@ -132,7 +132,7 @@ class RequestOpened(Record, tag="askOpened", frozen=True):
 
 
 class RequestAnswered(Record, tag="askAnswered", frozen=True):
-    """A question is settled: who answered, when, and what; a null answer is a refusal."""
+    """A server request was resolved: by which client, when and how; a null answer is a denial."""
 
     id: str
     by: str
@@ -141,7 +141,7 @@ class RequestAnswered(Record, tag="askAnswered", frozen=True):
 
 
 class Decided(Record, tag="decided", frozen=True):
-    """An action was allowed or refused without a question: by which rule, and when."""
+    """An action was allowed or denied without a server request: by which rule, and when."""
 
     call_id: str
     turn_id: str
@@ -153,11 +153,11 @@ class Decided(Record, tag="decided", frozen=True):
 
 
 class Granted(Record, tag="granted", frozen=True):
-    """The user allowed something for more than once: for the turn, or for the session."""
+    """The user allowed more than one action: for the turn, or for the session."""
 
     turn_id: str
     scope: PermissionGrantScope
-    # Its words, its folder, whether it leaves the sandbox, and the permissions that it wants.
+    # The command's words, its folder, whether it leaves the sandbox, and its extra permissions.
     command: tuple[tuple[str, ...], str, bool, bytes] | None = None
     files: list[str] = []
     permissions: AdditionalPermissionProfile | None = None
@@ -167,11 +167,11 @@ class Granted(Record, tag="granted", frozen=True):
 
 
 class GrantsDropped(Record, tag="grantsDropped", frozen=True):
-    """Another session has begun: nothing that was granted before holds any more."""
+    """A new session started: earlier grants no longer apply."""
 
 
 class ClientMessage(Record, tag="clientMessage", frozen=True):
-    """An id that a client gave its message: the same id and digest mean the same turn."""
+    """An id that a client assigned to its message: same id and digest mean the same turn."""
 
     client_id: str
     digest: str
@@ -180,35 +180,35 @@ class ClientMessage(Record, tag="clientMessage", frozen=True):
 
 
 class InputGiven(Record, tag="input", frozen=True):
-    """Input that waits to be taken up: by the turn that it was given to, or by the next request."""
+    """Input that waits for the turn that it was sent to, or for the next model request."""
 
     id: str
-    # As the model is to read it.
+    # The form for the model.
     items: list[ModelItem]
     turn_id: str | None = None
-    # As clients are to see it; empty if it is for the model alone.
+    # The form for clients; empty if the input is for the model alone.
     content: list[UserInput] = []
     client_id: str | None = None
     output: FunctionCallOutputThreadItem | None = None
-    # The number of the next event. It is on the disk with the input, the events of the turn are
-    # not: after a power cut their numbers, which clients have seen, must not come again.
+    # The number of the next event. The input is synced to disk, the events of the turn are not:
+    # after a power failure, numbers that clients have seen must not be used again.
     next_seq: int = 0
 
 
 class InputTaken(Record, tag="inputTaken", frozen=True):
-    """Input is in the model's view now, and waits no more."""
+    """The input is part of the model context now, and no longer waits."""
 
     id: str
 
 
 class CallDone(Record, tag="callDone", frozen=True):
-    """The output of a call that has ended while the model still spoke: it reads it afterwards."""
+    """The output of a call that ended while the model still streamed; the model reads it later."""
 
     item: ModelItem
 
 
 class AgentClosed(Record, tag="agentClosed", frozen=True):
-    """An agent that works for the thread was closed, or opened again."""
+    """A sub-agent of the thread was closed, or opened again."""
 
     id: str
     is_closed: bool

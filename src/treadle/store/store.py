@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from treadle.store.index.catalog import Catalog
     from treadle.store.index.index import Row
 
-# Numbers above the last one on disk may have been told with deltas, which are not stored. A
-# client must not meet them again with another meaning, so a writer goes on well above.
+# Deltas have numbers too, but are not stored: clients may have seen numbers above the last one on
+# disk. No number may be used twice, so a new writer continues well above.
 SEQ_GAP: Final = 1 << 20
-MAX_WORKERS: Final = 8  # more would only share the interpreter
+MAX_WORKERS: Final = 8  # more would only compete for the interpreter
 T = TypeVar("T")
 
 
@@ -62,17 +62,17 @@ class Store:
     def __init__(self, home: Path, *, clock: NowMs = now_ms) -> None:
         self.home = home
         self._clock = clock
-        # Lists may be asked for in worker threads, while the event loop writes.
+        # Worker threads list threads while the event loop writes.
         self._lock = threading.Lock()
         self._workers = Workers("store", MAX_WORKERS)
         self._opened: Catalog | None = None
-        # Folders whose own names are known to be on the disk.
+        # Folders whose names are known to be synced.
         self._synced_folders: set[Path] = set()
 
     @property
     def _catalog(self) -> Catalog:
-        """Opened on first use: a server that nobody asks for threads needs none."""
-        from treadle.store.index.catalog import Catalog  # brings SQLite
+        """Opened on first use, since some servers never need it."""
+        from treadle.store.index.catalog import Catalog  # imports SQLite
 
         with self._lock:
             if self._opened is None:
@@ -80,10 +80,10 @@ class Store:
             return self._opened
 
     def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
-        """Begin a thread; unless ephemeral, it has a file, which `Journal.sync` puts on the disk.
+        """Create a thread; unless ephemeral, it has a file, which `Journal.sync` puts on disk.
 
         Raises:
-            ThreadExists: there is a thread of this id.
+            ThreadExists: a thread with this id exists.
             StorageFailed: the file cannot be written.
         """
         if ephemeral:
@@ -92,12 +92,12 @@ class Store:
         created_ms = now if now // 1000 == meta.created_at else meta.created_at * 1000
         path = rollout_path(self.home, meta.id, created_ms)
         if self._catalog.has(meta.id) or path.exists():
-            # The index may know of another file: but to ask it is to wait, and ids are new.
+            # The index may know another file, but reading it could block, and ids are new.
             raise ThreadExists(meta.id)
         meta = msgspec.structs.replace(
             meta,
             session_id=meta.session_id or meta.id,
-            # The reference does not read a file without these two.
+            # The reference does not read a file without these two lines.
             originator=meta.originator or "treadle",
             cli_version=meta.cli_version or "0",
             path=str(path),
@@ -124,7 +124,7 @@ class Store:
         return journal
 
     def _unsynced(self, path: Path) -> list[Path]:
-        """Return the folders to sync with a new file: its own, and those that hold new folders."""
+        """Return the folders to sync with a new file: its own, and the parents of new folders."""
         folders = [path.parent]
         for folder in path.parents:
             if folder in self._synced_folders or folder == self.home.parent:
@@ -133,17 +133,17 @@ class Store:
         return folders
 
     def open(self, thread_id: str) -> tuple[Journal, StoredThread]:
-        """Become the writer of a stored thread, and read it whole.
+        """Take the lease of a stored thread and read the whole thread.
 
         Raises:
             ThreadNotFound: there is no such thread.
-            ThreadCorrupt: its file has no beginning.
-            ThreadLocked: another process writes it, or this one does.
+            ThreadCorrupt: its file has no valid first line.
+            ThreadLocked: it has a writer, in this or another process.
         """
         return self._open(thread_id, self._catalog.find(thread_id))
 
     def open_path(self, path: str) -> tuple[Journal, StoredThread]:
-        """Do as `open`, for the thread in the given file."""
+        """Like `open`, for the thread in the given file."""
         return self._open(self.id_at(path), self._existing(path))
 
     def _open(self, thread_id: str, path: Path) -> tuple[Journal, StoredThread]:
@@ -202,11 +202,11 @@ class Store:
         )
 
     def read(self, thread_id: str, *, turns: bool = True) -> StoredThread:
-        """Read a thread without becoming its writer; without `turns` only its metadata.
+        """Read a thread without taking its lease; without `turns`, only its metadata.
 
         Raises:
             ThreadNotFound: there is no such thread.
-            ThreadCorrupt: its file has no beginning.
+            ThreadCorrupt: its file has no valid first line.
         """
         path = self._catalog.find(thread_id)
         if not turns:
@@ -216,12 +216,12 @@ class Store:
         return self._load(path).stored
 
     def read_path(self, path: str, *, turns: bool = True) -> StoredThread:
-        """Do as `read`, for the thread in the given file."""
+        """Like `read`, for the thread in the given file."""
         stored = self._load(self._existing(path)).stored
         return stored if turns else StoredThread(stored.meta)
 
     def reader(self, thread_id: str) -> ThreadReader:
-        """Open a thread to read it, as often as it grows; raises `ThreadNotFound`."""
+        """Open a thread for repeated reads while it grows; raises `ThreadNotFound`."""
         return self._reader(self._catalog.find(thread_id))
 
     def _reader(
@@ -237,25 +237,25 @@ class Store:
         return ThreadReader(file, self._catalog.name)
 
     def id_at(self, path: str) -> str:
-        """Say which thread is in a file.
+        """Return the id of the thread in a file.
 
         Raises:
             ThreadNotFound: there is no such file.
-            ThreadCorrupt: it does not begin as a rollout does.
+            ThreadCorrupt: it does not begin like a rollout.
         """
         with RolloutFile(place := self._existing(path)) as file:
             _, piece = file.line_around(0)
         return session_meta(decode_line(piece or b""), place).id
 
     async def run(self, work: Callable[[], T], on_abandoned: OnAbandoned[T] = ignore) -> T:
-        """Do something with this store in a worker thread.
+        """Run an operation on this store in a worker thread.
 
-        All methods may wait for the disk or other processes; only `create` is for the event loop.
+        All methods may wait for the disk or other processes; call only `create` on the event loop.
         """
         return await self._workers.run_owned(work, on_abandoned)
 
     def is_held(self, thread_id: str) -> bool:
-        """Tell whether anybody is the writer of a thread now."""
+        """Return whether any process writes a thread now."""
         return Lease.is_held(self.home, thread_id)
 
     def _load(self, path: Path, **cut: str | None) -> LoadedRollout:
@@ -278,10 +278,10 @@ class Store:
         last_turn_id: str | None = None,
         before_turn_id: str | None = None,
     ) -> Sequence[Entry]:
-        """Give what a new thread must append to be a copy: whole, up to a turn, or before it.
+        """Return the entries of a copy of a thread: whole, up to a turn, or before it.
 
         Raises:
-            ThreadNotFound: there is no such thread, or it is not in a file and is to be cut.
+            ThreadNotFound: there is no such thread, or it is to be cut and has no file.
         """
         stored = self.read(source) if isinstance(source, str) else source
         if last_turn_id is not None or before_turn_id is not None:
@@ -293,23 +293,23 @@ class Store:
         return entries_of(stored, target_id)
 
     def list(self, query: ThreadQuery) -> ThreadPage:
-        """Give one page of threads.
+        """Return one page of threads.
 
         Raises:
-            BadCursor: the cursor is not one that this list gave.
+            BadCursor: the cursor does not belong to this list.
         """
         return self._catalog.list(query)
 
     def search(self, query: ThreadQuery) -> SearchPage:
-        """Give one page of the threads in which `query.mentions` was said, and where.
+        """Return one page of the threads that contain `query.mentions`, with snippets.
 
         Raises:
-            BadCursor: the cursor is not one that this list gave.
+            BadCursor: the cursor does not belong to this list.
         """
         return self._catalog.search(query)
 
     def archive(self, thread_id: str) -> ThreadMeta:
-        """Put a thread away, among the archived ones.
+        """Archive a thread.
 
         Raises:
             ThreadNotFound: there is no such thread, or it is archived already.
@@ -321,7 +321,7 @@ class Store:
         return self._move(thread_id, archived=True)
 
     def unarchive(self, thread_id: str) -> ThreadMeta:
-        """Bring an archived thread back.
+        """Restore an archived thread.
 
         Raises:
             ThreadNotFound: there is no such thread among the archived ones.
@@ -351,7 +351,7 @@ class Store:
         return msgspec.structs.replace(row.meta, path=str(to), archived=archived)
 
     def delete(self, thread_id: str) -> None:
-        """Remove a thread for good.
+        """Delete a thread permanently.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -366,7 +366,7 @@ class Store:
         self._catalog.settle()
 
     def set_name(self, thread_id: str, name: str | None) -> ThreadMeta:
-        """Give a thread a title, whoever writes it now.
+        """Set the name of a thread, also while another process writes it.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -378,7 +378,7 @@ class Store:
         return meta
 
     def update_git_info(self, thread_id: str, git_info: GitInfo | None) -> ThreadMeta:
-        """Replace the git facts stored with a thread.
+        """Replace the git information stored with a thread.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -394,11 +394,11 @@ class Store:
         return self.read(thread_id, turns=False).meta
 
     def reindex(self) -> None:
-        """Bring the index in line with every file, however long that takes."""
+        """Bring the index in line with every file, however long it takes."""
         self._catalog.reindex()
 
     def close(self) -> None:
-        """Close the index; journals have their own end."""
+        """Close the index; journals are closed separately."""
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:

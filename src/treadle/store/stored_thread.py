@@ -1,4 +1,4 @@
-"""What the store knows about a thread: its metadata, and all that its journal says."""
+"""Types for stored threads: their metadata, their replayed state, queries and pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from treadle.store.records import (
 
 
 class ThreadMeta(Struct, frozen=True, kw_only=True):
-    """A thread without its turns: what a list shows, and what it was started with."""
+    """A thread without its turns: what lists show, and the options it was started with."""
 
     id: str
     # Unix seconds, as everywhere in the protocol.
@@ -58,16 +58,16 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     agent_nickname: str | None = None
     agent_role: str | None = None
     history_mode: ThreadHistoryMode = "legacy"
-    # What a resumed thread needs to go on as it was started.
+    # What a resumed thread needs to continue with its original options.
     base_instructions: str | None = None
     developer_instructions: str | None = None
     dynamic_tools: list[DynamicToolSpec] | None = None
-    # Whatever else the server wants to find again: configuration overrides, the client's own tags.
+    # Anything else the server stores: configuration overrides, the client's own tags.
     extra: dict[str, JsonValue] | None = None
 
 
 def to_thread(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thread:
-    """Dress stored metadata as the protocol shows a thread."""
+    """Convert stored metadata to the protocol's thread."""
     return Thread(
         id=meta.id,
         session_id=meta.session_id or meta.id,
@@ -100,57 +100,57 @@ def to_thread(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thre
 
 
 ItemTimes: TypeAlias = dict[str, dict[str, tuple[int | None, int | None]]]
-"""When items began and were done, in milliseconds, by turn and item."""
+"""Start and completion times of items, in milliseconds, by turn and item."""
 
 
 @dataclass(slots=True)
 class StoredThread:
-    """A thread as its journal tells it."""
+    """The state of a thread after replaying its journal."""
 
     meta: ThreadMeta
-    # With items, original ids, statuses, errors and times; empty if they were not asked for.
+    # With items, original ids, statuses, errors and times; empty if not requested.
     turns: list[Turn] = field(default_factory=list)
-    # The model's view, after compactions and rollbacks.
+    # The model context, after compactions and rollbacks.
     history: list[ModelItem] = field(default_factory=list)
-    # For each turn, where the view stood when it began: a list, and how much of it.
+    # For each turn, the model context at its start: a list, and a length.
     views: list[tuple[list[ModelItem], int]] = field(default_factory=list)
     item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
-    # What it was given after its last turn began, if it was.
+    # Settings changed since the last turn began.
     given: TurnContext | None = None
-    # What a turn was told to do otherwise while it ran.
+    # Overrides of the running turn.
     adjusted: TurnAdjusted | None = None
     usage: ThreadTokenUsage | None = None
-    # Responses that the usage counts already.
+    # Responses that `usage` already includes.
     response_ids: set[str] = field(default_factory=set)
     last_seq: int = 0
-    # Questions without an answer, by id, oldest first.
+    # Open server requests by id, oldest first.
     open_asks: dict[str, RequestOpened] = field(default_factory=dict)
-    # What the running turn was answered, and to which method, by call.
+    # Answers that the running turn received, with the method, by call.
     answers: dict[str, tuple[str, JsonValue]] = field(default_factory=dict)
     client_messages: dict[str, ClientMessage] = field(default_factory=dict)
-    # Input that nobody has taken up, by id, oldest first.
+    # Input that no turn has consumed, by id, oldest first.
     inputs: dict[str, InputGiven] = field(default_factory=dict)
-    # Outputs of calls of the running turn that the model's view may not have yet, by call.
+    # Outputs of calls of the running turn that may not be in the model context yet, by call.
     outputs: dict[str, ModelItem] = field(default_factory=dict)
-    # What the user allowed for more than once, as far as it may still hold.
+    # Grants that may still apply.
     grants: list[Granted] = field(default_factory=list)
-    # Agents that worked for the thread and were closed.
+    # Closed sub-agents.
     closed_agents: set[str] = field(default_factory=set)
     goal: ThreadGoal | None = None
-    # A turn without a terminal event: its server died, or it is running in another one.
+    # A turn without a terminal event: its server died, or it is running in another process.
     running_turn: str | None = None
-    # Items of any turn which were started and never completed, as they were told then.
+    # Items of any turn that were started and never completed, as first published.
     open_items: list[ItemStartedNotification] = field(default_factory=list)
 
     @property
     def name(self) -> str | None:
-        """The title that the thread was given last."""
+        """The current name of the thread."""
         return self.meta.name
 
     @property
     def context_window(self) -> int | None:
-        """How many tokens the model takes, as far as it was recorded."""
+        """The model's context window in tokens, if recorded."""
         return None if self.usage is None else self.usage.model_context_window
 
 
@@ -162,34 +162,34 @@ MAX_LIMIT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadQuery:
-    """Which threads to list, in which order, and from where on."""
+    """Filter, order and position of a list of threads."""
 
     cursor: str | None = None
     limit: int | None = None
     sort_key: SortKey = "created_at"
     sort_direction: SortDirection = "desc"
     archived: bool = False
-    # Exact paths; null means anywhere.
+    # Exact paths; null means any.
     cwd: list[str] | None = None
     # Null and empty mean any provider.
     model_providers: list[str] | None = None
     # Null and empty mean interactive clients only.
     source_kinds: list[ThreadSourceKind] | None = None
     originators: list[str] | None = None
-    # A part of the preview or the name, in any case.
+    # A substring of the preview or the name, ignoring case.
     search_term: str | None = None
-    # A part of what was said in the thread, in any case.
+    # A substring of a message, ignoring case.
     mentions: str | None = None
     parent_thread_id: str | None = None
     ancestor_thread_id: str | None = None
     excluded_thread_ids: list[str] | None = None
-    # Trust the index as it is, without a look at the files.
+    # Use the index as it is, without checking the files.
     use_state_db_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadPage:
-    """A page of threads; the cursors lead on, and back to before its first thread."""
+    """A page of threads, with cursors to the next page and back."""
 
     data: list[ThreadMeta]
     next_cursor: str | None = None
@@ -198,7 +198,7 @@ class ThreadPage:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """A page of threads, and for each the words around what was searched for."""
+    """A page of threads, with the text around the match in each."""
 
     page: ThreadPage
     snippets: list[str]

@@ -1,4 +1,4 @@
-"""Reading a thread that may grow meanwhile."""
+"""Reads a thread that may grow at the same time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NameOf: TypeAlias = Callable[[str], tuple[str | None] | None]
 
 
 class ThreadReader:
-    """A thread as its file and the index tell it; the first `read` belongs in a worker thread.
+    """Reads a thread from its file and the index; call the first `read` in a worker thread.
 
-    A later one takes only as long as what was appended since.
+    A later call only reads what was appended since.
     """
 
     def __init__(self, file: ThreadFile, name_of: NameOf) -> None:
@@ -48,11 +48,11 @@ class ThreadReader:
         return self._file.is_current
 
     def read(self) -> StoredThread:
-        """Give the thread as it is stored now."""
+        """Return the thread as it is stored now."""
         return self.load().stored
 
     def load(self) -> LoadedRollout:
-        """Give the thread, and what its next writer must know."""
+        """Return the thread, with what its next writer needs."""
         loaded = self._file.load()
         meta = loaded.stored.meta
         if not self._is_begun:

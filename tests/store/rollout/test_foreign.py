@@ -376,7 +376,7 @@ def test_a_fork_without_its_source_is_read_as_far_as_possible(
     samples.write(store.home, FORK, lines)
 
     assert store.read(FORK).history == [message("user", "forked")]
-    assert [record.message for record in caplog.records] == ["beginning of a thread is missing"]
+    assert [record.message for record in caplog.records] == ["start of thread is missing"]
 
 
 def test_a_revert_continues_in_a_second_file(store: Store) -> None:

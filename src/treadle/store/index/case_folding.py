@@ -1,4 +1,4 @@
-"""Text without regard to case, in linear time and with every character in its place."""
+"""Case-insensitive search, in linear time and with stable character offsets."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 
 def fold(text: str) -> str:
-    """Give a text to compare without regard to case; it has the same length."""
+    """Return a text for case-insensitive comparison, with the same length."""
     lower = text.lower()
     if len(lower) != len(text):
-        # One letter becomes two: leave that one alone.
+        # Some letters become two in lower case: keep those.
         lower = "".join(small if len(small := each.lower()) == 1 else each for each in text)
     return lower.replace("\u03c2", "\u03c3").replace("\u017f", "s").replace("\u00b5", "\u03bc")
 
 
 def mentions(text: str, folded_term: str) -> bool:
-    """Tell whether a text holds a term that was folded."""
+    """Return whether a text contains an already folded term."""
     return folded_term in fold(text)
 
 
 def places_of(term: str, text: str) -> Iterator[int]:
-    """Give where a text holds a term, without overlap."""
+    """Yield the offsets of a term in a text, without overlap."""
     folded, sought = fold(text), fold(term)
     at = folded.find(sought)
     while at >= 0:

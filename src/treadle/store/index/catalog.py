@@ -1,4 +1,4 @@
-"""The catalog: index, scanner and the threads that this process writes, kept in step."""
+"""The catalog: keeps the index, the files and the threads of this process in step."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Held:
 class Catalog:
     """Knows every thread of a home.
 
-    What a thread's writer calls returns at once; everything else may wait, for the disk and for
-    other processes, and belongs in a worker thread.
+    Calls from a thread's writer return at once. All others may wait for the disk and for other
+    processes, and belong in a worker thread.
     """
 
     def __init__(self, home: Path, clock: NowMs) -> None:
@@ -67,17 +67,17 @@ class Catalog:
         self._scanner = Scanner(home, self._database, self.index, held=self._held)
         self._speech = MessageIndex(self._database)
         self._writer = IndexWriter(self._change, self._scanner.reset)
-        # What the index does not have yet: rows and titles of threads, and what it is being given.
+        # Rows and names that the index does not have yet, and those of the current transaction.
         self._unwritten: dict[tuple[str, str], object] = {}
         self._written: list[tuple[tuple[str, str], object]] = []
 
-    # -- the index, whatever happens to it
+    # -- access to the index
 
     def _guarded(self, operation: Callable[[], T]) -> T:
-        """Do something with the index; one that is damaged is replaced, and it is done again.
+        """Run an operation on the index; if the index is damaged, replace it and retry.
 
         Raises:
-            IndexBusy: another process changes the index for too long.
+            IndexBusy: another process locks the index for too long.
         """
         for in_memory in (False, True):
             generation = self._database.generation
@@ -98,7 +98,7 @@ class Catalog:
         return operation()
 
     def _enter_held(self) -> None:
-        """Give a new index the threads that this process writes: the scanner leaves them out."""
+        """Add the threads of this process to a new index: the scanner skips them."""
         for held in list(self._held.values()):
             # This runs in a worker thread: the journal may be closing its file.
             with suppress(OSError):
@@ -117,7 +117,7 @@ class Catalog:
                 del self._unwritten[key]
 
     def _refresh(self, look: Callable[[], object]) -> bool:
-        """Bring the index up to date before it is read; tell whether that is possible now."""
+        """Bring the index up to date before a read; return whether that was possible."""
         try:
             if self.settle():
                 look()
@@ -131,16 +131,16 @@ class Catalog:
         return False
 
     def settle(self) -> bool:
-        """Wait for changes of the index that this process made; tell whether they are made."""
+        """Wait for pending changes of this process; return whether they are written."""
         return self._writer.flush(SETTLE_SECONDS)
 
     # -- finding and listing
 
     def find(self, thread_id: str) -> Path:
-        """Say in which file a thread goes on.
+        """Return the file that a thread continues in.
 
         Raises:
-            ThreadNotFound: there is none.
+            ThreadNotFound: there is no such thread.
         """
         held = self._held.get(thread_id)
         if held is not None and held.journal.path is not None:
@@ -161,30 +161,30 @@ class Catalog:
         return path if path is not None and path.exists() else None
 
     def _named(self, thread_id: str) -> Path | None:
-        """Find a file by its name, if the index could not be brought up to date."""
+        """Find a file by its name, in case the index is not up to date."""
         ending = f"-{thread_id}.jsonl"
         found = (path for path in self._scanner.all_files() if path.endswith(ending))
         return next(map(Path, found), None)
 
     def files_of(self, thread_id: str) -> list[Path]:
-        """Give the files of a thread, in the order in which it goes on in them."""
+        """Return the files of a thread, oldest first."""
         if not self._writer.is_blocked:
             self.settle()
         found = self._guarded(lambda: self._scanner.files_of(thread_id))
         return found or [self.find(thread_id)]
 
     def files_named(self, id_: str) -> list[Path]:
-        """Give the files that an id may mean: a thread's, or the one that a revert began."""
+        """Return the files that an id may mean: a thread's, or the one that a revert began."""
         return self._guarded(lambda: self._scanner.files_named(id_))
 
     def name(self, thread_id: str) -> tuple[str | None] | None:
-        """Give the title of a thread in a tuple, or nothing if it never had one."""
+        """Return the name of a thread in a tuple, or `None` if it never had one."""
         given = self._unwritten.get(("name", thread_id))
         if isinstance(given, tuple):
             return given
 
         def read() -> tuple[str | None] | None:
-            # Not at the price of waiting: whoever reads a thread wants its turns.
+            # Do not wait for a busy index here: the caller needs the turns more than a fresh name.
             if not self._writer.is_blocked:
                 with suppress(IndexBusy):
                     self._scanner.read_names()
@@ -193,7 +193,7 @@ class Catalog:
         return self._guarded(read)
 
     def row(self, thread_id: str) -> Row | None:
-        """Give what lists show of a thread."""
+        """Return the row of a thread, as lists show it."""
         held = self._held.get(thread_id)
         if held is not None:
             return held.row.light
@@ -211,14 +211,14 @@ class Catalog:
         return self._guarded(read)
 
     def list(self, query: ThreadQuery) -> ThreadPage:
-        """Give a page, after a look at what other programs did."""
+        """Return a page of threads, after checking for changes by other programs."""
         return self._guarded(lambda: self._page(query))
 
     def _page(self, query: ThreadQuery) -> ThreadPage:
         if query.use_state_db_only:
             self.settle()
             return self.index.page(query)
-        # Once per walk through the pages: what appears meanwhile is for the next walk.
+        # Once per walk through the pages: new files wait for the next walk.
         if query.cursor is None and not self._refresh(self._scanner.refresh):
             return self.index.page(query)
         page = self.index.page(query)
@@ -228,7 +228,7 @@ class Catalog:
         return self.index.page(query) if any(changed) else page
 
     def search(self, query: ThreadQuery) -> SearchPage:
-        """Give a page of the threads in which something was said."""
+        """Return a page of the threads that contain a term."""
         return self._guarded(lambda: self._found(query))
 
     def _found(self, query: ThreadQuery) -> SearchPage:
@@ -239,50 +239,50 @@ class Catalog:
         return SearchPage(page, [self.index.snippet(meta.id, term) for meta in page.data])
 
     def reindex(self) -> None:
-        """Look at every file."""
+        """Check every file."""
         self.settle()
         self._guarded(self._scanner.sweep)
 
     # -- threads that this process writes
 
     def has(self, thread_id: str) -> bool:
-        """Tell whether this process writes a thread."""
+        """Return whether this process writes a thread."""
         return thread_id in self._held
 
     def folder_time(self, folder: Path) -> int:
-        """Give a folder's time, for `hold` to tell whether only we changed it since."""
+        """Return a folder's mtime, so that `hold` can detect changes by others."""
         try:
             return folder.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def new_row(self, meta: ThreadMeta, created_ms: int) -> Row:
-        """The row of a thread that was just begun."""
+        """Return the row of a new thread."""
         return Row(meta, created_ms, created_ms, created_ms, has_message=False)
 
     def hold(self, journal: FileJournal, row: Row, *, folder_time: int = 0) -> None:
-        """Enter a thread that this process begins to write."""
+        """Register a thread that this process begins to write."""
         self._held[row.meta.id] = Held(journal, row)
         self._enter(journal, row, folder_time=folder_time)
 
     def held_journal(self, thread_id: str) -> FileJournal | None:
-        """Give the journal of a thread that this process writes."""
+        """Return the journal of a thread that this process writes."""
         held = self._held.get(thread_id)
         return None if held is None else held.journal
 
     def pending(self, path: Path) -> tuple[int, bytes] | None:
-        """Return the lines that this process has for a file and that the disk has refused."""
+        """Return the unwritten lines of a file that this process holds in memory."""
         journals = (held.journal for held in list(self._held.values()))
         return next((j.pending for j in journals if j.path == str(path)), None)
 
     def let_go(self, thread_id: str) -> None:
-        """Follow a thread no longer: whatever its journal is given, it is gone."""
+        """Stop following a deleted thread, and ignore later entries."""
         held = self._held.pop(thread_id, None)
         if held is not None:
             held.journal.delete()
 
     def row_of(self, stored: StoredThread) -> Row:
-        """Give the row of a thread that was just read whole."""
+        """Return the row of a thread that was just loaded."""
         meta = stored.meta
         known = self._guarded(lambda: self.index.get(meta.id))
         has_message = bool(meta.preview or stored.inputs) or any(
@@ -294,7 +294,7 @@ class Catalog:
         return Row(meta, created, updated, recency, has_message)
 
     def appended(self, journal: FileJournal, entries: Sequence[Entry]) -> None:
-        """Follow what a journal was given; nothing means that it is closed."""
+        """Update the row after an append; no entries mean that the journal is closed."""
         held = self._held.get(journal.thread_id)
         if held is None:
             return
@@ -308,11 +308,11 @@ class Catalog:
             self._enter(journal, row)
 
     def _enter(self, journal: FileJournal, row: Row, *, folder_time: int = 0) -> None:
-        """Have the index brought up to date; the journal has it already, so that may wait."""
+        """Schedule an update of the index; it may be late, since the journal has the data."""
         if row.meta.path is None or not row.meta.path.startswith(self._prefix):
             return
         path, stat = Path(row.meta.path), journal.stat()
-        # As they are now: what comes later must show as a difference if this process dies.
+        # The current times: later changes must show as a difference if this process dies.
         now = self.folder_time(path.parent) if folder_time else 0
 
         def change() -> None:
@@ -335,7 +335,7 @@ class Catalog:
 
     @contextmanager
     def leased(self, thread_id: str) -> Iterator[None]:
-        """Be the writer of a thread for a moment, unless this process is it anyway."""
+        """Hold the lease of a thread for a moment, unless this process holds it already."""
         if thread_id in self._held:
             yield
             return
@@ -346,14 +346,14 @@ class Catalog:
             lease.release()
 
     def moved(self, thread_id: str, path: Path, to: Path) -> None:
-        """Note that a file of a thread has another place now."""
+        """Record the new path of a file."""
         held = self._held.get(thread_id)
         if held is not None:
             archived = to.parent.name == ARCHIVED
             held.row = changed_row(held.row, path=str(to), archived=archived)
             held.journal.path = str(to)
         row = None if held is None else held.row
-        # It names the old place.
+        # It has the old path.
         self._unwritten.pop(("row", thread_id), None)
 
         def change() -> None:
@@ -366,12 +366,12 @@ class Catalog:
         self._writer.put(("file", str(path)), change)
 
     def removed(self, thread_id: str, path: Path) -> None:
-        """Note that a file of a thread is gone."""
+        """Record that a file of a thread is gone."""
         self._unwritten.pop(("row", thread_id), None)
         self._writer.put(("file", str(path)), partial(self._scanner.forget, path))
 
     def rename(self, thread_id: str, name: str | None) -> ThreadMeta:
-        """Note the title of a thread.
+        """Record the new name of a thread.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -393,6 +393,6 @@ class Catalog:
         return changed_row(row, name=name).meta
 
     def close(self) -> None:
-        """Finish what is left to write, for a while, and close the database."""
+        """Write pending changes, within a time limit, and close the database."""
         self._writer.close(CLOSE_SECONDS)
         self._database.close()

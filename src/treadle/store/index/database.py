@@ -1,4 +1,4 @@
-"""The index's database: its tables, and how it is opened, shared, replaced and done without."""
+"""The database of the index: opens, shares, replaces it, or falls back to memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "treadle.sqlite"
 DAMAGED_NAME: Final = FILE_NAME + ".damaged"
 SUFFIXES: Final = ("", "-wal", "-shm")
-# How long a change waits for another process that changes the index, and for other threads.
+# How long a change waits for other processes and threads that write the index.
 BUSY_SECONDS: Final = 1.0
 OPEN_SECONDS: Final = 5.0
 
@@ -30,20 +30,20 @@ _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class IndexBusy(Exception):
-    """Somebody else is changing the index for longer than this one waits."""
+    """Another process or thread locks the index for too long."""
 
 
 class IndexDamaged(sqlite3.DatabaseError):
-    """A row of the index is not what was put in."""
+    """A row of the index has an unexpected value."""
 
 
 def is_busy(error: Exception) -> bool:
-    """Tell whether an error only says that another process was first."""
+    """Return whether an error only means that another process holds the lock."""
     return isinstance(error, IndexBusy) or _code(error) in _BUSY
 
 
 def is_damage(error: Exception) -> bool:
-    """Tell whether an error is one of the database, rather than of what it was asked."""
+    """Return whether an error means a damaged database, rather than an invalid statement."""
     if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.ProgrammingError):
         return False
     if _code(error) == sqlite3.SQLITE_ERROR:
@@ -53,7 +53,7 @@ def is_damage(error: Exception) -> bool:
 
 def _code(error: Exception) -> int:
     code = getattr(error, "sqlite_errorcode", None)
-    # Extended codes have the plain one in their lowest byte.
+    # The lowest byte of an extended code is the primary code.
     return -1 if code is None else int(code) & 0xFF
 
 
@@ -62,12 +62,12 @@ class _Opened:
     writer: sqlite3.Connection
     # The same connection if the database is in memory.
     reader: sqlite3.Connection
-    # Which file it is: another process may have put a new one in its place.
+    # The identity of the file: another process may have replaced it.
     file: tuple[int, int] | None
 
 
 class Database:
-    """Two connections of this process: changes never keep lists waiting, in any process.
+    """Two connections of this process, so that writes never block reads, in any process.
 
     For use in worker threads: every call may wait for the disk or for another process.
     """
@@ -77,7 +77,7 @@ class Database:
         self._opened: _Opened | None = None
         self._in_memory = False
         self._is_closed = False
-        # Grows with each replacement: who failed with an older one has nothing to replace.
+        # Incremented by each replacement: a caller that failed with an older one replaces nothing.
         self.generation = 0
         self._writing = threading.RLock()
         self._reading = threading.RLock()
@@ -86,12 +86,12 @@ class Database:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, so that it can be read whoever changes it."""
+        """Whether it was opened, so that it can be read while other processes write."""
         return self._opened is not None
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Read; inside of `writing` what was changed there is seen."""
+        """Read; inside `writing`, uncommitted changes are visible."""
         if self._writer_thread == threading.get_ident():
             yield self._open().writer
             return
@@ -104,10 +104,10 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Change several things at once, or nothing; may be nested.
+        """Apply several changes atomically; may be nested.
 
         Raises:
-            IndexBusy: somebody else changes the index for too long.
+            IndexBusy: another process or thread locks the index for too long.
         """
         if self._writer_thread == threading.get_ident():
             yield self._open().writer
@@ -131,9 +131,9 @@ class Database:
             self._writing.release()
 
     def replace(self, generation: int, error: Exception, *, in_memory: bool = False) -> None:
-        """Go on with a new database; whatever is wrong with this one, the files have it all.
+        """Continue with a new database: the files contain everything that it needs.
 
-        On a full disk it is one in memory.
+        On a full disk the new one is in memory.
         """
         with self._writing, self._reading, self._opening:
             if self.generation != generation or self._is_closed:
@@ -184,11 +184,11 @@ class Database:
 
     def _open_file(self) -> _Opened:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One at a time: two processes that make a database ready collide without waiting.
+        # One at a time: two processes that initialise a database collide without waiting.
         with self._alone():
             with suppress(OSError):
-                # Made by hand, since SQLite would let others read it. An existing one is not
-                # touched: closing any descriptor of it would end this process's locks on it.
+                # Created here, since SQLite would make it readable by others. Do not open an
+                # existing file: closing any descriptor of it would drop this process's locks.
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             writer = self._connect()
             try:
@@ -205,7 +205,7 @@ class Database:
         )
         try:
             connection.execute("pragma journal_mode = wal")
-            # A crash of the machine may lose the last changes, which the files still have.
+            # A machine crash may lose the last changes; the files still have them.
             connection.execute("pragma synchronous = normal")
             connection.create_function("mentions", 2, mentions, deterministic=True)
         except BaseException:
@@ -229,7 +229,7 @@ class Database:
         return stat.st_dev, stat.st_ino
 
     def _move_away(self) -> None:
-        """Keep what is there under another name, once: it may tell what happened to it."""
+        """Keep the damaged database under another name, once, for diagnosis."""
         stamp = time.time_ns()
         for old in self._path.parent.glob(DAMAGED_NAME + "*"):
             with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The index over a home's threads: find one by its id, list and search them a page at a time.
+"""The index over a home's threads: find one by id, list and search them in pages.
 
-It holds nothing that the rollout files do not say; `scan` keeps the two in line.
+Everything in it comes from the rollout files; `scanner` keeps the two in step.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ SUB_AGENTS: Final = (
     "subAgentThreadSpawn",
     "subAgentOther",
 )
-# The trigram index needs three characters to go by.
+# The trigram index needs at least three characters.
 MIN_INDEXED: Final = 3
 SNIPPET_CHARS: Final = 60
 MAX_PHRASE_CHARS: Final = 32
-# How much of a first message, and of a title, can be searched for in a list.
+# How much of a first message, and of a name, a list can search.
 MAX_TITLE_CHARS: Final = 64 * 1024
 
 # The end of the year 9999.
 _MAX_MS: Final = 253_402_300_799_999
-# The time that a list goes by, the id, the path and the rest.
+# The sort time, the id, the path and the rest.
 _Found: TypeAlias = tuple[int, str, str | bytes, bytes]
 
 _metas: Final = msgspec.json.Decoder(ThreadMeta)
@@ -55,25 +55,25 @@ _metas: Final = msgspec.json.Decoder(ThreadMeta)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A thread as the index holds it; times in milliseconds."""
+    """A thread in the index; times in milliseconds."""
 
     meta: ThreadMeta
     created_ms: int
     updated_ms: int
     recency_ms: int
-    # Whether somebody said something yet: lists leave the others out.
+    # Whether the thread has a message yet: lists omit the others.
     has_message: bool
 
     @property
     def shelf(self) -> int:
-        """Say which lists show the thread."""
+        """The lists that show the thread."""
         if self.meta.archived:
             return ARCHIVED
         return LISTED if self.has_message else HIDDEN
 
     @property
     def light(self) -> Row:
-        """The row as the index gives it: without what only a loaded thread needs."""
+        """The row as the index returns it: without what only a loaded thread needs."""
         meta = msgspec.structs.replace(
             self.meta,
             base_instructions=None,
@@ -85,7 +85,7 @@ class Row:
 
 
 def source_kind(source: SessionSource) -> str:
-    """Say under which kind a source is listed."""
+    """Return the kind under which a source is listed."""
     if not isinstance(source, SessionSourceDetail):
         return source
     return "custom" if source.sub_agent is None else _sub_agent_kind(source.sub_agent)
@@ -101,15 +101,15 @@ def _sub_agent_kind(source: SubAgentSource) -> str:
 
 
 class Index:
-    """Rows in, pages out."""
+    """Stores rows and returns pages."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def put(self, row: Row) -> None:
-        """Add a thread, or replace what is known about it."""
+        """Add or replace a thread."""
         meta = row.meta
-        # The path is in a column, since it may hold what JSON cannot.
+        # The path has its own column, since JSON cannot hold every path.
         light = msgspec.structs.replace(row.light.meta, path=None)
         values: dict[str, object] = {
             "id": meta.id,
@@ -136,13 +136,13 @@ class Index:
             if known is None:
                 _insert(connection, values | titles)
             elif known == (titles["preview"], titles["name"]):
-                # Left out, since naming them would have the search index rewritten.
+                # Omitted: naming them would rewrite the search index.
                 _update(connection, values)
             else:
                 _update(connection, values | titles)
 
     def get(self, thread_id: str) -> Row | None:
-        """Find a thread."""
+        """Return the row of a thread, or `None`."""
         with self._database.reading() as connection:
             found = connection.execute(
                 "select shelf, created_at, updated_at, recency_at, path, meta from threads"
@@ -156,12 +156,12 @@ class Index:
         return Row(meta, created, updated, recency, shelf == LISTED or bool(meta.preview))
 
     def remove(self, thread_id: str) -> None:
-        """Forget a thread."""
+        """Remove a thread."""
         with self._database.writing() as connection:
             connection.execute("delete from threads where id = ?", (thread_id,))
 
     def name(self, thread_id: str) -> tuple[str | None] | None:
-        """Give the title of a thread in a tuple, or nothing if it never had one."""
+        """Return the name of a thread in a tuple, or `None` if it never had one."""
         with self._database.reading() as connection:
             found = connection.execute(
                 "select name from names where id = ?", (thread_id,)
@@ -169,7 +169,7 @@ class Index:
         return None if found is None else (found[0],)
 
     def rename(self, thread_id: str, name: str | None) -> None:
-        """Remember the title of a thread, also of one that is not indexed yet."""
+        """Store the name of a thread, even if the thread is not indexed yet."""
         with self._database.writing() as connection:
             connection.execute(
                 "insert into names (id, name) values (?, ?)"
@@ -182,15 +182,15 @@ class Index:
                 self.put(Row(meta, row.created_ms, row.updated_ms, row.recency_ms, row.has_message))
 
     def page(self, query: ThreadQuery) -> ThreadPage:
-        """Give a page of threads.
+        """Return a page of threads.
 
         Raises:
-            BadCursor: the cursor is not one of ours.
+            BadCursor: the cursor does not belong to this list.
         """
         limit = min(max(DEFAULT_LIMIT if query.limit is None else query.limit, 1), MAX_LIMIT)
         cwds: Sequence[str | None] = [None] if query.cwd is None else sorted(set(query.cwd))
         found = [self._walk(*page_sql(query, cwd, limit + 1)) for cwd in cwds]
-        # One walk for each folder, since one walk over several would have to sort.
+        # One query per folder: a single query over several would have to sort.
         ordered = merge(*found, key=lambda row: row[:2], reverse=query.sort_direction == "desc")
         rows = list(islice(ordered, limit + 1))
         more, rows = len(rows) > limit, rows[:limit]
@@ -205,7 +205,7 @@ class Index:
             return connection.execute(sql, values).fetchall()
 
     def snippet(self, thread_id: str, term: str) -> str:
-        """Give the words of a thread around the first mention of something."""
+        """Return the text around the first match in a thread."""
         with self._database.reading() as connection:
             found = connection.execute(
                 "select text from messages where mentions(text, ?) and thread ="
@@ -226,16 +226,16 @@ class Index:
 def _insert(connection: sqlite3.Connection, values: dict[str, object]) -> None:
     columns = ", ".join(values)
     places = ", ".join(f":{column}" for column in values)
-    connection.execute(f"insert into threads ({columns}) values ({places})", values)  # noqa: S608  our own column names
+    connection.execute(f"insert into threads ({columns}) values ({places})", values)  # noqa: S608  fixed column names
 
 
 def _update(connection: sqlite3.Connection, values: dict[str, object]) -> None:
     changes = ", ".join(f"{column} = :{column}" for column in values if column != "id")
-    connection.execute(f"update threads set {changes} where id = :id", values)  # noqa: S608  our own column names
+    connection.execute(f"update threads set {changes} where id = :id", values)  # noqa: S608  fixed column names
 
 
 def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequence[object]]:
-    """Write the query for one page, of threads in one folder if one is given."""
+    """Build the query for one page, optionally for a single folder."""
     key: SortKey = query.sort_key
     conditions = ["shelf = ?"]
     values: list[object] = [ARCHIVED if query.archived else LISTED]
@@ -250,7 +250,7 @@ def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequ
         conditions.append(condition)
         values += given
     sql = (
-        f"select {key}, id, path, meta from threads where {' and '.join(conditions)}"  # noqa: S608  no text of a client is in it
+        f"select {key}, id, path, meta from threads where {' and '.join(conditions)}"  # noqa: S608  contains no client text
         f" order by {key} {query.sort_direction}, id {query.sort_direction} limit ?"
     )
     return sql, [*values, limit]
@@ -295,11 +295,11 @@ def _mentions(term: str, *, table: str, columns: Sequence[str]) -> tuple[str, Se
         escaped = term.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         tests = " or ".join(f"{column} like ? escape '\\'" for column in columns)
         return f"({tests})", [f"%{escaped}%"] * len(columns)
-    # A phrase costs memory for each of its characters times the length of a message: the beginning
-    # leads to few messages, and these are looked through.
+    # The memory for a phrase grows with its length times that of a message: match only its
+    # beginning, and check the few results in full.
     phrase = '"' + term[:MAX_PHRASE_CHARS].replace('"', '""') + '"'
-    # As a subquery: a join would walk all threads by time and look each up.
-    found = f"number in (select rowid from {table} where {table} match ?)"  # noqa: S608  our own table names
+    # A subquery: a join would walk all threads by time and look each one up.
+    found = f"number in (select rowid from {table} where {table} match ?)"  # noqa: S608  fixed table names
     if len(term) <= MAX_PHRASE_CHARS:
         return found, [phrase]
     tests = " or ".join(f"mentions({column}, ?)" for column in columns)
@@ -307,7 +307,7 @@ def _mentions(term: str, *, table: str, columns: Sequence[str]) -> tuple[str, Se
 
 
 def stored_path(path: str) -> str | bytes:
-    """Give a path as the database holds it: as bytes if it is not text."""
+    """Encode a path for the database: as bytes if it is not valid text."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -316,14 +316,14 @@ def stored_path(path: str) -> str | bytes:
 
 
 def path_of(stored: object) -> str:
-    """Give a path that the database holds."""
+    """Decode a path from the database."""
     if not isinstance(stored, (str, bytes)):
-        raise IndexDamaged("a path is not one")
+        raise IndexDamaged("invalid path")
     return os.fsdecode(stored)
 
 
 def storable(text: str) -> str:
-    """Give a text without the halves of surrogate pairs that no database can hold."""
+    """Replace lone surrogates, which SQLite cannot store."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -332,7 +332,7 @@ def storable(text: str) -> str:
 
 
 def _time(ms: int) -> int:
-    """Give a time that the database can hold: a file may name any."""
+    """Clamp a time to the range of the database: files may contain any number."""
     return max(min(ms, _MAX_MS), -_MAX_MS)
 
 

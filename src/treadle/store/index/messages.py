@@ -1,4 +1,4 @@
-"""The index over what was said in threads; brought up to date when somebody searches."""
+"""The index over messages; updated when a client searches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from treadle.store.rollout.reading import RolloutFile
 from treadle.store.rollout.replay import preview, preview_of
 
 MAX_CHARS: Final = 64 * 1024
-"""How much of one message is indexed."""
+"""How many characters of one message are indexed."""
 MAX_THREAD_CHARS: Final = 8 * 1024 * 1024
-"""How much of one thread is indexed: its first messages."""
+"""How many characters of one thread are indexed, from its start."""
 BATCH: Final = 256
-# Lines without any of these words hold no message, and need not be decoded.
+# Lines without any of these words contain no message and are not decoded.
 _WORDS: Final = (
     b'"user_message"',
     b'"agent_message"',
@@ -44,13 +44,13 @@ _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
 
 
 class MessageIndex:
-    """Enters the messages of threads, each once."""
+    """Indexes the messages of threads, each once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def refresh(self) -> None:
-        """Enter what was said since the last time."""
+        """Index the messages since the last call."""
         with self._database.reading() as connection:
             behind = connection.execute(
                 "select number, threads.path, spoken, size from threads"
@@ -63,7 +63,7 @@ class MessageIndex:
         try:
             with RolloutFile(path) as file:
                 reading = _Texts(file.lines(spoken, size), spoken, self._room(number))
-                # A part at a time: neither memory nor other writers wait for a whole file.
+                # In batches, so that neither memory use nor other writers depend on the file size.
                 while texts := list(islice(reading, BATCH)):
                     self._enter(number, texts, reading.offset)
                 self._enter(number, reading.waiting(), reading.offset)
@@ -71,7 +71,7 @@ class MessageIndex:
             return
 
     def _room(self, number: int) -> int:
-        """Say how much of a thread may be indexed yet."""
+        """Return how many more characters of a thread may be indexed."""
         with self._database.reading() as connection:
             (used,) = connection.execute(
                 "select coalesce(sum(length(text)), 0) from messages where thread = ?", (number,)
@@ -86,7 +86,7 @@ class MessageIndex:
 
 
 class _Texts:
-    """The messages in some lines, and the offset behind the last one that was read."""
+    """The messages in some lines, and the offset after the last line that was read."""
 
     def __init__(self, lines: Iterator[tuple[int, bytes]], offset: int, room: int) -> None:
         self._lines = lines
@@ -100,7 +100,7 @@ class _Texts:
     def __next__(self) -> str:
         for end, piece in self._lines:
             if end <= self.offset:
-                continue  # not whole yet
+                continue  # incomplete
             self.offset = end
             text = self._text(piece)
             if text and self._room > 0:
@@ -108,7 +108,7 @@ class _Texts:
         raise StopIteration
 
     def waiting(self) -> list[str]:
-        """Give the messages that no turn has taken up: they stand nowhere else."""
+        """Yield the messages of input that no turn has consumed: no other line contains them."""
         return [self._cut(text) for text in self._inputs.values() if text and self._room > 0]
 
     def _cut(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Titles of threads, in the file that the reference keeps them in: the last line of an id wins."""
+"""Names of threads, in the reference's own file: the last line of an id wins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE_BYTES: Final = 64 * 1024 * 1024
 
 
 class NameLine(Struct, frozen=True):
-    """One title; an empty one takes the title away."""
+    """One name; an empty one removes it."""
 
     id: str
     thread_name: str | None = None
@@ -32,9 +32,9 @@ _lines: Final = msgspec.json.Decoder(NameLine)
 
 
 def append_name(home: Path, thread_id: str, name: str | None, now_ms: int) -> None:
-    """Add a title to the file."""
+    """Append a name to the file."""
     line = msgspec.json.encode(NameLine(thread_id, name or "", format_time(now_ms))) + b"\n"
-    # O_NONBLOCK: opening a pipe waits for its other end.
+    # O_NONBLOCK: opening a pipe would wait for its other end.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
         descriptor = os.open(home / FILE_NAME, flags, 0o600)
@@ -48,18 +48,18 @@ def append_name(home: Path, thread_id: str, name: str | None, now_ms: int) -> No
 
 def _write_line(descriptor: int, line: bytes) -> None:
     if os.write(descriptor, line) < len(line):
-        # The disk is full. Without an end, the line would spoil the next one too.
+        # The disk is full. An unfinished line would also spoil the next one.
         os.write(descriptor, b"\n")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_names(home: Path, offset: int) -> tuple[int, dict[str, str | None]]:
-    """Give the titles added behind an offset, and the offset behind them.
+    """Return the names after an offset, and the new offset.
 
-    A file that has become shorter is read from its beginning, a long one piece by piece.
+    A file that became shorter is read from its start, a long one in pieces.
 
     Raises:
-        OSError: it cannot be read, or is not a file.
+        OSError: it cannot be read, or is not a regular file.
     """
     try:
         descriptor = open_regular(home / FILE_NAME)
@@ -71,7 +71,7 @@ def read_names(home: Path, offset: int) -> tuple[int, dict[str, str | None]]:
         data = read_up_to(descriptor, PIECE_BYTES)
     finally:
         os.close(descriptor)
-    # A line that fills a piece is none of ours.
+    # A line as long as a piece was not written by us.
     whole = data[: data.rfind(b"\n") + 1] or (data if len(data) == PIECE_BYTES else b"")
     names = {line.id: line.thread_name or None for line in _decode(whole)}
     return start + len(whole), names

@@ -1,4 +1,4 @@
-"""How the row of a thread follows from what its journal is given."""
+"""Updates the row of a thread from the entries of its journal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ITEM_COMPLETED: Final = n.ITEM_COMPLETED.method
 
 
 def followed(row: Row, entry: Entry) -> Row:
-    """Give the row after an entry; the same one if it changes nothing."""
+    """Return the row after an entry; the same object if nothing changes."""
     match entry:
         case Event():
             return _after_event(row, entry)
         case InputGiven(content=content):
-            # A client is told that it was taken: lists show it, whatever becomes of its turn.
+            # The input is acknowledged, so lists show it whether or not its turn succeeds.
             return _with_words(row, preview_of(content)) if content else row
         case TurnContext():
             return _with_settings(row, entry)
@@ -51,7 +51,7 @@ def _after_event(row: Row, event: Event) -> Row:
 
 
 def changed_row(row: Row, **changes: object) -> Row:
-    """Give a row with other metadata."""
+    """Return a row with new metadata."""
     return replace(row, meta=msgspec.structs.replace(row.meta, **changes))
 
 

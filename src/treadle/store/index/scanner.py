@@ -1,8 +1,8 @@
-"""Keeps the index in line with the files, which other programs change too.
+"""Keeps the index in step with the files, which other programs change too.
 
-A look at the folders finds new and removed files. Files that others append to show only by their
-own time and size: all are looked at when the index is first used, afterwards each time those that
-were in use lately and the next few of the others in turn.
+Folder listings reveal new and removed files. Appended files show only by their own time and size:
+the first use of the index checks all of them, later ones check the recently used files and a few
+of the others in turn.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from treadle.support.files.descriptors import is_shortage
 
 logger = logging.getLogger(__name__)
 
-# A folder's time may be older than a change by a tick of the kernel's clock.
+# A folder's mtime may be older than a change by a tick of the kernel's clock.
 RACY_NS: Final = 50_000_000
 RECENT: Final = 32
 FEW: Final = 256
 BATCH: Final = 100
-# The archive and the last days, where nearly everything happens.
+# The archive and the last days, where nearly all changes happen.
 RECENT_FOLDERS: Final = 4
-# Looking at the others may take this part of the time at most.
+# The maximum share of time for checking the other files.
 SHARE: Final = 0.05
-# A file that begins in itself must not keep us for ever.
+# Bounds the chain of base files: a file may name itself.
 MAX_BASES: Final = 64
 
 
-# What is known of a file: its path, time and size, and the thread in it.
+# The known state of a file: its path, mtime and size, and its thread.
 _Known: TypeAlias = tuple[str | bytes, int, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file that was read, and what it says; nothing if it is no rollout."""
+    """A file that was read, and its row; `None` if it is not a rollout."""
 
     path: Path
     stat: os.stat_result
@@ -65,7 +65,7 @@ class _Seen:
 
 
 class Scanner:
-    """Brings the index up to date, as cheaply as it can."""
+    """Brings the index up to date at low cost."""
 
     def __init__(
         self, home: Path, database: Database, index: Index, *, held: Collection[str]
@@ -73,22 +73,22 @@ class Scanner:
         self._home = home
         self._database = database
         self._index = index
-        # The threads that this process writes: what their files say, their writers say first.
+        # The threads that this process writes: their writers update the index.
         self._held = held
-        # Several requests may look at the files at once; one look serves them all.
+        # Several requests may scan at once; one scan serves all of them.
         self._lock = threading.RLock()
         self._batch: list[_Seen] = []
         self._is_swept = False
         self._next_look = 0.0
-        # The file that was looked at last, of those that are looked at in turn.
+        # The last file of the rotation that was checked.
         self._place: str | bytes = ""
 
     def reset(self) -> None:
-        """Trust nothing that is known: the index was replaced, or a change of it was lost."""
+        """Discard what is known: the index was replaced, or a change was lost."""
         self._is_swept = False
 
     def refresh(self) -> None:
-        """Find what others changed."""
+        """Find changes by other programs."""
         with self._lock:
             if not self._is_swept:
                 self.sweep()
@@ -104,19 +104,19 @@ class Scanner:
                 self._next_look = now + (now - begun) / SHARE
 
     def check(self, thread_ids: Iterable[str]) -> bool:
-        """Look at the files of some threads; tell whether any had changed."""
+        """Check the files of some threads; return whether any had changed."""
         marks = [thread_id for thread_id in thread_ids if thread_id not in self._held]
         places = ", ".join("?" * len(marks))
         with self._database.reading() as connection:
             files = connection.execute(
-                f"select path, mtime_ns, size, thread_id from files where thread_id in ({places})",  # noqa: S608  only question marks
+                f"select path, mtime_ns, size, thread_id from files where thread_id in ({places})",  # noqa: S608  contains only question marks
                 marks,
             ).fetchall()
         with self._lock:
             return self._check(files)
 
     def sweep(self) -> None:
-        """Look at every file."""
+        """Check every file."""
         with self._lock:
             self.read_names()
             self._folders()
@@ -128,7 +128,7 @@ class Scanner:
             self._is_swept = True
 
     def read_names(self) -> None:
-        """Take in titles that were given since the last look."""
+        """Read the names that were added since the last call."""
         with self._database.reading() as connection:
             found = connection.execute("select value from state where key = 'names'").fetchone()
         before = 0 if found is None else int(found[0])
@@ -141,8 +141,8 @@ class Scanner:
         except OSError as error:
             if is_shortage(error):
                 raise
-            # Threads are found without their titles too.
-            logger.warning("titles of threads not read", extra={"reason": str(error)})
+            # Threads can be found without their names.
+            logger.warning("thread names not read", extra={"reason": str(error)})
             return
         with self._database.writing() as connection:
             for thread_id, name in names.items():
@@ -154,7 +154,7 @@ class Scanner:
             )
 
     def files_of(self, thread_id: str) -> list[Path]:
-        """Give the files of a thread: what a revert began last comes last."""
+        """Return the files of a thread, the latest revert last."""
         with self._database.reading() as connection:
             found = connection.execute(
                 "select path from files where thread_id = ? order by segment", (thread_id,)
@@ -162,7 +162,7 @@ class Scanner:
         return [_path(path) for (path,) in found]
 
     def files_named(self, id_: str) -> list[Path]:
-        """Give the files that an id may mean: a thread's, or the one that a revert began."""
+        """Return the files that an id may mean: a thread's, or the one that a revert began."""
         with self._database.reading() as connection:
             found = connection.execute(
                 "select path from files where segment = ? and segment <> ''"
@@ -172,7 +172,7 @@ class Scanner:
         return [_path(path) for (path,) in found]
 
     def add(self, path: Path, row: Row, stat: os.stat_result) -> None:
-        """Enter a file and what it says."""
+        """Add a file and its row."""
         name = self._index.name(row.meta.id)
         if name is not None and name[0] != row.meta.name:
             row = _renamed(row, name[0])
@@ -183,7 +183,7 @@ class Scanner:
                 self._index.put(row)
 
     def note(self, path: Path, thread_id: str | None, stat: os.stat_result) -> None:
-        """Remember the state in which a file is known."""
+        """Store the known state of a file."""
         with self._database.writing() as connection:
             connection.execute(
                 "insert into files (path, folder, mtime_ns, size, thread_id, segment)"
@@ -201,7 +201,7 @@ class Scanner:
             )
 
     def forget(self, path: Path) -> None:
-        """Drop a file that is gone; its thread goes on in an older file, or is gone too."""
+        """Remove a file that is gone; its thread continues in an older file, or is removed too."""
         with self._database.writing() as connection:
             found = connection.execute(
                 "delete from files where path = ? returning thread_id",
@@ -216,20 +216,20 @@ class Scanner:
                     self.take(other)
 
     def take(self, path: Path) -> None:
-        """Read a file into the index; one that is no rollout is remembered as such."""
+        """Read a file into the index; a file that is not a rollout is remembered as such."""
         with self._lock:
             self._look_at(path)
             self._enter_batch()
 
     def _look_at(self, path: Path) -> None:
-        """Read a file; it is entered with the next batch."""
+        """Read a file; the next batch adds it to the index."""
         stat, row = state_of(str(path)), None
         if stat is None:
             self.forget(path)
             return
         try:
             with RolloutFile(path) as file:
-                # Before it is read: what is appended meanwhile shows by another size.
+                # Before reading: bytes appended meanwhile then show as a different size.
                 stat = file.stat()
                 archived = path.parent.name == ARCHIVED
                 row = summarize(file, archived=archived, find_base=self._find_base)
@@ -238,14 +238,14 @@ class Scanner:
         except Exception as error:  # noqa: BLE001  boundary: one file must not hide the others
             _log_skipped(path, error)
             if is_shortage(error):
-                # Without a note it is read again the next time.
+                # Not recorded, so it is read again the next time.
                 return
         self._batch.append(_Seen(path, stat, row))
         if len(self._batch) >= BATCH:
             self._enter_batch()
 
     def _enter_batch(self) -> None:
-        """Enter what was read: in one transaction, during which no file is read."""
+        """Add what was read, in one transaction in which no file is read."""
         batch, self._batch = self._batch, []
         if not batch:
             return
@@ -257,11 +257,11 @@ class Scanner:
                     self.add(seen.path, seen.row, seen.stat)
 
     def _find_base(self, session: SessionMeta, depth: int = 0) -> Row | None:
-        """Look at the file that another one begins in."""
+        """Return the row of the file that another one continues."""
         base = session.history_base
         if base is None or depth > MAX_BASES:
             return None
-        # It may be among those that were read just now.
+        # It may be among those that were just read.
         self._enter_batch()
         for path in self.files_named(base.thread_id):
             if segment_of(path.name) not in ("", base.thread_id):
@@ -282,9 +282,9 @@ class Scanner:
         return None
 
     def _recent(self) -> list[_Known]:
-        """Give the files in use lately: of threads that lists show, and of those still empty.
+        """Return the recently used files: of listed threads, and of those still empty.
 
-        The server of an empty one may have been killed after it took the first message.
+        The server of an empty one may have been killed after it accepted the first message.
         """
         query = (
             "select files.path, mtime_ns, size, thread_id from threads"
@@ -334,7 +334,7 @@ class Scanner:
                 self._folder(folder, None)
 
     def _look_into(self, folders: Iterable[str]) -> None:
-        """List the folders that have changed since they were listed last."""
+        """List the folders that changed since their last listing."""
         for folder in folders:
             stat = state_of(folder)
             if stat is None:
@@ -348,20 +348,20 @@ class Scanner:
                 self._folder(folder, mtime_ns)
 
     def _days(self) -> Iterator[str]:
-        """Give the folders that hold rollouts: the archive, then the days, the newest first."""
+        """Yield the folders with rollouts: the archive, then the days, newest first."""
         yield str(self._home / ARCHIVED)
         for year in newest_first(str(self._home / SESSIONS)):
             for month in newest_first(year):
                 yield from newest_first(month)
 
     def all_files(self) -> Iterator[str]:
-        """Give every rollout that there is, the newest first, without the help of the index."""
+        """Yield every rollout, newest first, without using the index."""
         for folder in self._days():
             yield from sorted(rollouts_in(folder) or (), reverse=True)
 
     def _folder(self, folder: str, mtime_ns: int | None) -> None:
         if mtime_ns is not None and time.time_ns() - mtime_ns < RACY_NS:
-            # Another file may come within the same tick: look again next time.
+            # Another file may appear within the same tick: list it again next time.
             mtime_ns = -1
         remove_orphans(folder, self._home)
         there = rollouts_in(folder) if mtime_ns is not None else set()
@@ -372,7 +372,7 @@ class Scanner:
                 "select path from files where folder = ?", (stored_path(folder),)
             ).fetchall()
         known = {path_of(path) for (path,) in found}
-        # Oldest first, so that the beginning of a thread is known before what goes on from it.
+        # Oldest first, so that the base of a thread is known before its continuation.
         for path in sorted(there - known):
             self._look_at(Path(path))
         self._enter_batch()
@@ -381,7 +381,7 @@ class Scanner:
         self.note_folder(folder, mtime_ns)
 
     def note_folder(self, folder: str, mtime_ns: int | None, *, if_known_as: int = 0) -> None:
-        """Remember the state in which a folder is known, or that it is gone."""
+        """Store the known state of a folder, or that it is gone."""
         with self._database.writing() as connection:
             if mtime_ns is None:
                 connection.execute("delete from folders where path = ?", (stored_path(folder),))

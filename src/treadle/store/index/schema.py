@@ -11,8 +11,8 @@ from typing import Final
 
 VERSION: Final = 2
 
-# `shelf` is 0 for threads that lists show, 1 for archived ones, 2 for those without a message.
-# Every list is a walk along one index: equal shelf (and folder), then time and id.
+# `shelf` is 0 for listed threads, 1 for archived ones, 2 for those without a message.
+# Every list walks one index: equal shelf (and folder), then time and id.
 SCHEMA: Final = """
 create table files (
     path text primary key, folder text not null, mtime_ns integer not null,
@@ -69,7 +69,7 @@ create trigger message_removed after delete on messages begin
 end;
 """
 
-# Paths are text, or bytes if they are not text; bytes come after all text.
+# Paths are text, or bytes if they are not valid text; bytes sort after all text.
 _ELSEWHERE: Final = """
 select distinct folder from files
     where (folder >= '' and folder < :first) or (folder >= :behind and folder < x'')
@@ -86,10 +86,10 @@ _FORGET: Final = (
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make a new database ready.
+    """Create the tables in a new database.
 
     Raises:
-        sqlite3.DatabaseError: another version made it.
+        sqlite3.DatabaseError: it has another version.
     """
     if _version(connection) == VERSION:
         return
@@ -108,9 +108,9 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def forget_elsewhere(connection: sqlite3.Connection, home: Path) -> None:
-    """Drop the files outside of a home: the index came here with a copy of another home.
+    """Drop files outside the home: the index was copied here with another home.
 
-    They would be taken for files of this one, and be written and deleted from here.
+    Otherwise they would count as files of this home, which writes and deletes its files.
     """
     first = os.fsencode(home) + b"/"
     behind = first[:-1] + b"0"  # the character after the slash
@@ -126,7 +126,7 @@ def forget_elsewhere(connection: sqlite3.Connection, home: Path) -> None:
 
 
 def _lies_in(folder: str, home: Path) -> bool:
-    """Whether a folder is in a home after all, which has several names."""
+    """Return whether a folder is in a home that has several paths."""
     for parent in Path(folder).parents:
         with suppress(OSError):
             if parent.samefile(home):
@@ -136,7 +136,7 @@ def _lies_in(folder: str, home: Path) -> bool:
 
 def _refuse_other_version(connection: sqlite3.Connection) -> None:
     if _version(connection) != 0:
-        raise sqlite3.DatabaseError("made by another version")
+        raise sqlite3.DatabaseError("another schema version")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -1,4 +1,4 @@
-"""A look at a rollout file: enough for the index, without reading all of it."""
+"""Summarises a rollout file for the index, without reading all of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from treadle.store.rollout.format import (
 from treadle.store.rollout.reading import RolloutFile
 from treadle.store.rollout.replay import preview, preview_of
 
-# Rollouts are written without spaces, but others may write them otherwise.
+# Rollouts contain no spaces between tokens, though other programs may write some.
 _MESSAGES: Final = (
     b'"user_message"',
     b'"UserMessage"',
@@ -43,16 +43,16 @@ _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
 
 FindBase = Callable[[SessionMeta], Row | None]
 
-# Of a larger file, only so much of its beginning and of its end is looked through.
+# In a larger file, only this much of its start and its end is searched.
 MAX_HEAD_BYTES: Final = 64 * 1024 * 1024
 MAX_TAIL_BYTES: Final = 256 * 1024 * 1024
 
 
 def summarize(file: RolloutFile, *, archived: bool, find_base: FindBase) -> Row:
-    """Say what a list needs to know about a file.
+    """Return the row of a file.
 
     Raises:
-        ThreadCorrupt: it does not begin as a rollout does.
+        ThreadCorrupt: it does not begin like a rollout.
     """
     return _Summary(file, find_base).row(archived=archived)
 
@@ -66,7 +66,7 @@ class _Summary:
         head = (decode_line(piece) for _, piece in self._head())
         first = next((line for line in head if line is not None), None)
         self._session = session_meta(first, file.path)
-        assert first is not None  # noqa: S101  session_meta has refused it otherwise
+        assert first is not None  # noqa: S101  session_meta rejects None
         self._meta = to_meta(self._session, first, file.path)
         self._first = first
         self._base = find_base(self._session) if self._session.history_base else None
@@ -140,7 +140,7 @@ class _Summary:
         return None
 
     def _line_at(self, at: int) -> tuple[RolloutLine | None, int]:
-        """Give the line that an offset is in, and where it begins."""
+        """Return the line that contains an offset, and its start."""
         start, piece = self._file.line_around(at)
         return None if piece is None else decode_line(piece), start
 
@@ -153,9 +153,9 @@ def _payload(line: RolloutLine) -> Mapping[str, JsonValue]:
 
 
 def _first_words(line: RolloutLine) -> str | None:
-    """Give the words of a message of the user's, or nothing if the line holds none."""
+    """Return the text of a user message, or `None` if the line has none."""
     if isinstance(line.treadle, InputGiven):
-        # Given to a turn, and acknowledged: it counts though no turn has taken it up yet.
+        # Acknowledged input counts, though no turn has consumed it yet.
         return preview_of(line.treadle.content) if line.treadle.content else None
     message = _user_message(line)
     return None if message is None else preview(message)

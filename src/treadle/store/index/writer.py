@@ -1,7 +1,7 @@
-"""Changes of the index, made in a thread of their own: whoever is the cause does not wait.
+"""Writes changes of the index in a background thread, so that callers do not wait.
 
-The files are written first and say everything, so a change may be late, and even lost: then all
-files are looked at again.
+The rollout files are written first and contain everything, so a change may be late or even lost:
+then all files are scanned again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.store.index.database import is_busy
 logger = logging.getLogger(__name__)
 
 MAX_PENDING: Final = 10_000
-# A turn changes its thread's row several times at once: one write is enough for these.
+# A turn changes its thread's row several times in a row: write them once.
 COALESCE_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 5.0
@@ -28,14 +28,14 @@ MakeAll: TypeAlias = Callable[[list[Change]], None]
 
 
 class IndexWriter:
-    """Makes changes in the order in which they came; of those with one key only the last."""
+    """Applies changes in order; of several with one key, only the last."""
 
     def __init__(self, make_all: MakeAll, on_lost: Callable[[], None]) -> None:
         self._make_all = make_all
         self._on_lost = on_lost
         self._pending: dict[Hashable, Change] = {}
         self._changed = threading.Condition()
-        # How many changes came, and how many of these are made.
+        # How many changes were put, and how many of these are applied.
         self._came = 0
         self._made = 0
         self._is_awaited = False
@@ -45,24 +45,24 @@ class IndexWriter:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether somebody else kept the last change from being made."""
+        """Whether a lock of another process delayed the last change."""
         return self._is_blocked
 
     def put(self, key: Hashable, change: Change) -> None:
-        """Have a change made soon; takes the place of an earlier one with this key."""
+        """Schedule a change; it replaces an earlier one with the same key."""
         with self._changed:
             self._came += 1
             self._pending.pop(key, None)
             self._pending[key] = change
             if len(self._pending) > MAX_PENDING:
-                # The index is locked for a long time.
+                # The index was locked for a long time.
                 self._pending.clear()
                 self._made = self._came
                 self._on_lost()
             self._run()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all changes are made that came until now; tell whether they are."""
+        """Wait until all changes put so far are applied; return whether they are."""
         deadline = time.monotonic() + seconds
         with self._changed:
             goal = self._came
@@ -75,7 +75,7 @@ class IndexWriter:
         return True
 
     def close(self, seconds: float) -> None:
-        """Make what is left, for so long; then make no more."""
+        """Apply pending changes within a time limit, then stop."""
         self.flush(seconds)
         with self._changed:
             self._is_closed = True
@@ -86,9 +86,9 @@ class IndexWriter:
 
     def _run(self) -> None:
         if self._thread is None and not self._is_closed:
-            # A daemon: a locked index must not keep the process from ending.
+            # A daemon: a locked index must not block the end of the process.
             thread = threading.Thread(target=self._work, name="index", daemon=True)
-            # Where no thread is to be had, the change waits for the next one that comes.
+            # If no thread can be started, the change waits for the next `put`.
             with contextlib.suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
@@ -125,7 +125,7 @@ class IndexWriter:
             return batch, self._came
 
     def _again(self, changes: dict[Hashable, Change]) -> None:
-        """Keep changes that could not be made, before those that came since."""
+        """Requeue changes that failed, before those that came since."""
         with self._changed:
             self._pending = {
                 **{key: each for key, each in changes.items() if key not in self._pending},

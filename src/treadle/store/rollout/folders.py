@@ -1,4 +1,4 @@
-"""The folders that hold rollouts, whatever else lies in them."""
+"""Lists the folders that hold rollouts, and the rollouts in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def newest_first(folder: str) -> list[str]:
-    """Give the folders in a folder; their names are numbers of one length."""
+    """Return the subfolders of a folder, newest first; their names are numbers of one length."""
     try:
         with os.scandir(folder) as entries:
             found = [entry.path for entry in entries]
@@ -29,9 +29,9 @@ def newest_first(folder: str) -> list[str]:
 
 
 def rollouts_in(folder: str) -> set[str] | None:
-    """Give the rollouts in a folder, or nothing if it cannot be read now."""
+    """Return the rollouts in a folder, or `None` if it cannot be read now."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+        names = os.listdir(folder)  # noqa: PTH208  a Path for each of many files is slow
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
@@ -45,12 +45,12 @@ def rollouts_in(folder: str) -> set[str] | None:
 
 
 def remove_orphans(folder: str, home: Path) -> None:
-    """Remove rollouts that a killed server has begun to make: they never had a name of their own.
+    """Remove unfinished rollouts that a killed server left under a temporary name.
 
-    The server of one that is being made holds the lease of its thread.
+    A server that is still creating one holds the lease of its thread.
     """
     try:
-        names = os.listdir(folder)  # noqa: PTH208  names are all that is needed of many files
+        names = os.listdir(folder)  # noqa: PTH208  a Path for each of many files is slow
     except OSError:
         return
     for name in names:
@@ -58,11 +58,11 @@ def remove_orphans(folder: str, home: Path) -> None:
             thread_id = name.removesuffix(".jsonl")[-UUID_CHARACTERS:]
             if not Lease.is_held(home, thread_id):
                 with suppress(OSError):
-                    os.unlink(f"{folder}/{name}")  # noqa: PTH108  names are all that there is
+                    os.unlink(f"{folder}/{name}")  # noqa: PTH108  the path is a string
 
 
 def state_of(path: str) -> os.stat_result | None:
-    """Give the state of what a name leads to, of the link itself if it leads nowhere it can."""
+    """Return the stat of a file, or of the link itself if its target is inaccessible."""
     try:
         return os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
     except FileNotFoundError:
@@ -76,5 +76,5 @@ def state_of(path: str) -> os.stat_result | None:
 
 
 def segment_of(name: str) -> str:
-    """Give the part of a file's name that a revert added, which sorts by time; else nothing."""
+    """Return the sortable part of a file name that a revert added, or an empty string."""
     return name.removesuffix(".jsonl").partition("_")[2]

@@ -1,20 +1,20 @@
-r"""Rollout files: their lines, their first line, and how to get at lines that are damaged.
+r"""The format of rollout files: their lines, their first line, and the repair of damaged lines.
 
-The dialect was chosen by experiment with the reference binaries (0.118.0 and 0.163.0 on files
-that another program wrote):
+The choice of lines follows experiments with the reference binaries 0.118.0 and 0.163.0 on files
+that another program wrote:
 
-- Unknown line types, unknown `event_msg` types, unknown keys on a line and in its payload are
-  skipped by both. So what we need ourselves goes into the top-level key `treadle`.
-- "Legacy" lines (`session_meta` without `history_mode`; `user_message`, `agent_message`, ...) are
-  listed, read with turns and resumed with the whole history by both. We write these.
-- "Paginated" lines (`history_mode`, `ordinal`, `item_completed`) are not listed by 0.118.0, and
-  0.163.0 shows their turns only once it has resumed them. There every line must have an
-  `ordinal`, or 0.163.0 refuses to resume. We write these only behind lines of 0.163.0.
-- Of commands 0.163.0 shows only those in paginated lines, so none of a legacy file, not even of
-  0.118.0's own. Both kinds of lines in one file would show all items in both, but in 0.163.0 no
-  turn at all before it has resumed them, and 0.118.0 going on would end that.
-- `response_item`, `compacted` and `thread_rolled_back` make up the model's view in both.
-- A turn without an end reads as interrupted; `task_complete` with `error` as failed.
+- Both skip unknown line types, unknown `event_msg` types, and unknown keys of a line and its
+  payload. Our own data therefore goes into the top-level key `treadle`.
+- Both list "legacy" lines (`session_meta` without `history_mode`; `user_message`,
+  `agent_message`, ...), read them with turns and resume them with all history. We write these.
+- 0.118.0 does not list "paginated" lines (`history_mode`, `ordinal`, `item_completed`), and
+  0.163.0 shows their turns only after it has resumed them. Each line needs an `ordinal`, or
+  0.163.0 refuses to resume. We write these only after lines of 0.163.0.
+- 0.163.0 shows commands only from paginated lines, so none of a legacy file, not even one of
+  0.118.0. With both kinds of lines in one file, both would show all items; but 0.163.0 would show
+  no turn before it has resumed them, and a continuation by 0.118.0 would break that.
+- `response_item`, `compacted` and `thread_rolled_back` form the model context in both.
+- A turn without an end counts as interrupted; `task_complete` with `error` as failed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from treadle.store.stored_thread import ThreadMeta
 from treadle.support.text.json_text import MAX_NESTING, is_nested_deeper, repair_json
 
 NULL: Final = Raw(b"null")
-# A value nested as deeply as the outside may send it, inside of what a line adds around it.
+# The deepest value that a client may send, plus what a line adds around it.
 MAX_LINE_NESTING: Final = 2 * MAX_NESTING
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class OwnEvent(Struct, frozen=True, tag_field="record", tag="event"):
-    """An event as our own reader wants it back: exactly as it was told."""
+    """An event in our own form: exactly as it was published."""
 
     seq: int
     at_ms: int
@@ -51,11 +51,11 @@ class OwnEvent(Struct, frozen=True, tag_field="record", tag="event"):
 
 
 class Copy(Struct, frozen=True, tag_field="record", tag="copy"):
-    """Marks a line that is there for other programs; another line says the same to us."""
+    """Marks a line for other programs; another line has the same content for us."""
 
 
 class OwnMeta(Struct, frozen=True, tag_field="record", tag="meta", omit_defaults=True):
-    """What the first line of a thread of ours adds to what other programs know."""
+    """What our first line adds for ourselves."""
 
     developer_instructions: str | None = None
     dynamic_tools: list[DynamicToolSpec] | None = None
@@ -67,7 +67,7 @@ Mark: TypeAlias = OwnEvent | Copy | OwnMeta | AnyRecord
 
 
 class RolloutLine(Struct, frozen=True):
-    """One line of a rollout file; with a mark it is ours, and the payload is for others."""
+    """One line of a rollout file; with a mark it is ours, and the payload is for other programs."""
 
     type: str
     timestamp: str = ""
@@ -80,7 +80,7 @@ _lines: Final = msgspec.json.Decoder(RolloutLine)
 
 
 def decode_line(piece: bytes) -> RolloutLine | None:
-    """Decode one line, or give nothing if it cannot be understood."""
+    """Decode one line, or return `None` if it is invalid."""
     if is_nested_deeper(piece, MAX_LINE_NESTING):
         return None
     try:
@@ -94,7 +94,7 @@ def decode_line(piece: bytes) -> RolloutLine | None:
 
 
 def parse_time(text: str) -> int | None:
-    """Give the milliseconds of a line's timestamp."""
+    """Return a line's timestamp in milliseconds."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
@@ -105,7 +105,7 @@ def parse_time(text: str) -> int | None:
 
 
 def format_time(ms: int) -> str:
-    """Spell a time as rollout lines do: UTC, with milliseconds."""
+    """Format a time as rollout lines do: UTC, with milliseconds."""
     moment = datetime.fromtimestamp(ms // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
@@ -121,7 +121,7 @@ class _Instructions(Struct, frozen=True):
 
 
 class HistoryBase(Struct, frozen=True):
-    """Where the beginning of a thread's history lies: in this thread's file, up to there."""
+    """The start of a thread's history: a thread's file, up to an offset."""
 
     thread_id: str
     end_ordinal_exclusive: int
@@ -129,7 +129,7 @@ class HistoryBase(Struct, frozen=True):
 
 
 class SessionMeta(Struct, omit_defaults=True):
-    """The payload of the first line, as far as we understand it."""
+    """The known part of the payload of the first line."""
 
     id: str
     timestamp: str = ""
@@ -158,7 +158,7 @@ def session_meta(line: RolloutLine | None, path: Path) -> SessionMeta:
     """Read the first line of a file.
 
     Raises:
-        ThreadCorrupt: it is not what a rollout begins with.
+        ThreadCorrupt: it is not a valid first line.
     """
     if line is None or line.type != "session_meta":
         raise ThreadCorrupt(str(path), "no session_meta line")
@@ -169,7 +169,7 @@ def session_meta(line: RolloutLine | None, path: Path) -> SessionMeta:
 
 
 def to_meta(session: SessionMeta, line: RolloutLine, path: Path) -> ThreadMeta:
-    """Say what the first line says about a thread; the rest is for its other lines to tell."""
+    """Return a thread's metadata from the first line; later lines add the rest."""
     created = parse_time(session.timestamp) or parse_time(line.timestamp) or 0
     own = line.treadle if isinstance(line.treadle, OwnMeta) else OwnMeta()
     instructions = session.base_instructions
@@ -206,7 +206,7 @@ def _read_git(git: _Git | None) -> GitInfo | None:
 
 
 def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
-    """Give the payload of a first line, and what we add to it."""
+    """Return the payload of a first line, and our additions to it."""
     git = meta.git_info
     session = SessionMeta(
         id=meta.id,
@@ -235,7 +235,7 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
 
 
 def read_source(value: JsonValue) -> SessionSource:
-    """Translate the source in a file to the protocol's; what is unknown says so."""
+    """Translate the source in a file to the protocol's; anything else is `unknown`."""
     if value is None:
         return "vscode"
     if isinstance(value, Mapping) and "subagent" in value:
@@ -259,7 +259,7 @@ def _write_source(source: SessionSource) -> JsonValue:
 def _read_tools(value: JsonValue) -> list[DynamicToolSpec] | None:
     if not isinstance(value, list):
         return None
-    # 0.118.0 wrote no type: there was only one.
+    # 0.118.0 wrote no type: it had only one.
     tagged = [{"type": "function", **tool} for tool in value if isinstance(tool, dict)]
     try:
         return msgspec.convert(tagged, list[DynamicToolSpec])

@@ -1,4 +1,4 @@
-"""Items in the words of other programs: as the events of older ones, as the items of newer ones."""
+"""Writes items for other programs: as events for older ones, as items for newer ones."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from treadle.protocol.item import (
 from treadle.store.rollout.foreign.items import Json, moved_to
 from treadle.store.rollout.foreign.settings import snake
 
-# The ways in which a command is quoted when it is shown.
+# How a displayed command is quoted.
 _BARE, _SINGLE, _DOUBLE = r"[^\s'\"\\]+", r"'[^']*'", r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _SHOWN: Final = re.compile(rf"(?:[^\s'\"\\]|{_SINGLE}|{_DOUBLE}| )*", re.DOTALL)
-# Only for what is shown like this: to look for the end of each open quote takes quadratic time.
+# Only for text that matches `_SHOWN`: otherwise searching for closing quotes is quadratic.
 _WORD: Final = re.compile(f"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+", re.DOTALL)
 _PART: Final = re.compile(f"{_BARE}|{_SINGLE}|{_DOUBLE}", re.DOTALL)
 _ESCAPED: Final = re.compile(r'\\(["\\$`])')
@@ -48,7 +48,7 @@ def _place(done: ItemCompletedNotification) -> Json:
 
 
 def legacy_item(done: ItemCompletedNotification) -> list[Json]:
-    """What older programs are told of an item; several things, or nothing."""
+    """Return the events of an item for older programs; there may be none."""
     match done.item:
         case UserMessageThreadItem(content=content):
             return [_user_message(msgspec.to_builtins(content))]
@@ -94,11 +94,11 @@ def _command_end(item: CommandExecutionThreadItem) -> Json:
         **fields,
         "type": "exec_command_end",
         "call_id": fields.pop("id"),
-        # Which stream something came from is not kept.
+        # The streams are not stored separately.
         "stdout": "",
         "stderr": "",
         "formatted_output": output,
-        # These two have to be there, even if there was no process.
+        # These two are required, even without a process.
         "aggregated_output": output,
         "exit_code": -1 if item.exit_code is None else item.exit_code,
     }
@@ -127,7 +127,7 @@ def _review(text: str) -> Json:
 
 def _user_message(content: Sequence[Json]) -> Json:
     texts = [part for part in content if part["type"] == "text"]
-    # Ranges count bytes of their own text; in the joined one only the first keeps its place.
+    # Ranges count bytes of their own text; in the joined text only the first keeps its offsets.
     elements = texts[0]["text_elements"] if len(texts) == 1 else []
     return {
         "type": "user_message",
@@ -146,7 +146,7 @@ def _changes(item: FileChangeThreadItem) -> Json:
     for change in item.changes:
         kind, diff = msgspec.to_builtins(change.kind), change.diff
         if kind.get("move_path"):
-            # Others add these words themselves.
+            # Other programs add this text themselves.
             diff = diff.removesuffix(moved_to(kind["move_path"]))
         key = "unified_diff" if kind["type"] == "update" else "content"
         changes[change.path] = {**kind, key: diff}
@@ -161,7 +161,7 @@ def _action(action: object) -> Json:
 
 
 def paginated_item(done: ItemCompletedNotification) -> list[Json]:
-    """What newer programs are told of an item; nothing if they have no word for it."""
+    """Return an item for newer programs, or `None` if they do not have its type."""
     write = _WRITERS.get(type(done.item))
     if write is None:
         return []
@@ -216,7 +216,7 @@ def _duration(millis: int | None) -> Json:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command as it is shown; the library's way takes minutes for long ones."""
+    """Split a displayed command into words; `shlex` takes minutes for long ones."""
     shown = _WORD.findall(command) if _SHOWN.fullmatch(command) else []
     if " ".join(shown) != command:
         return [command]

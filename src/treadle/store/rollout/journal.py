@@ -39,23 +39,23 @@ Watcher = Callable[["FileJournal", Sequence[Entry]], None]
 
 
 def rollout_path(home: Path, thread_id: str, created_ms: int) -> Path:
-    """Say where a new thread's file goes: by the day and second of its start, in local time."""
+    """Return the path of a new thread's file: by the day and second of its start, in local time."""
     moment = time.localtime(created_ms / 1000)
     name = f"rollout-{time.strftime('%Y-%m-%dT%H-%M-%S', moment)}-{thread_id}.jsonl"
     return home / SESSIONS / time.strftime("%Y/%m/%d", moment) / name
 
 
 def unarchived_path(home: Path, path: Path) -> Path:
-    """Say where an archived file goes back to: by the day in its name, as far as there is one."""
+    """Return the path that an archived file goes back to: by the day in its name, if any."""
     day = path.name.removeprefix("rollout-")[:10].replace("-", "/")
     is_day = len(day) == 10 and day.replace("/", "").isdecimal()
     return home / SESSIONS / (day if is_day else "1970/01/01") / path.name
 
 
 def create_file(path: Path, first: bytes) -> int:
-    """Make a file that only its owner may read, with its first line or not at all."""
+    """Create a file with its first line, atomically, readable only by its owner."""
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-    # Under another name at first: whoever looks meanwhile would find an empty rollout.
+    # Under a temporary name at first, so that no other program sees an empty rollout.
     unfinished = path.with_name(f".{path.name}")
     try:
         descriptor = os.open(unfinished, flags, 0o600)
@@ -73,14 +73,14 @@ def create_file(path: Path, first: bytes) -> int:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those that it lies in, for their owner alone: not only the last one."""
+    """Create a folder and its parents, accessible only to their owner."""
     missing = [place for place in (folder, *folder.parents) if not place.is_dir()]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)
 
 
 def close_to_others(home: Path) -> None:
-    """Close the folders of rollouts that other programs, or older versions, left open."""
+    """Restrict access to rollout folders that other programs or older versions left open."""
     for folder in (home / SESSIONS, home / ARCHIVED):
         with suppress(OSError):
             state = folder.lstat()
@@ -90,18 +90,18 @@ def close_to_others(home: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of the data, however many calls to the system that takes."""
+    """Write all of the data, in as many system calls as needed."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def open_file(path: Path) -> int:
-    """Open an existing file to append to it."""
+    """Open an existing file for appending."""
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
 
 
 def repair(descriptor: int) -> None:
-    """Finish the last line if it is whole but for its line feed, else cut it off."""
+    """Add the missing line feed to a complete last line; cut off an incomplete one."""
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return
@@ -150,30 +150,30 @@ class FileJournal:
         self._watcher = watcher
         self._stat = os.fstat(descriptor)
         self._size = self._stat.st_size
-        # Lines that the disk has refused: the file continues with them.
+        # Lines that could not be written: the file continues with them.
         self._pending = b""
-        # Where the file has to be cut before anything else is written, after a write that failed.
+        # Where to truncate the file before the next write, after a failed write.
         self._torn_at: int | None = None
         self._sync = sync
-        # Where to begin to read for events after a number, so as not to read all of it.
+        # Offsets at which to start reading for events after a number.
         self._checkpoints: list[tuple[int, int]] = [(0, 0), (last_seq, self._size)]
         self._rest()
 
     @property
     def pending(self) -> tuple[int, bytes] | None:
-        """The lines that the disk has refused, and where in the file they begin."""
+        """The lines that could not be written, and their offset in the file."""
         return (self._size, self._pending) if self._pending else None
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Write entries with one call to the system, all or none, and before them what waits.
+        """Write entries with one system call, all or none, after any pending ones.
 
         Raises:
-            StorageFailed: the file cannot be written, is gone, or was replaced by another one.
+            StorageFailed: the file cannot be written, is gone, or was replaced.
         """
         self._append(entries, keeps=False)
 
     def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
-        """Write entries, or have them wait for a write that succeeds."""
+        """Write entries, or queue them for the next successful write."""
         return self._append(entries, keeps=True)
 
     def _append(self, entries: Sequence[Entry], *, keeps: bool) -> StorageFailed | None:
@@ -199,7 +199,7 @@ class FileJournal:
         return failure
 
     def sync(self) -> asyncio.Future[None]:
-        """Put the file on the disk; one that is new, with its name and its folders."""
+        """Sync the file to disk; a new one with its name and its folders."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             if not self._is_deleted:
@@ -217,7 +217,7 @@ class FileJournal:
         return done
 
     def _flush(self, data: bytes) -> None:
-        """Write what waits, and data behind it."""
+        """Write the pending lines, then the data."""
         self._check_open()
         data = self._pending + data
         if not data:
@@ -245,7 +245,7 @@ class FileJournal:
                 written += os.write(descriptor, data[written:] if written else data)
         except (OSError, MemoryError):
             if written:
-                # A full disk: a half line would spoil the next one.
+                # The disk is full: an unfinished line would spoil the next one.
                 self._torn_at = self._size
                 self._torn_at = os.fstat(descriptor).st_size - written
                 os.ftruncate(descriptor, self._torn_at)
@@ -268,7 +268,7 @@ class FileJournal:
             logger.exception("index not updated", extra={"thread_id": self.thread_id})
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
-        """Give the events in between, from the file."""
+        """Return the events in the range, from the file."""
         last = self.last_seq if until is None else min(until, self.last_seq)
         if after >= last or self._is_deleted:
             return
@@ -283,7 +283,7 @@ class FileJournal:
             yield event
 
     def unread_bytes(self, after: int) -> int:
-        """Say how much `read` looks through at most for events numbered above `after`."""
+        """Return the maximum number of bytes that `read` scans for events above `after`."""
         return self._size - self._offset_of(after)
 
     def _offset_of(self, after: int) -> int:
@@ -292,14 +292,14 @@ class FileJournal:
 
     def _lines(self, after: int) -> Iterator[bytes]:
         offset = self._offset_of(after)
-        # With its own descriptor: an entry that is appended meanwhile may close the other one.
+        # A separate descriptor: a concurrent append may close the other one.
         with RolloutFile(Path(self.path or ""), self._reopen()) as file:
             for _, line in file.lines(offset, file.size):
                 yield line
         yield from self._pending.split(b"\n")
 
     def stat(self) -> os.stat_result:
-        """Give the state of the file, for the index to compare with later."""
+        """Return the state of the file, for later comparison by the index."""
         return self._stat if self._descriptor is None else os.fstat(self._descriptor)
 
     def _open_descriptor(self) -> int:
@@ -328,15 +328,15 @@ class FileJournal:
     def _rest(self) -> None:
         """Close the file until it is needed again."""
         if self._descriptor is not None:
-            # Callers have stored what they were given: a bad disk must not make that a failure.
-            # An older state has the index look at the file again.
+            # The entries are stored already: a disk error here must not fail the caller. With an
+            # older state, the index checks the file again.
             with suppress(OSError):
                 self._stat = os.fstat(self._descriptor)
             descriptor, self._descriptor = self._descriptor, None
             self._sync.close(descriptor)
 
     def _rest_unless_busy(self) -> None:
-        # The end of a turn is synced next, for which there may be no other descriptor.
+        # The end of a turn is synced next, which may need this descriptor.
         if not self._has_open_turn and not self._awaits_sync:
             self._rest()
 
@@ -346,14 +346,14 @@ class FileJournal:
         self._rest()
 
     def close(self) -> None:
-        """Close the file and give up the lease."""
+        """Close the file and release the lease."""
         if self._is_closed:
             return
         try:
             if not self._is_deleted:
                 self._flush(b"")
         except StorageFailed as error:
-            # The next writer of the thread ends what has no end in the file.
+            # The next writer of the thread finishes what has no end in the file.
             about = {"thread_id": self.thread_id, "reason": str(error)}
             logger.warning("events lost", extra=about)
         try:

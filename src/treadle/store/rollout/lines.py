@@ -1,6 +1,6 @@
-"""Entries as rollout lines: each in our own exact form, beside what other programs understand.
+"""Encodes entries as rollout lines, for ourselves and for other programs.
 
-One entry is one line where that is possible: the payload is for others, the key `treadle` for us.
+Where possible, one entry is one line: the payload is for others, the key `treadle` for us.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as JSON that can be read again.
+    """Encode a value as JSON that can be decoded again.
 
-    Half of a surrogate pair becomes a replacement character, and a value that is nested too deeply
-    for a line to be read becomes its text.
+    A lone surrogate becomes a replacement character, and a value that is nested too deeply for a
+    line becomes its text.
     """
     data = encode_json(value)
     if is_nested_deeper(data):
@@ -55,7 +55,7 @@ def _shallow(value: JsonValue, levels: int) -> JsonValue:
 
 
 class LineWriter:
-    """Writes entries in the dialect of one file."""
+    """Writes entries in the line format of one file."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class LineWriter:
         self._clock = clock
         self._dialect: Dialect = dialect
         self._ordinal = ordinal
-        # Other programs count turns to roll back where we name one.
+        # Other programs roll back a number of turns where we name one.
         self._turns: Sequence[str] = tuple(turns)
         self._said: str | None = None
         self._second = (-1, b"")
 
     def mark(self) -> tuple[int, Sequence[str], str | None]:
-        """Return what `restore` needs to forget lines that were not written."""
+        """Return a mark for `restore`, to discard lines that were not written."""
         return self._ordinal, self._turns, self._said
 
     def restore(self, mark: tuple[int, Sequence[str], str | None]) -> None:
@@ -82,7 +82,7 @@ class LineWriter:
         self._ordinal, self._turns, self._said = mark
 
     def lines(self, entries: Sequence[Entry]) -> bytes:
-        """Encode entries, a line or more each."""
+        """Encode entries, as one or more lines each."""
         # Joined once: an image in a message makes a line of many megabytes.
         pieces: list[bytes] = []
         for entry in entries:
@@ -91,7 +91,7 @@ class LineWriter:
         return b"".join(pieces)
 
     def first(self, payload: object, mark: object, at_ms: int) -> bytes:
-        """Encode the line that a file begins with."""
+        """Encode the first line of a file."""
         return b"".join(self._line(at_ms, ("session_meta", payload), [encode(mark)]))
 
     def _parts(self, entry: Entry) -> Iterator[tuple[int, Payload, Sequence[bytes] | None]]:
@@ -133,7 +133,7 @@ class LineWriter:
     def _timestamp(self, at_ms: int) -> bytes:
         second, rest = divmod(at_ms, 1000)
         if self._second[0] != second:
-            # Calendars are slow, and many events share a second.
+            # Formatting dates is slow, and many events share a second.
             self._second = (second, format_time(second * 1000)[:-4].encode())
         return b"%b%03dZ" % (self._second[1], rest)
 

@@ -1,4 +1,4 @@
-"""Loading: a thread from its files; a fork or a revert of 0.163.0 begins in another file."""
+"""Loads a thread from its files; a fork or a revert of 0.163.0 begins in another file."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ logger = logging.getLogger(__name__)
 
 MAX_BASES: Final = 64
 MAX_ROLLOUT_BYTES: Final = 1024 * 1024 * 1024
-"""The largest file that a thread is loaded from: most of what it holds stays in memory."""
+"""The largest file that is loaded: most of its contents stay in memory."""
 
 FilesNamed = Callable[[str], Sequence[Path]]
 Pending = tuple[int, bytes]
-"""Lines that the disk has refused, and where in the file they begin."""
+"""Lines that could not be written, and their offset in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRollout:
-    """A thread, and what its next writer must know besides."""
+    """A thread, with what its next writer needs."""
 
     stored: StoredThread
     last_ordinal: int
 
 
 class ThreadFile:
-    """The file of a thread, for as long as somebody reads it: `load` reads on from the last time.
+    """The open file of a thread; each `load` continues where the last one ended.
 
-    The thread may grow meanwhile. Whoever must know that it has not compares `is_current`.
+    The thread may grow at the same time: `is_current` shows whether it has.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ThreadFile:
         self.path = path
         self._files_named = files_named
         self._cut = (last_turn_id, before_turn_id)
-        # Gives lines of the thread that follow those of the file, and those that it gave last.
+        # Returns the pending lines of the thread; and those that it returned last.
         self._pending = pending
         self._taken: Pending | None = None
         self._file = RolloutFile(path)
         self._replay: Replay | None = None
-        # Up to where it was read, and how long it was then: a last line may not be whole yet.
+        # The offset read so far, and the size then: the last line may be incomplete.
         self._offset = 0
         self._size = 0
 
@@ -89,14 +89,14 @@ class ThreadFile:
         return self._file.size == self._size and self._pending() == self._taken
 
     def load(self) -> LoadedRollout:
-        """Give the thread as the file tells it now, and the lines that follow.
+        """Return the thread from the file and the pending lines.
 
         Raises:
-            ThreadCorrupt: it does not begin as a rollout does.
-            ThreadTooLarge: it is larger than what is kept in memory.
+            ThreadCorrupt: it does not begin like a rollout.
+            ThreadTooLarge: it exceeds the size limit.
         """
         if self._taken is not None:
-            # Lines that the disk had refused may stand in the file by now.
+            # Earlier pending lines may be in the file by now.
             self._replay, self._offset = None, 0
         pending = self._taken = self._pending()
         size = self._file.size if pending is None else pending[0]
@@ -114,7 +114,7 @@ class ThreadFile:
 
     def _begin(self, first: RolloutLine | None) -> Replay:
         session = session_meta(first, self.path)
-        assert first is not None  # noqa: S101  session_meta has refused it otherwise
+        assert first is not None  # noqa: S101  session_meta rejects None
         meta = to_meta(session, first, self.path)
         replay = Replay(meta, last_turn_id=self._cut[0], before_turn_id=self._cut[1])
         bases = _bases(session, self.path, self._files_named)
@@ -135,11 +135,11 @@ class ThreadFile:
             line = decode_line(piece) if piece.strip() else None
             if line is not None:
                 if not is_whole:
-                    # It lacks nothing but its line feed.
+                    # Only its line feed is missing.
                     self._offset += len(piece)
                 yield line
             elif is_whole and piece.strip():
-                # A last one that is not whole may be one that is being written right now.
+                # An incomplete last line may be one that is being written right now.
                 extra = {"path": str(self.path), "end": end}
                 logger.warning("rollout line skipped", extra=extra)
 
@@ -153,14 +153,14 @@ def _bases(
         base = session.history_base
         earlier = next(_candidates(base, path, files_named), None)
         if earlier is None:
-            logger.warning("beginning of a thread is missing", extra={"thread_id": base.thread_id})
+            logger.warning("start of thread is missing", extra={"thread_id": base.thread_id})
             break
         found.append((earlier, base.end_byte_offset))
         path = earlier.path
         try:
             session = session_meta(_first_line(earlier), path)
         except StoreError as error:
-            logger.warning("beginning of a thread is damaged", extra={"reason": str(error)})
+            logger.warning("start of thread is damaged", extra={"reason": str(error)})
             found.pop()[0].close()
             break
     return found[::-1]
@@ -197,7 +197,7 @@ def _candidates(base: HistoryBase, path: Path, files_named: FilesNamed) -> Itera
 
 
 def _ends_there(file: RolloutFile, base: HistoryBase) -> bool:
-    """Tell whether the line before the offset has the number that it must have."""
+    """Return whether the line before the offset has the expected number."""
     end = base.end_byte_offset - 1
     if end < 0 or file.read(end, end + 1) != b"\n":
         return False

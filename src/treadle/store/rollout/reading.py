@@ -1,8 +1,8 @@
-"""Rollout files as bytes: opened only if they are files, read in slices, a line at a time.
+"""Reads rollout files as bytes: regular files only, in slices, a line at a time.
 
-Anything may lie where a rollout is expected, of any size, and another program may write it at the
-same time. Reading happens in worker threads beside an event loop, which needs the interpreter in
-between: no call here works on more than a slice at once, except on a single line that is longer.
+The path of a rollout may hold anything, of any size, and another program may write it at the
+same time. Reads run in worker threads beside an event loop that needs the interpreter too, so no
+call works on more than a slice at once, except on a single longer line.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from treadle.support.files.descriptors import is_shortage
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 64 * 1024
-# Looking for a word is faster than decoding lines.
+# Searching for a word is faster than decoding lines.
 SEARCH_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 160 * 1024 * 1024
-"""The longest line that is read: more than twice the largest message of a client."""
+"""The longest line that is read: more than twice the largest client message."""
 
 
 class RolloutFile:
-    """A file that is open for reading."""
+    """A file opened for reading."""
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
-        """Open a file, or take over a descriptor of it.
+        """Open a file, or take over its descriptor.
 
         Raises:
             ThreadNotFound: it is gone.
-            ThreadCorrupt: it is not a regular file, or may not be read.
-            OSError: no descriptor is left to open it.
+            ThreadCorrupt: it is not a regular file, or is not readable.
+            OSError: no descriptor is available.
         """
         self.path = path
         if descriptor is not None:
@@ -75,16 +75,16 @@ class RolloutFile:
             os.close(descriptor)
 
     def stat(self) -> os.stat_result:
-        """Give the state of the file."""
+        """Return the state of the file."""
         return os.fstat(self._descriptor)
 
     @property
     def size(self) -> int:
-        """How many bytes the file has now."""
+        """The current size of the file in bytes."""
         return self.stat().st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """Give the bytes between two offsets, as far as they are there."""
+        """Return the bytes between two offsets, as far as they exist."""
         parts = []
         while start < end and (part := os.pread(self._descriptor, end - start, start)):
             parts.append(part)
@@ -92,10 +92,10 @@ class RolloutFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def lines(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Give the lines between two offsets, each with the offset behind its line feed.
+        """Yield the lines between two offsets, each with the offset after its line feed.
 
-        The last one may lack it: then the offset is the one where the line begins. Lines that are
-        too long are left out with a warning.
+        If the last line has no line feed, its offset is that of its start. Lines that are too long
+        are skipped with a warning.
         """
         line = _Line(self.path)
         offset = behind = start
@@ -114,7 +114,7 @@ class RolloutFile:
             yield behind, ended
 
     def line_around(self, offset: int) -> tuple[int, bytes | None]:
-        """Give the line that an offset is in, and where it begins; nothing if it is too long."""
+        """Return the start and the content of the line at an offset; `None` if it is too long."""
         size = self.size
         least, most = max(0, offset - MAX_LINE_BYTES), min(size, offset + MAX_LINE_BYTES)
         found, end = self.rfind(b"\n", least, offset), self.find(b"\n", offset, most)
@@ -124,7 +124,7 @@ class RolloutFile:
         return start, self.read(start, end) if is_whole else None
 
     def find(self, word: bytes, start: int, end: int) -> int:
-        """Give the first offset of a word between two offsets, or -1."""
+        """Return the first offset of a word between two offsets, or -1."""
         overlap = len(word) - 1
         while start < end:
             chunk = self.read(start, min(end, start + SEARCH_BYTES + overlap))
@@ -138,7 +138,7 @@ class RolloutFile:
         return -1
 
     def rfind(self, word: bytes, start: int, end: int) -> int:
-        """Give the last offset of a word between two offsets, or -1."""
+        """Return the last offset of a word between two offsets, or -1."""
         overlap = len(word) - 1
         while start < end:
             at = max(start, end - SEARCH_BYTES - overlap)
@@ -161,7 +161,7 @@ class _Line:
         self._size = 0
 
     def add(self, part: bytes) -> None:
-        """Keep a part, unless the line is too long already."""
+        """Add a part, unless the line is already too long."""
         self._size += len(part)
         if self._size > MAX_LINE_BYTES:
             self._parts.clear()
@@ -169,7 +169,7 @@ class _Line:
             self._parts.append(part)
 
     def end(self, part: bytes) -> bytes | None:
-        """Give the line that a part ends; nothing if it is too long."""
+        """Return the line that ends with a part; `None` if it is too long."""
         if not self._size:
             return part
         self.add(part)

@@ -1,7 +1,7 @@
-"""Replay: from the lines of a rollout to the thread that they tell of.
+"""Replays the lines of a rollout into the state of a thread.
 
-Lines with our mark are read in our own form; lines without, ours or another program's, by their
-payload. Knows no files.
+Lines with our mark are read in our own form; all others by their payload. This module does no
+file access.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Named(msgspec.Struct):
 
 
 class _Start(msgspec.Struct, rename="camel"):
-    """As much of a started item as every reader needs."""
+    """The fields of a started item that every reader needs."""
 
     item: _Named
     started_at_ms: int
@@ -75,7 +75,7 @@ _turn_completed: Final = msgspec.json.Decoder(TurnCompletedNotification)
 
 
 class Replay:
-    """Takes the lines of one thread, oldest first."""
+    """Replays the lines of one thread, oldest first."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Replay:
         self._given_after: TurnContext | None = None
         self._last_turn_id = last_turn_id
         self._before_turn_id = before_turn_id
-        # Items under way, by id: needed only if their server died. A command may outlive its turn.
+        # Items in progress by id, needed only if their server died. A command may outlive its turn.
         self._started: dict[str, OwnEvent] = {}
         self._time = ""
         self._is_over = False
         self.last_ordinal = -1
 
     def feed(self, lines: Iterable[RolloutLine]) -> None:
-        """Take in lines, until the turn that the thread is to be cut at."""
+        """Replay lines, up to the turn at which the thread is to be cut."""
         for line in lines:
             if self._is_over:
                 return
@@ -117,7 +117,7 @@ class Replay:
             self._check_cut()
 
     def result(self) -> StoredThread:
-        """Give the thread as the lines so far tell it."""
+        """Return the state of the thread so far."""
         stored, timeline = self._stored, self._timeline
         running = timeline.current
         if running is not None:
@@ -129,7 +129,7 @@ class Replay:
         stored.views = [(turn.history, turn.length) for turn in timeline.turns]
         stored.settings = self._foreign.settings
         if stored.settings is not self._given_after:
-            stored.given = None  # a later turn had settings of its own
+            stored.given = None  # a later turn had its own settings
         stored.usage = self._foreign.usage
         stored.response_ids = self._foreign.response_ids
         stored.meta = self._final_meta()
@@ -226,7 +226,7 @@ class Replay:
                 if asked is not None and asked.call_id is not None and mark.answer is not None:
                     stored.answers[asked.call_id] = (asked.method, mark.answer)
             case Decided():
-                pass  # there to be read by people
+                pass  # for human readers
             case ClientMessage():
                 stored.client_messages[mark.client_id] = mark
             case InputGiven():
@@ -256,16 +256,16 @@ def _preview(stored: StoredThread) -> str:
         for item in turn.items:
             if isinstance(item, UserMessageThreadItem):
                 return preview(item)
-    # Acknowledged, though no turn has taken it up.
+    # Acknowledged, though no turn has consumed it.
     waiting = (given.content for given in stored.inputs.values() if given.content)
     return preview_of(next(waiting, []))
 
 
 def preview(message: UserMessageThreadItem) -> str:
-    """Give the words of a message, as a list of threads shows them."""
+    """Return the text of a message, as a list of threads shows it."""
     return preview_of(message.content)
 
 
 def preview_of(content: Iterable[UserInput]) -> str:
-    """Give the words of input."""
+    """Return the text of input."""
     return "\n".join(part.text for part in content if isinstance(part, TextUserInput))

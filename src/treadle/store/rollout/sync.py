@@ -1,4 +1,4 @@
-"""Syncs a journal's file with the disk, off the event loop, once for all who wait."""
+"""Syncs a journal's file to disk, off the event loop, once for all waiting callers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.store.journal import StorageFailed
 from treadle.support.files.writing import sync_folder
 
 MAX_THREADS: Final = 8
-"""How many files are synced at a time; a slow disk makes the others wait, not the event loop."""
+"""How many files are synced at a time; a slow disk delays the others, not the event loop."""
 
 _CHUNK: Final = 1024 * 1024
 
@@ -29,10 +29,10 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class FileSync:
-    """Knows how much of one file is on the disk, and brings the rest there.
+    """Tracks how much of one file is on disk, and syncs the rest.
 
-    `folders` are those in which the names of the file and of its folders have to be synced too;
-    `on_synced` is called with them when they are.
+    `folders` must be synced too, since they contain the names of a new file and of its folders;
+    `on_synced` is called with them afterwards.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FileSync:
         self._synced = synced
         self._folders = tuple(folders)
         self._on_synced = on_synced
-        # After a failed sync the kernel takes pages for clean that never reached the disk.
+        # After a failed sync the kernel may mark pages clean that never reached the disk.
         self._has_failed = False
         self._wanted: tuple[Path, int] = (Path(), 0)
         self._waiting: list[asyncio.Future[None]] = []
@@ -68,8 +68,8 @@ class FileSync:
         return done
 
     def close(self, descriptor: int) -> None:
-        """Close the journal's descriptor, as soon as no sync uses it."""
-        # Not a copy of it for each sync: there may be no descriptor left for one.
+        """Close the journal's descriptor, once no sync uses it."""
+        # Not duplicated for each sync: no descriptor may be available.
         if descriptor == self._descriptor:
             self._is_left = True
         else:
@@ -78,7 +78,7 @@ class FileSync:
     def _start(self, descriptor: int) -> None:
         path, size = self._wanted
         again = self._synced if self._has_failed else size
-        # By the loop rather than directly: a loop with virtual time waits for its executors.
+        # Through the loop: one with virtual time waits for its executors.
         loop = asyncio.get_running_loop()
         is_wanted = threading.Event()
         is_wanted.set()
@@ -86,11 +86,11 @@ class FileSync:
         work: asyncio.Future[None]
         try:
             work = loop.run_in_executor(_threads(), _if_wanted, is_wanted, sync)
-        except RuntimeError as error:  # no thread is to be had, and the pool keeps what to do
+        except RuntimeError as error:  # no thread can be started, and the pool keeps the task
             is_wanted.clear()
             work = loop.create_future()
             work.set_exception(OSError(errno.EAGAIN, str(error)))
-        # The waiting ones are served by this sync; those that come later by the next one.
+        # This sync serves the waiting callers, the next one those that come later.
         on_done = partial(self._on_done, self._take(), path, size, descriptor)
         work.add_done_callback(on_done)
 
@@ -127,7 +127,7 @@ class FileSync:
     def _settle(waiting: Sequence[asyncio.Future[None]], error: StorageFailed | None) -> None:
         for future in waiting:
             if future.done():
-                continue  # cancelled meanwhile
+                continue  # cancelled in the meantime
             if error is None:
                 future.set_result(None)
             else:
@@ -135,19 +135,19 @@ class FileSync:
 
 
 def _close(descriptor: int) -> None:
-    """Close a file; it is closed also where that fails, and what counts was synced before."""
+    """Close a file and ignore errors: it is closed anyway, and was synced before."""
     with suppress(OSError):
         os.close(descriptor)
 
 
 def _if_wanted(is_wanted: threading.Event, sync: Callable[[], None]) -> None:
-    """Sync, unless it was given up before: the descriptor may be that of another file by now."""
+    """Sync, unless it was abandoned: the descriptor may belong to another file by now."""
     if is_wanted.is_set():
         sync()
 
 
 def _sync(path: Path, descriptor: int, again: int, size: int, folders: Sequence[Path]) -> None:
-    """Sync a file and folders; the bytes from `again` on are first written once more."""
+    """Sync a file and folders; first rewrite the bytes from `again` on."""
     if again < size:
         _write_again(path, descriptor, again, size)
     os.fdatasync(descriptor)
@@ -156,7 +156,7 @@ def _sync(path: Path, descriptor: int, again: int, size: int, folders: Sequence[
 
 
 def _write_again(path: Path, descriptor: int, start: int, end: int) -> None:
-    """Make pages dirty again that a failed sync has dropped, with what they hold."""
+    """Rewrite pages that a failed sync has dropped, to make them dirty again."""
     # The journal's own descriptor can only append.
     writer = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

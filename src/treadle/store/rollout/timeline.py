@@ -1,4 +1,4 @@
-"""The state that a replay builds: turns with their items, and the model's view of them."""
+"""The state that a replay builds: turns with their items, and the model context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from treadle.store.records import ModelItem
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A turn as far as it was read."""
+    """A turn as read so far."""
 
     id: str
-    # Where the model's view stood when the turn began: this list, up to there.
+    # The model context at the start of the turn: this list, up to this length.
     history: list[ModelItem]
     length: int
     items: dict[str, ThreadItem] = field(default_factory=dict)
@@ -25,11 +25,11 @@ class OpenTurn:
     completed_at: int | None = None
     duration_ms: int | None = None
     root_turn_id: str | None = None
-    # When each item began and was done, in milliseconds, as far as it was recorded.
+    # Start and completion times of items in milliseconds, if recorded.
     times: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     def to_turn(self) -> Turn:
-        """Give the turn as the protocol has it."""
+        """Return the protocol's turn."""
         return Turn(
             id=self.id,
             items=list(self.items.values()),
@@ -43,7 +43,7 @@ class OpenTurn:
 
 
 class Timeline:
-    """Turns in order; only the last may be without an end."""
+    """Turns in order; only the last one may have no end."""
 
     def __init__(self) -> None:
         self.turns: list[OpenTurn] = []
@@ -57,12 +57,12 @@ class Timeline:
         return last if last is not None and last.status == "inProgress" else None
 
     def begin_turn(self, turn_id: str, started_at: int | None, *, unseen: int = 0) -> OpenTurn:
-        """Begin a turn, or find it if it began before; `unseen` items of the view are its own."""
+        """Begin a turn, or find a known one; it owns the last `unseen` items of the context."""
         turn = self._by_id.get(turn_id)
         if turn is None:
             unfinished = self.current
             if unfinished is not None:
-                # Its server died, and another one went on after it.
+                # Its server died, and another one continued after it.
                 unfinished.status = "interrupted"
             turn = OpenTurn(turn_id, self.history, len(self.history) - unseen)
             self.turns.append(turn)
@@ -72,28 +72,28 @@ class Timeline:
         return turn
 
     def find(self, turn_id: str | None) -> OpenTurn | None:
-        """Give the turn of this id, or the one in progress if no id is given."""
+        """Return the turn with this id, or the one in progress if the id is `None`."""
         return self.current if turn_id is None else self._by_id.get(turn_id)
 
     def add_item(self, turn_id: str, item: ThreadItem, done_ms: int | None = None) -> None:
-        """Put an item into its turn; a later version of an item takes the place of the earlier."""
+        """Add an item to its turn; a later version replaces an earlier one."""
         turn = self._by_id.get(turn_id) or self.begin_turn(turn_id, None)
         turn.items[item.id] = item
         if done_ms is not None:
             turn.times[item.id] = (turn.times.get(item.id, (None, None))[0], done_ms)
 
     def note_start(self, turn_id: str, item_id: str, at_ms: int) -> None:
-        """Note when an item began; one that is begun again after a restart began before."""
+        """Record the start of an item; a second start after a restart does not change it."""
         turn = self._by_id.get(turn_id)
         if turn is not None:
             turn.times.setdefault(item_id, (at_ms, None))
 
     def replace_history(self, items: list[ModelItem]) -> None:
-        """Go on with another view; turns remember the old one."""
+        """Continue with another model context; earlier turns keep the old one."""
         self.history = items
 
     def roll_back(self, num_turns: int | None, before_turn_id: str | None) -> None:
-        """Drop the last turns, with what they added to the model's view."""
+        """Drop the last turns, with what they added to the model context."""
         count = num_turns or 0
         if before_turn_id is not None:
             found = self._by_id.get(before_turn_id)

@@ -1,1 +1,1 @@
-"""Lines of rollout files that other programs wrote."""
+"""Reads rollout lines that other programs wrote."""

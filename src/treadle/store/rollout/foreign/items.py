@@ -1,7 +1,7 @@
-"""Items as other programs store them, and as the protocol has them.
+"""Translates items that other programs stored to those of the protocol.
 
-Knows the `item_completed` spelling (0.163.0) and the older events with one item each (0.118.0).
-What cannot be translated is left out with a warning: never an exception.
+Reads `item_completed` (0.163.0) and the older events with one item each (0.118.0). What cannot be
+translated is skipped with a warning, never an exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _word: Final = re.compile(r"_([a-z0-9])")
 
 
 def camel(text: str) -> str:
-    """Spell a snake_case word as the protocol does."""
+    """Convert a snake_case word to camelCase."""
     return _word.sub(lambda match: match[1].upper(), text)
 
 
@@ -40,13 +40,13 @@ def read_item(stored: Mapping[str, JsonValue]) -> ThreadItem | None:
 
 
 def read_legacy(event: Mapping[str, JsonValue], new_id: Callable[[], str]) -> ThreadItem | None:
-    """Translate an event that stands for one item; `new_id` names those that have no id."""
+    """Translate an event that represents one item; `new_id` creates missing ids."""
     kind = str(event.get("type"))
     return _convert(kind, lambda: _LEGACY[kind](event, new_id))
 
 
 def is_legacy_item(kind: str) -> bool:
-    """Tell whether an event of this type stands for one item."""
+    """Return whether an event of this type represents one item."""
     return kind in _LEGACY
 
 
@@ -54,7 +54,7 @@ def _convert(kind: str, translate: Callable[[], Json]) -> ThreadItem | None:
     try:
         item: ThreadItem = msgspec.convert(translate(), ThreadItem, strict=False)
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
-        # Another program's data: any part of it may have another shape than we have seen.
+        # Another program's data: any part may have an unexpected shape.
         logger.warning("stored item skipped", extra={"type": kind, "reason": str(error)})
         return None
     return item
@@ -136,7 +136,7 @@ def _change(path: str, change: Json) -> Json:
 
 
 def moved_to(path: str) -> str:
-    """What ends the diff of a file that moved, where clients see it."""
+    """Return the line that ends the diff of a moved file, as clients see it."""
     return f"\n\nMoved to: {path}"
 
 

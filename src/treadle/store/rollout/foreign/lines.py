@@ -1,4 +1,4 @@
-"""Lines without our mark: what other programs wrote, told to the timeline."""
+"""Adds lines without our mark, written by other programs, to the timeline."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from treadle.store.rollout.timeline import OpenTurn, Timeline
 
 Payload = Mapping[str, JsonValue]
 
-# The model service never sees this key: the reference takes it off before it sends an item.
+# The model service never sees this key: the reference removes it before sending an item.
 PRIVATE_KEY: Final = "internal_chat_message_metadata_passthrough"
 
 _payloads: Final = msgspec.json.Decoder(dict[str, JsonValue])
 
 
 class ForeignReader:
-    """Reads lines by their payload; keeps what only such lines tell."""
+    """Reads lines by their payload; keeps the state that only such lines contain."""
 
     def __init__(self, timeline: Timeline, provider: str) -> None:
         self._timeline = timeline
@@ -38,7 +38,7 @@ class ForeignReader:
         self.response_ids: set[str] = set()
 
     def read(self, line: RolloutLine) -> None:
-        """Take in one line; types that we do not know change nothing."""
+        """Read one line; unknown types are ignored."""
         reader = _READERS.get(line.type)
         if reader is not None:
             try:
@@ -104,7 +104,7 @@ class ForeignReader:
             self._timeline.add_item(str(payload.get("turn_id")), item)
 
     def _agent_reasoning(self, payload: Payload, line: RolloutLine) -> None:
-        """Parts of one summary come as events of their own, one after the other."""
+        """Collect the parts of one summary, which come as separate consecutive events."""
         turn = self._turn(line)
         part, known = str(payload.get("text") or ""), self._reasoning
         if known is None or next(reversed(turn.items), None) != known.id:
@@ -122,7 +122,7 @@ class ForeignReader:
             return
         unseen = 0
         if isinstance(item, UserMessageThreadItem) and self._timeline.current is None:
-            # Without a task_started the turn begins here, just after the model got the message.
+            # Without task_started, the turn begins here, just after the model received the message.
             unseen = min(1, len(self._timeline.history))
         self._turn(line, unseen).items[item.id] = item
 
@@ -134,7 +134,7 @@ class ForeignReader:
         return self._timeline.begin_turn(turn_id, _seconds(line), unseen=unseen)
 
     def _new_id(self) -> str:
-        # As the reference names items that were stored without an id.
+        # The reference uses these names for items stored without an id.
         self._items += 1
         return f"item-{self._items}"
 
@@ -154,10 +154,10 @@ class ForeignReader:
 
 
 def replacement(payload: Payload) -> list[ModelItem]:
-    """Give the view that a `compacted` line sets in place of the old one."""
+    """Return the model context that a `compacted` line sets."""
     items = payload.get("replacement_history")
     if not isinstance(items, list):
-        # Before there was a replacement the summary was all that stayed.
+        # Older lines have no replacement: only the summary remained.
         content = [{"type": "input_text", "text": str(payload.get("message") or "")}]
         return [{"type": "message", "role": "user", "content": content}]
     kept = [item for item in items if isinstance(item, dict)]
@@ -167,7 +167,7 @@ def replacement(payload: Payload) -> list[ModelItem]:
 
 
 def _whole(value: JsonValue) -> int | None:
-    """Give a number if it is one that every reader of JSON takes for a whole number."""
+    """Return a value if every JSON reader takes it for an integer."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and abs(value) < 1 << 53 else None
 
@@ -179,7 +179,7 @@ def _seconds(line: RolloutLine) -> int | None:
 
 Reader = Callable[[ForeignReader, dict[str, JsonValue], RolloutLine], None]
 
-# Private to the class, which is in this file: the tables only give names to its methods.
+# Private to the class in this file: the tables only name its methods.
 # ruff: noqa: SLF001
 _READERS: Final[dict[str, Reader]] = {
     "response_item": ForeignReader._response_item,

@@ -1,4 +1,4 @@
-"""What a turn runs with, what it costs and how it fails, as other programs store it."""
+"""Translates turn settings, usage and errors between other programs' form and the protocol's."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _upper: Final = re.compile(r"(?<!^)([A-Z])")
 
 
 def snake(text: str) -> str:
-    """Spell one of the protocol's words with underscores."""
+    """Convert a camelCase word to snake_case."""
     return _upper.sub(r"_\1", text).lower()
 
 
 def read_turn_context(
     payload: Mapping[str, JsonValue], provider: str, before: TurnContext | None
 ) -> TurnContext | None:
-    """Translate a `turn_context`; a policy that we do not understand stays as it was before."""
+    """Translate a `turn_context`; an unknown sandbox policy leaves the previous one in force."""
     default = before.sandbox_policy if before else ReadOnlySandboxPolicy()
     known: Json = {
         "record": "turnContext",
@@ -47,13 +47,12 @@ def read_turn_context(
         for key in ("effort", "summary", "personality", "service_tier", "collaboration_mode")
         if payload.get(key) is not None
     }
-    # The optional parts are the ones that change from version to version: better without them
-    # than not at all.
+    # The optional parts change from version to version: better without them than not at all.
     return _maybe({**known, **optional}, TurnContext) or _maybe(known, TurnContext)
 
 
 def write_turn_context(context: TurnContext) -> Json:
-    """Spell a turn's settings for other programs."""
+    """Write a turn's settings for other programs."""
     payload: Json = {
         "turn_id": context.turn_id,
         "cwd": context.cwd,
@@ -110,7 +109,7 @@ def _read_tokens(value: JsonValue) -> TokenUsageBreakdown | None:
 
 
 def write_usage(record: UsageRecord) -> Json:
-    """Spell what a response cost as a `token_count`."""
+    """Write the usage of a response as a `token_count`."""
     info = {
         "total_token_usage": _write_tokens(record.total),
         "last_token_usage": _write_tokens(record.usage),
@@ -124,7 +123,7 @@ def _write_tokens(usage: TokenUsageBreakdown) -> Json:
 
 
 def read_error(value: JsonValue) -> TurnError | None:
-    """Translate why a turn failed."""
+    """Translate the error of a failed turn."""
     if not isinstance(value, Mapping):
         return None
     info = value.get("codex_error_info")
@@ -136,7 +135,7 @@ def read_error(value: JsonValue) -> TurnError | None:
 
 
 def write_error(error: TurnError) -> Json:
-    """Spell why a turn failed."""
+    """Write the error of a failed turn."""
     info = _respell(msgspec.to_builtins(error.codex_error_info), snake)
     return {"message": error.message, "codex_error_info": info}
 
