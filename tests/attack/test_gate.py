@@ -259,7 +259,7 @@ def test_every_address_of_this_machine_counts_as_local() -> None:
 def test_a_host_that_is_too_long_is_not_decoded(host: str) -> None:
     """IDNA took four seconds for one of these, on the event loop."""
     for _ in range(100):
-        with pytest.raises(ValueError, match="it is too long"):
+        with pytest.raises(ValueError, match="too long"):
             normal(host)
 
 

@@ -54,7 +54,10 @@ def test_each_unusable_backend_is_listed_with_the_reason_and_a_remedy(home: Path
     ("protects", "gap"),
     [
         ("false", ".git, .codex and .agents in writable folders are not protected"),
-        ("true", "nothing new can be made directly in a folder that holds .git, .codex or .agents"),
+        (
+            "true",
+            "nothing new can be created directly in a folder that contains .git, .codex or .agents",
+        ),
     ],
 )
 def test_what_landlock_does_not_protect_is_named(home: Path, protects: str, gap: str) -> None:

@@ -336,5 +336,5 @@ async def test_a_link_in_place_of_a_protected_folder_is_refused_with_a_reason(
     with pytest.raises(SandboxUnavailable) as refused:
         await run(["true"], workspace(ws))
     assert refused.value.reason == (
-        f"{ws}/.codex is a link, which a command could replace by a folder of its own"
+        f"{ws}/.codex is a link, which a command could replace by its own folder"
     )

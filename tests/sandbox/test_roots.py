@@ -102,7 +102,7 @@ async def test_more_roots_than_descriptors_are_refused_with_a_reason(
     for root in roots:
         root.mkdir(parents=True)
     monkeypatch.setattr(backends, "inherited_limit", lambda: 64)
-    with pytest.raises(SandboxUnavailable, match="need 81 descriptors, 32 are left"):
+    with pytest.raises(SandboxUnavailable, match="need 81 descriptors, 32 are available"):
         await run(["true"], workspace(roots[0], *roots))
     assert all(names(root) == [] for root in roots)
 

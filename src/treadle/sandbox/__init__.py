@@ -1,1 +1,1 @@
-"""Policies for commands, and the means to enforce them; knows no threads and no wire."""
+"""Sandbox policies for commands and the backends that enforce them; independent of threads."""

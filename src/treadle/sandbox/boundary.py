@@ -1,4 +1,4 @@
-"""The one place that decides what commands and tools of the model may write."""
+"""The boundary: decides what commands and tools of the model may write."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Boundary:
-    """Works out confinements under which nothing that decides about the sandbox is writable.
+    """Computes confinements in which nothing that controls the sandbox is writable.
 
-    Commands, patches, images, MCP servers and `command/exec` all ask the boundary of their server.
-    It knows what that server protects and which folders its commands could write so far.
+    Commands, patches, images, MCP servers and `command/exec` all use the boundary of their server.
+    It knows what the server protects and which folders its commands could write so far.
     """
 
     def __init__(self, protection: Protection, opened: OpenedRoots | None = None) -> None:
@@ -35,7 +35,7 @@ class Boundary:
         environ: Mapping[str, str] | None = None,
         granted: Sequence[AdditionalPermissionProfile] = (),
     ) -> Confinement:
-        """Work out a policy for commands of a folder, widened by what was granted."""
+        """Compute the confinement of a policy for commands of a folder, extended by grants."""
         opened = self._opened
         found = confine(
             policy,
@@ -51,9 +51,9 @@ class Boundary:
         return found
 
     def trusted_path(self, path: str, confinement: Confinement) -> str:
-        """The folders of a `PATH` into which no command can have put a program.
+        """Return the folders of a `PATH` in which no command can have created a program.
 
-        A relative folder depends on where a command runs, and therefore is not trusted either.
+        A relative folder depends on where a command runs, so it is not trusted either.
         """
         folders = path.split(os.pathsep)
         return os.pathsep.join(each for each in folders if self._is_trusted(each, confinement))
@@ -61,9 +61,9 @@ class Boundary:
     def is_trusted_program(
         self, name: str, path: str, confinement: Confinement, *, cwd: str | None
     ) -> bool:
-        """Whether a name leads to a program that no command can have made or changed.
+        """Return whether a name leads to a program that no command can have created or changed.
 
-        A plain name that leads nowhere is trusted: it is built into the shell, or fails. A path is
+        A plain name that is not found is trusted: it is a shell builtin, or fails. A path is
         resolved against `cwd`; without one, a relative path is not trusted.
         """
         if "/" in name:
@@ -84,7 +84,7 @@ class Boundary:
         return self._opened is None or not self._opened.may_have_filled(real(folder))
 
     def _is_safe(self, path: str, confinement: Confinement) -> bool:
-        """Whether no command can have chosen what a path leads to, by a link or in its place."""
+        """Return whether no command can have redirected a path, by a link or a replacement."""
         opened = self._opened
         return not any(
             confinement.is_open(place) or (opened is not None and opened.may_have_made(place))

@@ -1,4 +1,4 @@
-"""What the file systems of this machine can be relied on for."""
+"""Which file systems of this machine set reliable change times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _DATING: Final = frozenset("bcachefs btrfs ext2 ext3 ext4 f2fs overlay ramfs tmp
 
 
 def dates_renames(path: str) -> bool:
-    """Whether a rename of this file or folder is known to set its change time.
+    """Return whether a rename of this file or folder is known to set its change time.
 
-    POSIX leaves that open. File systems of other machines (NFS, 9p, virtiofs, FUSE) also take the
-    time from another clock, so only those count that are known to use the clock of this kernel.
+    POSIX does not require it. Remote and userspace file systems (NFS, 9p, virtiofs, FUSE) also use
+    another clock, so only those count that are known to use the clock of this kernel.
     """
     if sys.platform == "darwin":
         return True
@@ -22,7 +22,7 @@ def dates_renames(path: str) -> bool:
 
 
 def _type_of(path: str) -> str | None:
-    """The type of the file system that a path is on, links not followed."""
+    """Return the type of the file system of a path, without following links."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

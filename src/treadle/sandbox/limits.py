@@ -1,6 +1,6 @@
-"""Limits for commands: their values, how the configuration states them, and what a kill says.
+"""Resource limits for commands: their values, their configuration and their messages.
 
-`supervisor/enforcement.py` enforces them; this module only decides about them.
+`supervisor/enforcement.py` enforces them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from treadle.support.files.descriptors import descriptor_limit
 
 Setting: TypeAlias = int | str
-"""A limit as `[sandbox.limits]` states it: a number, a size, a share, or "none"."""
+"""A value in `[sandbox.limits]`: a number, a size, a percentage, or "none"."""
 
 _MIB: Final = 1024**2
 _UNITS: Final = {
@@ -30,14 +30,14 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _OFF: Final = "none"
 _MAX: Final = 2**62
-# Fewer processes than this are too few for most commands.
+# Most commands need at least this many processes.
 _FEWEST: Final = 64
-# With these a shell reports that the kernel ended a program for its CPU time or its file's size.
+# A shell reports these when the kernel kills a program for its CPU time or file size.
 _OUT_OF_CPU, _FILE_TOO_LARGE = 128 + 24, 128 + 25
 
 
 class BadLimit(ValueError):
-    """A limit in the configuration has a value that it cannot have."""
+    """A limit in the configuration has an invalid value."""
 
     def __init__(self, key: str, value: Setting, expected: str) -> None:
         super().__init__(f"sandbox.limits.{key} is {value!r}, expected {expected}")
@@ -46,19 +46,19 @@ class BadLimit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Free space that commands must leave on a file system: the lesser of both."""
+    """Free space that commands must leave on a file system: the smaller of both."""
 
     size: int
     permille: int = 1000
 
     def on(self, total: int) -> int:
-        """Return the bytes to leave on a file system of so many bytes."""
+        """Return the bytes to leave free on a file system of this size."""
         return min(self.size, total * self.permille // 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What one command and everything that it starts may use; `None` is no limit."""
+    """What one command and everything that it starts may use; `None` means unlimited."""
 
     processes: int | None = None
     memory: int | None = None
@@ -70,7 +70,7 @@ class CommandLimits:
     output_file: int | None = None
 
     def words(self) -> str:
-        """The limits as the guard reads them."""
+        """The limits in the form that the guard reads."""
         values = {
             "processes": self.processes,
             "memory": self.memory,
@@ -93,7 +93,7 @@ class Bounds:
     folders: tuple[str, ...] = ()
 
     def reason(self, key: str, place: int = 0) -> str:
-        """Say which limit a command was killed for."""
+        """Describe the limit that a command was killed for."""
         limits = self.limits
         match key:
             case "processes":
@@ -112,7 +112,7 @@ class Bounds:
         return f"killed: {fault} (sandbox.limits.{key})"
 
     def reason_of_exit(self, code: int) -> str | None:
-        """Say which limit of the kernel's own an exit code stands for, if it does."""
+        """Return the description of a kernel-enforced limit that an exit code indicates, if any."""
         if code == _FILE_TOO_LARGE and self.limits.file_size is not None:
             return self.reason("file_size")
         if code == _OUT_OF_CPU and self.limits.cpu_seconds is not None:
@@ -121,7 +121,7 @@ class Bounds:
 
 
 def shown(size: int | None) -> str:
-    """Write a size for people."""
+    """Format a size for people."""
     value, unit = float(size or 0), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -140,10 +140,10 @@ _WORST: Final = 19
 
 
 def read_limits(table: Mapping[str, Setting]) -> CommandLimits:
-    """Read `[sandbox.limits]`; what it does not mention has its default.
+    """Read `[sandbox.limits]`; missing keys have their default.
 
     Raises:
-        BadLimit: a value is not what its key takes.
+        BadLimit: a value is invalid.
     """
     return CommandLimits(
         processes=_count(table, "processes", _default_processes()),
@@ -159,7 +159,7 @@ def read_limits(table: Mapping[str, Setting]) -> CommandLimits:
 
 @cache
 def default_limits() -> CommandLimits:
-    """Return the limits of a configuration that does not mention any."""
+    """Return the default limits."""
     return read_limits({})
 
 
@@ -208,7 +208,7 @@ def _reserve(table: Mapping[str, Setting]) -> Reserve | None:
         return Reserve(512 * _MIB, 20)
     if isinstance(value, str) and (permille := _permille(value)) is not None:
         return Reserve(_MAX, permille)
-    # A share was looked for; the words about it belong to what is expected.
+    # A percentage was attempted: the message lists what is expected.
     size = _size(table, "disk_reserve", None, whole=0)
     return None if size is None else Reserve(size)
 
@@ -225,9 +225,9 @@ def _permille(value: str) -> int | None:
 def _default_processes() -> int:
     """4096, more on a machine with many cores, and at most half of what the server may have."""
     wanted = max(4096, 256 * (os.cpu_count() or 1))
-    # The server itself needs threads while a command has as many as it may.
+    # The server itself needs threads even while a command uses all that it may have.
     bounds = [_first_number(["/proc/sys/kernel/pid_max"]), _first_number(_cgroup_files("pids"))]
-    if os.geteuid() != 0:  # the kernel does not hold root to it
+    if os.geteuid() != 0:  # the kernel does not enforce it for root
         bounds.append(resource.getrlimit(resource.RLIMIT_NPROC)[0])
     least = min((bound for bound in bounds if bound is not None and bound > 0), default=2 * wanted)
     return max(_FEWEST, min(wanted, least // 2))
@@ -235,14 +235,14 @@ def _default_processes() -> int:
 
 @cache
 def memory_of_machine() -> int:
-    """Return the memory that this process can have at most: the machine's, or its cgroup's."""
+    """Return the maximum memory of this process: the machine's, or its cgroup's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = _first_number(_cgroup_files("memory"))
     return total if found is None else min(total, found)
 
 
 def _cgroup_files(controller: str) -> Iterable[str]:
-    """Where a limit may be: of the own cgroup if that is visible, else of the mount's."""
+    """Yield the files that may hold a limit: of our own cgroup if visible, else of the mount."""
     try:
         lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -259,10 +259,10 @@ def _cgroup_files(controller: str) -> Iterable[str]:
 
 
 def _first_number(paths: Iterable[str]) -> int | None:
-    """Read the first file that holds a number."""
+    """Read the first file that contains a number."""
     for path in paths:
         try:
             return int(Path(path).read_bytes())
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):  # missing, or "max"
             continue
     return None

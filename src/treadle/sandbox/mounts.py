@@ -1,4 +1,4 @@
-"""Under which other names mounts show a path: a folder can be mounted in many places."""
+"""Other names of a path: a folder can be mounted in several places."""
 
 # Paths are text here, as everywhere in the sandbox.
 # ruff: noqa: PTH118
@@ -21,7 +21,7 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 @dataclass(frozen=True, slots=True)
 class _Mount:
     device: bytes
-    # Which part of the file system is shown, and where.
+    # The part of the file system that is mounted, and the mount point.
     root: str
     point: str
 
@@ -33,17 +33,17 @@ class Mounts:
         self.table = table
         self._all = [_mount(line) for line in table.splitlines()]
         devices = [mount.device for mount in self._all]
-        # Most file systems are mounted once, and show nothing under a second name.
+        # Most file systems are mounted once and have no second name.
         self._repeated = [mount for mount in self._all if devices.count(mount.device) > 1]
 
     def other_names(self, path: str) -> Iterator[tuple[str, str]]:
-        """Where else a path without links is shown, each place with what it is in the path.
+        """Return the other places of a path without links, each with the part visible there.
 
-        The second is empty for the path itself, and names a part of it where only that is shown.
+        The part is empty for the path itself, and relative where only part of it is mounted.
         """
         if not self._repeated:
             return
-        # Of two mounts at one point, the later one covers the other.
+        # Of two mounts at one point, the later one hides the other.
         holders = [mount for mount in self._all if is_within(path, mount.point)]
         holder = max(reversed(holders), key=lambda mount: len(mount.point), default=None)
         if holder is None:
@@ -59,11 +59,11 @@ class Mounts:
 
 
 def read_mounts(known: Mounts) -> Mounts:
-    """The mounts of now; those that are known if nothing changed."""
+    """Return the current mounts; cached while nothing changed."""
     try:
         table = _TABLE.read_bytes()
     except OSError:
-        table = b""  # there is no such list on this system
+        table = b""  # this system has no such list
     return known if table == known.table else Mounts(table)
 
 
@@ -78,6 +78,6 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _moved(path: str, old: str, new: str) -> str:
-    """A path in one folder, as it would be called in another one."""
+    """Translate a path in one folder to the same path in another one."""
     rest = path[len(old.rstrip("/")) + 1 :]
     return os.path.join(new, rest) if rest else new

@@ -1,11 +1,11 @@
-"""Which folders were ever opened to commands, and since when.
+"""Records which folders were ever writable for commands, and since when.
 
 A file that changed after that may be the work of a command, even of one that ended long ago. The
-kernel sets the change time of an inode, and no program without privileges can set it back, so that
-comparing the two tells what a command cannot have made.
+kernel sets the change time of an inode, and no unprivileged program can set it back. Comparing the
+two shows what a command cannot have created.
 
 A file keeps its change time when a folder above it is renamed. Each folder on the way to the file
-is therefore judged too: a rename sets the change time of the folder and of the one that holds it.
+is therefore checked too: a rename sets the change time of the folder and of its parent.
 """
 
 # Paths are text here, as everywhere in the sandbox.
@@ -38,15 +38,15 @@ from treadle.support.files.reading import read_file
 
 FILE_NAME: Final = "opened_roots.jsonl"
 MOST: Final = 4096
-"""How many folders are recorded before those that are gone are forgotten."""
-# Far more than that many paths take.
+"""How many folders are recorded before missing ones are dropped."""
+# Far more than that many paths need.
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
 
 def _file_time_ns() -> int:
-    """The clock that change times are taken from; the usual one is some milliseconds ahead."""
+    """The clock of change times; the usual clock is some milliseconds ahead."""
     return time.clock_gettime_ns(FILE_CLOCK)
 
 
@@ -58,7 +58,7 @@ class OpenedRoots:
         self._now_ns = now_ns
         self._since: dict[str, int] = {}
         self._stamp: tuple[int, int] | None = None
-        # By device, because looking it up takes longer than all the rest.
+        # By device, since the look-up is the slowest part.
         self._dating: dict[int, bool] = {}
 
     def add(self, roots: Iterable[str]) -> None:
@@ -76,16 +76,16 @@ class OpenedRoots:
                 else:
                     self._compact()
         except OSError as error:
-            # The record still holds for as long as this server runs.
+            # The record still applies while this server runs.
             logger.warning("cannot record writable folders", extra={"error": str(error)})
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, bool]]:
-        """Open the file to append, and lock it against servers that replace it.
+        """Open the file for appending, and lock it against servers that replace it.
 
-        Commands can read the file, so they can lock it as well. Without the lock a line is still
-        appended whole; only if another server compacts the file at that moment is it lost there,
-        and this server keeps it in memory.
+        Commands can read the file, so they can also lock it. Without the lock a line is still
+        appended whole. It is lost only if another server compacts the file at that moment; this
+        server still has it in memory.
         """
         while True:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -100,7 +100,7 @@ class OpenedRoots:
                 os.close(descriptor)
 
     def _compact(self) -> None:
-        """Forget folders that are gone: nothing that a command made there is left."""
+        """Drop folders that are gone: nothing that a command created there remains."""
         self._read()
         self._since = {root: since for root, since in self._since.items() if os.path.isdir(root)}
         with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
@@ -108,19 +108,19 @@ class OpenedRoots:
         Path(file.name).replace(self._path)
 
     def may_have_made(self, path: str, *, above: str | None = None) -> bool:
-        """Whether a command could have made or changed what a path names, links not followed.
+        """Return whether a command could have created or changed a path, without following links.
 
-        With `above`, only writable folders above that one count: settings that stand directly in
-        a writable folder are read-only for commands.
+        With `above`, only writable folders above that one count: settings directly in a writable
+        folder are read-only for commands.
         """
         return self._is_suspect(path, [*parents(path if above is None else above)])
 
     def may_have_filled(self, folder: str) -> bool:
-        """Whether a command could have put something into a folder."""
+        """Return whether a command could have added something to a folder."""
         return self._is_suspect(folder, [folder, *parents(folder)])
 
     def _is_suspect(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether something changed or took its place since the first of the roots was opened."""
+        """Return whether a path changed or was replaced since the first of the roots was opened."""
         self._read()
         since = self._opened_since(roots)
         changed = None if since is None else change_time(path)
@@ -131,13 +131,13 @@ class OpenedRoots:
         return any(self._may_be_moved(folder, roots) for folder in parents(path))
 
     def _may_be_moved(self, folder: str, roots: Iterable[str]) -> bool:
-        """Whether a command could have put this folder where it is, with all that is in it."""
+        """Return whether a command could have moved this folder here, with its contents."""
         since = self._opened_since(
             root for root in roots if root != folder and is_within(folder, root)
         )
         if since is None or is_irreplaceable(folder):
             return False
-        # New files change a folder as well; a rename always changes the one that holds it too.
+        # New files also change a folder; only a rename changes its parent too.
         changes = change_time(folder), change_time(os.path.dirname(folder))
         is_new = all(changed is None or changed >= since for changed in changes)
         return is_new or not self._dates_renames(folder)
@@ -155,7 +155,7 @@ class OpenedRoots:
         return min((self._since[root] for root in roots if root in self._since), default=None)
 
     def _read(self) -> None:
-        """Read what this server or another one has added."""
+        """Read the entries that this or another server has added."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -166,7 +166,7 @@ class OpenedRoots:
         self._stamp = stamp
         with contextlib.suppress(OSError):
             for line in read_file(self._path, _MAX_BYTES).splitlines():
-                # A line that was torn by a full disk is worth no more than a missing one.
+                # A line that a full disk cut short is ignored.
                 with contextlib.suppress(ValueError, TypeError):
                     root, since = json.loads(line)
                     self._since[root] = min(since, self._since.get(root, since))

@@ -1,6 +1,6 @@
-"""Questions about paths that policies and backends ask."""
+"""Path functions for policies and backends."""
 
-# Paths are text here: they end up in the arguments of other programs.
+# Paths are strings here: they become arguments of other programs.
 # ruff: noqa: PTH109, PTH113, PTH115, PTH116, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from treadle.support.files.reading import read_file
 
 _MATCHES: Final = 10_000
-# As many as the kernel follows.
+# The kernel's limit.
 _LINKS: Final = 40
 _MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,13 +27,13 @@ _POINTER_BYTES: Final = 16 * 1024
 
 
 def real(path: str, name: str | None = None) -> str:
-    """A path without links; with a name, the folder is resolved and the name kept as it is."""
+    """Resolve the links of a path; with a name, resolve the folder and append the name."""
     resolved = os.path.realpath(path)
     return resolved if name is None else os.path.join(resolved, os.path.basename(name))
 
 
 def find_program(name: str, *, cwd: str, path: str) -> str | None:
-    """Where a program is, looked for as a command started in a folder would be."""
+    """Find a program as a command started in a folder would."""
     folders = [""] if "/" in name else path.split(os.pathsep)
     for folder in folders:
         place = os.path.join(cwd, folder, name)
@@ -43,16 +43,16 @@ def find_program(name: str, *, cwd: str, path: str) -> str | None:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path is a folder or below it; both are absolute and without `..`."""
+    """Return whether a path is a folder or below it; both are absolute and without `..`."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 Identity: TypeAlias = tuple[int, int]
-"""What a file or folder is known by, whatever it is called: its device and its number there."""
+"""The device and inode of a file or folder, which identify it under any name."""
 
 
 def identity(path: str) -> Identity | None:
-    """What a path leads to now; `None` if nothing."""
+    """Return the identity of what a path leads to now; `None` if nothing."""
     try:
         found = os.stat(path)
     except OSError:
@@ -61,17 +61,17 @@ def identity(path: str) -> Identity | None:
 
 
 def parents(path: str) -> Iterator[str]:
-    """The folders above an absolute path without `..`, the nearest first."""
+    """Yield the folders above an absolute path without `..`, nearest first."""
     while path != "/":
         path = path[: path.rfind("/")] or "/"
         yield path
 
 
 def open_place(path: str) -> int:
-    """Hold open what is at a path without links, as a descriptor that can be mounted.
+    """Open a path without links, as a descriptor that can be mounted.
 
     Raises:
-        OSError: it is missing, or a link stands somewhere in the path by now.
+        OSError: it is missing, or contains a link by now.
     """
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -86,7 +86,7 @@ def open_place(path: str) -> int:
 
 
 def is_out_of_reach(path: str) -> bool:
-    """Whether the user can neither change nor replace it: somebody else's, in a sticky folder."""
+    """Return whether another user owns a path in a sticky folder, so that we cannot replace it."""
     try:
         found, parent = os.lstat(path), os.lstat(os.path.dirname(path))
     except OSError:
@@ -97,7 +97,7 @@ def is_out_of_reach(path: str) -> bool:
 
 
 def is_irreplaceable(path: str) -> bool:
-    """Whether the user lacks the right to rename or remove what is at a path."""
+    """Return whether the user may neither rename nor remove a path."""
     holder = os.path.dirname(path)
     try:
         found, parent = os.lstat(path), os.lstat(holder)
@@ -110,7 +110,7 @@ def is_irreplaceable(path: str) -> bool:
 
 
 def change_time(path: str) -> int | None:
-    """When the inode at a path changed last, links not followed; `None` if nothing is there."""
+    """Return the change time of a path, without following links; `None` if it is missing."""
     try:
         return os.lstat(path).st_ctime_ns
     except OSError:
@@ -118,26 +118,7 @@ def change_time(path: str) -> int | None:
 
 
 def links(path: str) -> list[str]:
-    """Where the links are that lead to what a path names."""
-    return _follow(path)[1]
-
-
-def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
-    """A path without links, each of which was judged as it was followed.
-
-    What the system opens by itself, such as `/proc/self/fd/1`, stays as it is.
-
-    Raises:
-        OSError: it has a link that may not be followed, or too many of them.
-    """
-    place, found = _follow(path)
-    if len(found) >= _LINKS or not all(map(may_follow, found)):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return place
-
-
-def _follow(path: str) -> tuple[str, list[str]]:
-    """The place that a path leads to, and the links on the way."""
+    """Return the links on the way to what a path names."""
     found: list[str] = []
     place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
     while ahead and len(found) < _LINKS:
@@ -177,7 +158,7 @@ def open_folder(path: str) -> int:
 
 
 def between(folder: str, path: str) -> Iterator[str]:
-    """The folders on the way from a folder to a path below it, both left out."""
+    """Return the folders between a folder and a path below it."""
     inner = path[len(folder.rstrip("/")) + 1 :].split("/")[:-1]
     for name in inner:
         folder = os.path.join(folder, name)
@@ -185,12 +166,12 @@ def between(folder: str, path: str) -> Iterator[str]:
 
 
 def matches(pattern: str) -> list[str]:
-    """What a pattern fits now; a sandbox is made of places, not of patterns."""
+    """Return the current matches of a pattern: a sandbox consists of paths, not patterns."""
     return list(islice(glob.iglob(pattern, recursive=True, include_hidden=True), _MATCHES))
 
 
 def git_folders(root: str) -> list[str]:
-    """Where the repository really is when `.git` is a file that points to it."""
+    """Return the actual repository folder if `.git` is a file that points to it."""
     try:
         text = _text(root, ".git")
         if not text.startswith(_POINTER):

@@ -1,9 +1,9 @@
-"""What a command may touch: a sandbox policy worked out for one folder.
+"""What a command may access: a sandbox policy resolved for one folder.
 
-Nothing here enforces anything on other processes; the backends do.
+The backends enforce it.
 """
 
-# Paths are text here: they end up in the arguments of other programs.
+# Paths are strings here: they become arguments of other programs.
 # ruff: noqa: PTH113, PTH117, PTH118, PTH120
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from treadle.sandbox.paths import git_folders, is_out_of_reach, is_within, links
 from treadle.sandbox.protection import Protected
 
 PROTECTED: Final = (".git", ".codex", ".agents")
-"""Names below a writable folder that stay read-only: what is in them runs outside the sandbox."""
+"""Names in a writable folder that stay read-only: their contents run outside the sandbox."""
 
 PLATFORM_FOLDERS: Final = tuple("/bin /etc /lib /lib32 /lib64 /nix/store /opt /sbin /usr".split())
-"""What programs need in order to start, where a policy names the folders that may be read."""
+"""What programs need to start, for policies that list the readable folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class WritableRoot:
-    """A folder or file that may be written, and the paths below it that may not."""
+    """A writable folder or file, and the paths below it that are not writable."""
 
     path: str
     read_only: tuple[str, ...] = ()
@@ -59,28 +59,28 @@ class WritableRoot:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What one command may do; the default is to read every file and nothing else."""
+    """What one command may do; by default it may only read files."""
 
     writable: tuple[WritableRoot, ...] = ()
     network: bool = False
-    # No network of its own, but a gate that leads to chosen hosts.
+    # An isolated network, with an egress proxy that leads to chosen hosts.
     has_gate: bool = False
     is_unrestricted: bool = False
     denied: tuple[str, ...] = ()
-    # None: every file may be read.
+    # None: every file is readable.
     readable: tuple[str, ...] | None = None
-    # What decides about the sandbox and lies in a writable folder: read-only under every backend.
+    # Paths in writable folders that control the sandbox: read-only under every backend.
     protected: tuple[str, ...] = ()
 
     def may_write(self, path: str) -> bool:
-        """Whether a file may be made or changed, wherever its links lead."""
+        """Return whether a file may be created or changed, after resolving its links."""
         if self.is_unrestricted:
             return True
-        # A link that stands where the file is to be is judged by both ends of it.
+        # A link in place of the file is checked at both of its ends.
         return self.is_open(real(path)) and self.is_open(real(os.path.dirname(path), path))
 
     def may_read(self, path: str) -> bool:
-        """Whether commands could read a file, wherever its links lead."""
+        """Return whether commands may read a file, after resolving its links."""
         if self.is_unrestricted:
             return True
         place = real(path)
@@ -92,7 +92,7 @@ class Confinement:
         )
 
     def is_open(self, path: str) -> bool:
-        """What the deepest rule says about a path without links."""
+        """Return the verdict of the deepest rule for a path without links."""
         best, is_allowed = -1, False
         for root in self.writable:
             if is_within(path, root.path) and len(root.path) >= best:
@@ -103,7 +103,7 @@ class Confinement:
         return is_allowed
 
     def closed(self) -> Iterator[str]:
-        """Every path below a writable one that may not be written."""
+        """Every path below a writable one that is not writable."""
         for root in self.writable:
             yield from root.read_only
         yield from self.protected
@@ -111,7 +111,7 @@ class Confinement:
 
 
 UNRESTRICTED: Final = Confinement(is_unrestricted=True, network=True)
-"""No sandbox: a command may do whatever the user may."""
+"""Return the confinement without a sandbox: a command may do whatever the user may."""
 
 
 def confine(
@@ -123,10 +123,10 @@ def confine(
     environ: Mapping[str, str] | None = None,
     granted: Sequence[AdditionalPermissionProfile] = (),
 ) -> Confinement:
-    """Work out a policy for commands of a folder, widened by what was granted.
+    """Compute the confinement of a policy for commands of a folder, extended by grants.
 
-    Nothing that is protected is opened, whoever asks for it. `is_planted` tells whether a link
-    may be the work of a command that ran earlier, perhaps in another thread.
+    Protected paths never become writable. `is_planted` returns whether an earlier command,
+    perhaps of another thread, may have created a link.
     """
     places = _Places(cwd, os.environ if environ is None else environ)
     match policy:
@@ -178,7 +178,7 @@ def _opened(
     protected: Protected,
     is_planted: Callable[[str], bool],
 ) -> tuple[WritableRoot, ...]:
-    """The roots that paths name; those that a command could have led elsewhere open nothing."""
+    """Resolve paths to roots; paths that a command could have redirected are dropped."""
     places = {path: real(path) for path in paths}
     paths = [path for path in places if protected.may_open(places[path])]
     ways = {path: links(path) for path in paths}
@@ -190,19 +190,19 @@ def _opened(
     plain = list(dict.fromkeys(places[path] for path in paths if path not in led))
     explicit = {places[path] for path in granted if path in ways and path not in led}
     opened = tuple(_protected(root, plain, explicit, protected) for root in plain)
-    # One that is open anyway is still a root: the names in it that stay closed are to be kept.
+    # One that is writable anyway is still a root: its read-only names must be kept.
     rest = [places[path] for path in paths if path in led and Confinement(opened).may_write(path)]
     return (*opened, *(_protected(root, [*plain, *rest], explicit, protected) for root in rest))
 
 
 def _is_led(link: str, roots: Collection[str]) -> bool:
-    """Whether commands may make this link: today's need not be yesterday's."""
+    """Return whether commands may create this link: it may have changed since."""
     return any(is_within(link, root) for root in roots) and not is_out_of_reach(link)
 
 
 def _kept(opened: tuple[WritableRoot, ...], paths: list[str]) -> tuple[str, ...]:
-    """The paths that would be writable, without those that lie in another one."""
-    # Names that stay closed in a root do not count: not every backend can keep them.
+    """Return the paths that would be writable, without nested ones."""
+    # Read-only names in a root do not count: not every backend can enforce them.
     found = Confinement(tuple(WritableRoot(root.path) for root in opened))
     for path in sorted(paths, key=lambda path: path.count("/")):
         if found.is_open(path):
@@ -224,11 +224,11 @@ def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tup
 def _protected(
     root: str, roots: list[str], explicit: set[str], protected: Protected
 ) -> WritableRoot:
-    """A root without the names that stay read-only, except those granted by their own name."""
+    """Return a root with its read-only names, except those that are granted by name."""
     kept = [os.path.join(root, name) for name in PROTECTED] if not os.path.isfile(root) else []
     kept += [path for path in protected.settings if path != root and is_within(path, root)]
     for folder in git_folders(root):
-        # The innermost root speaks for it.
+        # The innermost root decides.
         holders = [other for other in roots if is_within(folder, other)]
         if holders and max(holders, key=len) != folder:
             kept.append(folder)
@@ -269,7 +269,7 @@ def _located(path: FileSystemPath, places: _Places) -> list[str]:
                 case MinimalFileSystemSpecialPath():
                     return list(PLATFORM_FOLDERS)
                 case UnknownFileSystemSpecialPath():
-                    return []  # what is not understood grants nothing
+                    return []  # unknown values grant nothing
                 case _:
                     assert_never(path.value)
         case _:

@@ -1,6 +1,6 @@
-"""A command as a process: its output as it comes, its input, its end.
+"""A command as a process: its output, its input and its exit.
 
-Whatever the command started ends with it when it is killed, and when this process dies.
+Everything that the command started is killed with it, and when this process dies.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 CHUNK: Final = 256 * 1024
-# How long output is waited for after the end of a command whose children still hold its pipes.
+# How long to wait for output after a command whose children still hold its pipes has ended.
 LINGER_SECONDS: Final = 0.2
 
 
 class Process:
-    """A command that runs, confined or not."""
+    """A running command, confined or not."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class Process:
         gate: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> Self:
-        """Run a command; with a size of rows and columns, on a terminal of its own.
+        """Run a command; with a size of rows and columns, on its own terminal.
 
-        A confinement that has a gate needs one, which is open for as long as the command runs.
-        Without limits, the command may use what this process may use.
+        A confinement with an egress proxy needs one, which is open while the command runs. Without
+        limits, the command may use what this process may use.
 
         Raises:
-            SandboxUnavailable: it should be confined and nothing here can do that.
-            OSError: the command or its folder is not there or may not be used.
+            SandboxUnavailable: it should be confined, and no backend can do that.
+            OSError: the command or its folder is missing or inaccessible.
         """
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             if size is None:
@@ -99,16 +99,16 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, 128 and the number for a signal; `None` while it runs."""
+        """The exit code, or 128 plus the number of a signal; `None` while it runs."""
         return self._child.exited.result() if self._child.exited.done() else None
 
     @property
     def limit_hit(self) -> str | None:
-        """Why it was killed, if it was for one of its limits; `None` while it runs."""
+        """The limit for which it was killed, if any; `None` while it runs."""
         return self._child.limit_hit() if self._child.exited.done() else None
 
     async def wait(self) -> int:
-        """Wait for the end of the command and of its output; gives the exit code."""
+        """Wait for the end of the command and of its output; return the exit code."""
         await asyncio.shield(self._finished)
         return self._child.exited.result()
 
@@ -116,19 +116,19 @@ class Process:
         """Write to the command's input, as fast as it reads.
 
         Raises:
-            OSError: it has no input, or does not read it any more.
+            OSError: it has no input, or no longer reads it.
         """
         if self._stdin is None:
             raise OSError(errno.EBADF, "the command has no input")
         await self._stdin.write(data)
 
     def close_stdin(self) -> None:
-        """End the command's input; on a terminal, that is what Ctrl-D does."""
+        """Close the command's input; on a terminal, like Ctrl-D."""
         if self._stdin is not None:
             self._stdin.end()
 
     def resize(self, rows: int, cols: int) -> None:
-        """Give the terminal a new size.
+        """Resize the terminal.
 
         Raises:
             OSError: the command has no terminal, or has ended.
@@ -143,16 +143,16 @@ class Process:
             reader.pause()
 
     def resume(self) -> None:
-        """Read output again."""
+        """Resume reading output."""
         for reader in self._readers:
             reader.resume()
 
     def kill(self) -> None:
-        """End the command and all that it started, at once."""
+        """Kill the command and everything that it started."""
         self._child.kill()
         if self._gate is not None:
             self._gate.close()
-        # What was printed before is still delivered; a caller that paused wants no more of it.
+        # Earlier output is still delivered, unless the caller paused: it wants no more.
         self.resume()
 
     def _on_exit(self, _exited: asyncio.Future[int]) -> None:
@@ -182,7 +182,7 @@ class Process:
 
 
 class _Reader:
-    """Reads a descriptor whenever something is there, a chunk at a time."""
+    """Reads a descriptor whenever data is available, a chunk at a time."""
 
     def __init__(self, fd: int, deliver: Callable[[bytes], None]) -> None:
         os.set_blocking(fd, False)
@@ -190,11 +190,11 @@ class _Reader:
         self.is_closed = False
         self._deliver = deliver
         self._is_paused = False
-        self._tell: Callable[[], None] = lambda: None
+        self._on_close: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
 
-    def start(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+    def start(self, on_close: Callable[[], None]) -> None:
+        self._on_close = on_close
         self._loop.add_reader(self.fd, self._read)
 
     def pause(self) -> None:
@@ -208,7 +208,7 @@ class _Reader:
             self._loop.add_reader(self.fd, self._read)
 
     def drain(self) -> None:
-        """Read what is there now: at most what a pipe holds."""
+        """Read the available data: at most the capacity of a pipe."""
         while not self.is_closed and self._read():
             pass
 
@@ -218,7 +218,7 @@ class _Reader:
         self.is_closed = True
         self._loop.remove_reader(self.fd)
         os.close(self.fd)
-        self._tell()
+        self._on_close()
 
     def _read(self) -> bool:
         try:
@@ -226,7 +226,7 @@ class _Reader:
         except BlockingIOError:
             return False
         except OSError:
-            chunk = b""  # a terminal that nobody holds any more gives EIO instead of an end
+            chunk = b""  # a terminal without open handles returns EIO instead of an end
         if chunk:
             self._deliver(chunk)
         else:
@@ -284,7 +284,7 @@ class _Writer:
 
 
 def _fillable(confinement: Confinement, cwd: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders whose file systems a command could fill."""
+    """Return the folders whose file systems a command could fill."""
     if confinement.is_unrestricted:
         return tuple(dict.fromkeys((cwd, env.get("TMPDIR") or "/tmp")))  # noqa: S108 - only watched
     return tuple(root.path for root in confinement.writable)

@@ -1,12 +1,12 @@
-"""Paths that decide about the sandbox, and therefore stay read-only in every confinement.
+"""Paths that control the sandbox, and therefore stay read-only in every confinement.
 
-A program that can change the server's home, its code or the settings of a trusted project decides
+A program that can change the server's home, its code or the settings of a trusted project controls
 what the next command may do, and one that can replace the server's socket receives what clients
-send to it. A policy, a grant or a working folder can open the places around them and never these
-paths themselves.
+send. A policy, a grant or a working folder can make the places around these paths writable, but
+never the paths themselves.
 """
 
-# Paths are text here: they end up in the arguments of other programs.
+# Paths are strings here: they become arguments of other programs.
 # ruff: noqa: PTH111, PTH113, PTH117, PTH118, PTH120, PTH208
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from treadle.sandbox.mounts import Mounts, read_mounts
 from treadle.sandbox.paths import Identity, identity, is_within, links, parents, real
 
 OPENABLE: Final = ("memories", "worktrees")
-"""Folders of a home in which agents work; nothing in them decides about the sandbox."""
+"""Folders of a home in which agents work; their contents do not control the sandbox."""
 
 SETTINGS: Final = (".codex", ".agents")
-"""Folders of a project whose content takes effect outside the sandbox."""
+"""Folders of a project whose contents take effect outside the sandbox."""
 
 _HOMES: Final = ("~/.treadle", "~/.codex")
 _HOME_VARIABLES: Final = ("TREADLE_HOME", "CODEX_HOME")
-# What Python loads code from, or finds that code by.
+# What Python loads code from, or finds code by.
 _OF_PREFIX: Final = ("bin", "include", "lib", "lib32", "lib64", "pyvenv.cfg", "Scripts")
 
 
 @dataclass(frozen=True)
 class Protected:
-    """The protected paths as they are on disk now, without links.
+    """The protected paths on disk, without links.
 
-    `closed`: nothing in them can be opened. `reserved`: a writable root that lies deeper stays
-    open, the path itself cannot be one. `homes`: only the folders of `OPENABLE` can be opened.
-    `anchors`: folders that hold a link which leads to one of the others.
+    `closed`: nothing in them can be made writable. `reserved`: the path itself cannot be a writable
+    root, but a deeper one stays writable. `homes`: only the folders of `OPENABLE` can be made
+    writable. `anchors`: folders with a link that leads to one of the others.
     """
 
     closed: tuple[str, ...] = ()
@@ -47,11 +47,11 @@ class Protected:
     homes: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
-    # Settings of trusted projects; protected in the same way as those of the workspace.
+    # Settings of trusted projects; protected like those of the workspace.
     settings: tuple[str, ...] = ()
 
     def may_open(self, root: str) -> bool:
-        """Whether a path without links may be a writable root."""
+        """Return whether a path without links may be a writable root."""
         path = self._canonical(root)
         closed = (*self.closed, *self.settings)
         if any(is_within(path, each) for each in closed) or path in self.reserved:
@@ -63,25 +63,25 @@ class Protected:
         )
 
     def inside(self, roots: Sequence[str]) -> list[str]:
-        """Every protected path that lies in one of the roots, spelled as seen from there."""
+        """Return every protected path in one of the roots, spelled as seen from there."""
         found = dict.fromkeys(self._within(roots))
         for anchor in self.anchors:
             if anchor not in roots and any(is_within(anchor, root) for root in roots):
                 found[anchor] = None
-        # A link directly in a root cannot be kept by closing its folder.
+        # A link directly in a root cannot be protected by closing its folder.
         found |= dict.fromkeys(link for link in self.links if os.path.dirname(link) in roots)
         return list(found)
 
     def _within(self, roots: Sequence[str]) -> Iterator[str]:
         for root in roots:
             yield from (path for path in self._all if is_within(path, root))
-            # The same folder can be mounted twice, or be spelled in another case.
+            # The same folder can be mounted twice, or spelled in another case.
             for parent, path in self._above.get(identity(root), ()):
                 if parent != root:
                     yield os.path.join(root, path[len(parent.rstrip("/")) + 1 :])
 
     def _canonical(self, path: str) -> str:
-        """The path as the protected path spells it that it is in, if it is in one."""
+        """Return a path in the spelling of the protected path that contains it, if any."""
         for parent in (path, *parents(path)):
             same = self._known.get(identity(parent))
             if same is not None:
@@ -100,7 +100,7 @@ class Protected:
 
     @cached_property
     def _above(self) -> Mapping[Identity | None, list[tuple[str, str]]]:
-        """The protected paths by the folders that they are in, and how these are spelled."""
+        """The protected paths by the folders that contain them, and the spelling of these."""
         found: dict[Identity | None, list[tuple[str, str]]] = {}
         for path in self._all:
             for parent in parents(path):
@@ -112,8 +112,8 @@ class Protected:
 class Protection:
     """What one server protects.
 
-    `trusted` lists the folders whose settings the user trusts, `sockets` the paths on which the
-    server listens; both are asked for each command.
+    `trusted` returns the folders whose settings the user trusts, `sockets` the paths on which the
+    server listens; both are called for each command.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class Protection:
         self._sockets = sockets
         self._real: dict[str, str] = {}
         self._mounts = Mounts(b"")
-        # What was found last, before and after the mounts were looked at.
+        # The last result, before and after mounts were resolved.
         self._found = self._last = Protected()
 
     def now(self) -> Protected:
-        """Look at the disk: what the paths lead to."""
+        """Resolve the paths on disk."""
         code = self._code
         homes = dict.fromkeys(map(real, self._homes))
-        # Settings are often links to a folder with dotfiles.
+        # Settings are often links to a dotfiles folder.
         targets = [link for home in homes for link in _links_in(home)]
         sockets = sorted(self._sockets())
         named = (*self._homes, *targets, *sockets)
@@ -154,7 +154,7 @@ class Protection:
             settings=tuple(dict.fromkeys(self._settings())),
         )
         mounts = read_mounts(self._mounts)
-        # The last one knows the identities of its paths.
+        # The previous result knows the identities of its paths.
         if self._found != current or self._mounts is not mounts:
             self._found, self._mounts = current, mounts
             self._last = _everywhere(current, mounts)
@@ -162,7 +162,7 @@ class Protection:
 
     @cached_property
     def _code(self) -> Protected:
-        """The code and the links that lead to it, as they were when they were first needed."""
+        """Return the code and the links that lead to it, as of the first call."""
         named = (*self._closed, *self._reserved)
         closed = tuple(dict.fromkeys(map(real, self._closed)))
         reserved = tuple(dict.fromkeys(map(real, self._reserved)))
@@ -183,7 +183,7 @@ class Protection:
 
 
 def _everywhere(found: Protected, mounts: Mounts) -> Protected:
-    """The protected paths under all names that mounts give them."""
+    """Return the protected paths under all names that mounts give them."""
 
     def named(paths: tuple[str, ...]) -> tuple[str, ...]:
         # A mount can show a part of such a path alone, but nothing else in a prefix is closed.
@@ -212,7 +212,7 @@ def server_protection(
     trusted: Callable[[], Iterable[str]] = tuple,
     environ: Mapping[str, str] = os.environ,
 ) -> Protection:
-    """What the server in this process protects: homes, settings, its own code and sockets."""
+    """Return what the server in this process protects: homes, settings, code and sockets."""
     from treadle.sandbox.backends.bubblewrap import find_bubblewrap
     from treadle.support.listeners import OWN_LISTENERS
 
@@ -228,14 +228,14 @@ def server_protection(
 
 
 def known_homes(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The homes that servers of this user have: those that variables name, and the usual ones."""
+    """Return the homes of this user's servers: those in variables, and the default ones."""
     named = [environ[name] for name in _HOME_VARIABLES if environ.get(name)]
     usual = [os.path.expanduser(path) for path in _HOMES]
     return [os.path.abspath(path) for path in (*named, *usual)]  # noqa: PTH100 - text
 
 
 def code_paths() -> tuple[list[str], list[str]]:
-    """What this process loads code from: paths to close, and prefixes to reserve."""
+    """Return what this process loads code from: paths to close, and prefixes to reserve."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100 - text
     prefixes = [path for path in dict.fromkeys((sys.prefix, sys.base_prefix)) if path != "/"]
     closed = [package, *(os.path.join(path, name) for path in prefixes for name in _OF_PREFIX)]
@@ -246,9 +246,9 @@ def code_paths() -> tuple[list[str], list[str]]:
         and (any(is_within(entry, prefix) for prefix in prefixes) or _holds_packages(entry))
         and entry not in prefixes
     ]
-    # Closed paths that are missing would be held by placeholders, one for each command.
+    # Missing closed paths would need placeholders, one for each command.
     there = [path for path in dict.fromkeys(closed) if os.path.lexists(path)]
-    # An interpreter without an environment becomes another one by this file, also under `-I`.
+    # This file turns an interpreter into a virtual environment, even under `-I`.
     program = sys.executable
     folders = [*parents(program)][:2] if os.path.isabs(program) else []
     there += [os.path.join(folder, "pyvenv.cfg") for folder in folders]
@@ -258,7 +258,7 @@ def code_paths() -> tuple[list[str], list[str]]:
 
 
 def _holds_packages(folder: str) -> bool:
-    """Whether packages were installed into a folder, as opposed to a project's own sources.
+    """Return whether packages were installed into a folder, rather than a project's sources.
 
     An archive of packages counts too.
     """
@@ -271,7 +271,7 @@ def _holds_packages(folder: str) -> bool:
 
 
 def _links_in(settings: str) -> Iterator[str]:
-    """The links directly in a folder of settings and among its rules."""
+    """Return the links directly in a settings folder and among its rules."""
     for folder in (settings, os.path.join(settings, "rules")):
         try:
             with os.scandir(folder) as entries:

@@ -267,7 +267,7 @@ async def test_where_nobody_may_be_asked_a_host_is_refused_with_the_reason(home:
 
     assert ASK not in outline(told)
     assert "403 blocked-by-allowlist" in output
-    assert "was blocked: the host is not on the list of allowed ones." in output
+    assert "was blocked: the host is not on the allow list." in output
     assert heads == []
 
 

@@ -85,7 +85,7 @@ async def test_landlock_protects_where_configured(
     chosen.wish(landlock_protects=True)
     try:
         assert await find_backend() == Landlock(protects=True)
-        assert "nothing new can be made" in chosen.known_gaps()[0]
+        assert "nothing new can be created" in chosen.known_gaps()[0]
     finally:
         chosen.wish(landlock_protects=False)
 
@@ -156,7 +156,7 @@ async def test_a_backend_that_appears_later_is_used(
             "user/max_user_namespaces",
             "0",
             "bwrap: Creating new namespace failed: No space left on device",
-            "the number of user namespaces",
+            "the limit of user namespaces",
         ),
         (
             "user/max_user_namespaces",

@@ -76,7 +76,7 @@ async def test_a_denied_host_gets_an_answer_with_the_reason() -> None:
         "source": "baseline_policy",
         "protocol": "http",
         "port": port,
-        "message": "the host is not on the list of allowed ones",
+        "message": "the host is not on the allow list",
     }
     assert (heads, referee.blocked) == ([], [("other.test", "not_allowed")])
 

@@ -44,7 +44,7 @@ async def main():
     await beside.wait()
     group = delegated_group(frozenset({controller}))
     found["group"], found["after"] = str(group), own()
-    launch._keepers.append(Supervisor(group))
+    launch._supervisors.append(Supervisor(group))
     printed = bytearray()
     process = await Process.start(
         ["sh", "-c", "cat /proc/self/cgroup; setsid sleep 60 & setsid sleep 60 & wait"],

@@ -1,1 +1,1 @@
-"""The means to confine commands: bubblewrap, Landlock with seccomp, and Seatbelt."""
+"""The backends that confine commands: bubblewrap, Landlock with seccomp, and Seatbelt."""

@@ -1,4 +1,4 @@
-"""The ways to confine commands: namespaces, Landlock, Seatbelt."""
+"""The backends behind one interface: namespaces, Landlock, Seatbelt."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from treadle.sandbox.supervisor.client import Confined
 from treadle.sandbox.supervisor.launch import launch_direct, launch_kept
 from treadle.support.files.descriptors import inherited_limit
 
-_FIX_LINK: Final = "put a folder in its place, or let the command run without a sandbox"
-# Landlock tells ports apart and no hosts: whoever listens on the gate's port could be reached.
-_NO_GATE: Final = "commands can be kept to chosen hosts only by bubblewrap"
-_FIX_GATE: Final = "install bubblewrap, or switch the managed network off"
-_FIX_DESCRIPTORS: Final = "name fewer writable roots, or raise the limit (ulimit -n)"
-# What the keeper and a guard have open besides.
+_FIX_LINK: Final = "replace it by a folder, or run the command without a sandbox"
+# Landlock filters ports, not hosts: any listener on the proxy's port would be reachable.
+_NO_GATE: Final = "only bubblewrap can restrict commands to chosen hosts"
+_FIX_GATE: Final = "install bubblewrap, or turn off the managed network"
+_FIX_DESCRIPTORS: Final = "use fewer writable roots, or raise the limit (ulimit -n)"
+# What the supervisor and a guard have open besides.
 _SPARE: Final = 32
 _ALL: Final = bubblewrap.NamespaceSupport()
 
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """Namespaces around each command, made by the program of this name."""
+    """Namespaces around each command, created by the program with this name."""
 
     program: str
     flavour: bubblewrap.NamespaceSupport = _ALL
@@ -35,7 +35,7 @@ class Bubblewrap:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What a command could still do, in words for people."""
+        """What a command could still do, for people."""
         return bubblewrap.gaps(self.flavour)
 
     async def launch(
@@ -47,7 +47,7 @@ class Bubblewrap:
         confinement: Confinement,
         fds: Descriptors,
     ) -> RunningCommand:
-        """Start a command in namespaces of its own."""
+        """Start a command in its own namespaces."""
         try:
             wrapped = bubblewrap.wrap(
                 argv,
@@ -89,28 +89,30 @@ class Bubblewrap:
 
 
 def _check_descriptors(needed: int) -> None:
-    """Refuse what the keeper could not take; the kernel would drop what is too much.
+    """Reject what the supervisor could not receive; the kernel would drop the excess.
 
     Raises:
         SandboxUnavailable: a command needs more descriptors than it may have.
     """
     limit = inherited_limit() - _SPARE
     if needed > limit:
-        reason = f"the writable folders of the command need {needed} descriptors, {limit} are left"
+        reason = (
+            f"the writable folders of the command need {needed} descriptors, {limit} are available"
+        )
         raise SandboxUnavailable(reason, _FIX_DESCRIPTORS)
 
 
 @dataclass(frozen=True, slots=True)
 class Landlock:
-    """Rules that a command cannot shed, under a guard that cannot be fled."""
+    """Rules that a command cannot remove, under a guard that it cannot escape."""
 
-    # Whether .git and the like stay read-only, at the price of nothing new beside them.
+    # Whether .git and the like stay read-only; nothing new can be created beside them then.
     protects: bool = False
     name: BackendName = "landlock"
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What a command could still do, in words for people."""
+        """What a command could still do, for people."""
         return landlock.gaps(landlock.version(), protects=self.protects)
 
     async def launch(
@@ -122,7 +124,7 @@ class Landlock:
         confinement: Confinement,
         fds: Descriptors,
     ) -> RunningCommand:
-        """Start a command that puts the rules on before it runs."""
+        """Start a command that applies the rules before it runs."""
         if confinement.has_gate:
             raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
         ruleset = landlock.ruleset(confinement, protects=self.protects)
@@ -135,7 +137,7 @@ class Landlock:
 
 @dataclass(frozen=True, slots=True)
 class Seatbelt:
-    """The sandbox of macOS."""
+    """The macOS sandbox."""
 
     name: BackendName = "seatbelt"
     gaps: tuple[str, ...] = ()
@@ -149,7 +151,7 @@ class Seatbelt:
         confinement: Confinement,
         fds: Descriptors,
     ) -> RunningCommand:
-        """Start a command under a profile made for it."""
+        """Start a command under a generated profile."""
         if confinement.has_gate:
             raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
         wrapped = seatbelt.arguments(argv, confinement)

@@ -1,7 +1,7 @@
-"""Confinement by bubblewrap: a mount, process, IPC and network namespace around each command.
+"""Confinement by bubblewrap: mount, process, IPC and network namespaces around each command.
 
-Everything is mounted read-only, then what may be written is opened, then what stays closed inside
-that is closed again, outermost first.
+Everything is mounted read-only. Then writable paths are opened, and the closed paths inside them
+are closed again, outermost first.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from treadle.support.code_guard import read_code
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 FILTER_FD, GATE_FD = 3, 4
-# Makes the terminal the command's own, apart from bubblewrap: Ctrl-C is for the command alone.
+# Gives the terminal to the command rather than to bubblewrap: Ctrl-C reaches only the command.
 _OWN_TERMINAL: Final = ("setsid", "--ctty")
 _SEES_PROCESSES: Final = (
-    "a command can list the processes of this machine and read their arguments, because no other "
-    "/proc can be mounted here"
+    "a command can list the processes of this machine and read their arguments, because a separate "
+    "/proc cannot be mounted here"
 )
 _CAN_SWAP: Final = (
-    "a command that still runs could put a link in the place of a nested writable folder while "
+    "a running command could replace a nested writable folder by a link while "
     "another one is being started (a bubblewrap with --bind-fd prevents that)"
 )
-# These would have the loader run code of the command's choice in bubblewrap, before it confines.
+# With these, the loader would run the command's own code in bubblewrap, before it confines.
 _LOADER: Final = "LD_"
 
 
 class Unprotectable(Exception):
-    """A path that has to stay read-only cannot be kept so."""
+    """A path that must stay read-only cannot be protected."""
 
 
 def find_bubblewrap() -> str | None:
-    """Where it is on `PATH`: the system's own, or another that no command can have put there.
+    """Return its path: the system's own, or another on `PATH` that no command can have created.
 
-    It runs outside the sandbox, being what makes it.
+    It runs outside the sandbox, since it creates it.
     """
     folders = [folder for folder in os.get_exec_path() if folder.startswith("/")]
     for folder in sorted(folders, key=lambda folder: folder not in _SYSTEM):
@@ -66,7 +66,7 @@ def find_bubblewrap() -> str | None:
 
 
 def _may_be_planted(program: str) -> bool:
-    """Whether a command of one of the user's servers, past or present, could have made it."""
+    """Return whether a command of the user's servers, past or present, could have created it."""
     from treadle.sandbox.opened_roots import OpenedRoots
     from treadle.sandbox.protection import known_homes
 
@@ -80,34 +80,34 @@ def _may_be_planted(program: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSupport:
-    """Which of its namespaces bubblewrap can make on this machine."""
+    """The namespaces that bubblewrap can create on this machine."""
 
     has_proc: bool = True
     has_user: bool = True
-    # Whether it can mount what a descriptor holds open. Older releases take paths alone.
+    # Whether it can mount from a descriptor. Older releases only take paths.
     has_bind_fd: bool = True
 
 
 def gaps(flavour: NamespaceSupport) -> tuple[str, ...]:
-    """What a command could still do with these namespaces, in words for people."""
+    """What a command could still do with these namespaces, for people."""
     found = () if flavour.has_proc else (_SEES_PROCESSES,)
     return found if flavour.has_bind_fd else (*found, _CAN_SWAP)
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A command inside bubblewrap, its filter, and the names that it holds."""
+    """A command inside bubblewrap, its filter, and its placeholders."""
 
     argv: list[str]
-    # To be inherited as FILTER_FD, and closed here after the command was started.
+    # Inherited as FILTER_FD, and closed here after the start.
     filter_fd: int
     placeholders: list[Placeholder]
-    # The folders to mount, to be inherited after the filter and the gate, and closed here too.
+    # The folders to mount, inherited after the filter and the proxy, and closed here too.
     mounted: list[int]
 
     @property
     def descriptors(self) -> list[int]:
-        """All that is to be closed after the start."""
+        """Close everything that is not needed after the start."""
         return [self.filter_fd, *self.mounted]
 
 
@@ -121,11 +121,11 @@ def wrap(
     confinement: Confinement,
     has_terminal: bool,
 ) -> Wrapped:
-    """Put a command into a sandbox.
+    """Wrap a command in a sandbox.
 
     Raises:
-        Unprotectable: a link stands where a protected folder would have to be mounted.
-        OSError: no descriptor is left for the filter.
+        Unprotectable: a link is in the place of a protected folder.
+        OSError: no descriptor is available for the filter.
     """
     mounts = _Mounts(confinement, flavour)
     try:
@@ -141,7 +141,7 @@ def wrap(
         *_namespaces(flavour, network=confinement.network),
         *_system(confinement, flavour),
         *words,
-        # Files in this root would be memory that is not counted. Mount points are there by now.
+        # Files in this root would use uncounted memory. The mount points exist by now.
         *(("--remount-ro", "/") if confinement.readable is not None else ()),
         *(
             word
@@ -163,7 +163,7 @@ def _own_terminal() -> tuple[str, ...]:
 
 @cache
 def _entry() -> tuple[str, ...]:
-    """What opens the way to the gate, and then becomes the command."""
+    """Return the program that connects to the egress proxy, and then becomes the command."""
     from treadle.sandbox.network.proxy import PORT
 
     path = Path(__file__).parent.with_name("network") / "shim.py"
@@ -173,7 +173,7 @@ def _entry() -> tuple[str, ...]:
 
 
 def outer_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment for bubblewrap itself, which hands it on; the rest comes by arguments."""
+    """Return the environment of bubblewrap, which it passes on; the rest comes by arguments."""
     return {name: value for name, value in env.items() if not name.startswith(_LOADER)}
 
 
@@ -192,14 +192,14 @@ def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str
         yield from ("--bind" if whole else "--ro-bind", "/", "/")
     else:
         yield from ("--tmpfs", "/")
-        # The interpreter's own files, which show nothing of the user's.
+        # The interpreter's own files, which reveal nothing about the user.
         entry = (sys.base_prefix,) if confinement.has_gate else ()
         for path in sorted((*confinement.readable, *entry)):
             yield from ("--ro-bind-try", path, path)
     yield from ("--dev", "/dev")
     if flavour.has_proc:
         yield from ("--proc", "/proc")
-        # To the kernel a root without any privilege is still the owner of its settings.
+        # For the kernel, a root user without privileges still owns its settings.
         for path in ("/proc/sys", "/proc/sysrq-trigger"):
             yield from ("--ro-bind-try", path, path)
         # A command could lower its OOM score, and the kernel would kill the server instead.
@@ -209,7 +209,7 @@ def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str
 
 
 class _Mounts:
-    """What is opened and closed for one command, each path after those that it is in."""
+    """The mounts of one command, each path after its parents."""
 
     def __init__(self, confinement: Confinement, flavour: NamespaceSupport) -> None:
         self.placeholders: list[Placeholder] = []
@@ -219,17 +219,17 @@ class _Mounts:
         self._has_bind_fd = flavour.has_bind_fd
 
     def arguments(self) -> Iterator[str]:
-        """Give the words for bubblewrap.
+        """Return the arguments for bubblewrap.
 
         Raises:
-            Unprotectable: a path cannot be kept read-only, or is not what it was a moment ago.
+            Unprotectable: a path cannot be kept read-only, or has just changed.
         """
         rules = self._rules()
         for path in sorted(rules, key=lambda path: path.count("/")):
             yield from self._mount(path, rules[path])
 
     def abandon(self) -> None:
-        """Let go of everything: no command is started."""
+        """Release everything: no command is started."""
         for placeholder in self.placeholders:
             placeholder.release()
         for descriptor in self.descriptors:
@@ -249,7 +249,7 @@ class _Mounts:
             if any(is_within(path, top) for top in tops) and _is_there(path, held):
                 rules[path] = "cover" if _may_vanish(path, held) else "close"
         rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
-        # A folder above a mount could be renamed, and another one could take its place.
+        # A folder above a mount could be renamed and replaced.
         anchors = (
             anchor
             for path in rules
@@ -271,7 +271,7 @@ class _Mounts:
         return ("--ro-bind", "/dev/null", path)
 
     def _open(self, path: str) -> tuple[str, ...]:
-        """Mount what is there now: a command that runs could put a link in its place meanwhile."""
+        """Mount what is there now: a running command could replace it by a link."""
         if not self._has_bind_fd:
             return ("--bind", path, path)
         try:
@@ -283,17 +283,17 @@ class _Mounts:
 
 
 def _is_open(path: str, rules: Mapping[str, str]) -> bool:
-    """Whether the deepest rule above a path opens it; a root of everything has no rule."""
+    """Return whether the deepest rule above a path opens it; a root of everything has no rule."""
     above = next((rules[parent] for parent in parents(path) if parent in rules), "open")
     return path not in rules and above == "open"
 
 
 def _keepable(path: str) -> str:
-    """What has to be kept so that nothing can be made at a path, or in its place.
+    """Return what to protect so that nothing can be created at a path or in its place.
 
-    That is the path itself, or the outermost folder on the way to it that is missing. A file on
-    the way is kept instead, and so is a folder in which only a command could make something, after
-    it has changed the mode.
+    That is the path itself, or the outermost missing folder on the way to it. A file on the way
+    is protected instead, and so is a folder in which only a command could create something,
+    after changing its mode.
     """
     if os.path.lexists(path):
         return path
@@ -306,9 +306,9 @@ def _keepable(path: str) -> str:
 
 
 def _can_guard(root: str) -> bool:
-    """Whether placeholders can be made in a root, or else nobody can make anything there.
+    """Return whether we can create placeholders in a root, or no program can create anything there.
 
-    The owner of a folder that is read-only may change that from inside; such a root stays closed.
+    The owner of a read-only folder can change its mode from inside; such a root stays closed.
     """
     if os.access(root, os.W_OK):
         return True
@@ -317,9 +317,9 @@ def _can_guard(root: str) -> bool:
 
 
 def _may_vanish(path: str, held: list[Placeholder]) -> bool:
-    """Whether it is an empty folder of somebody else's: a placeholder that another program removes.
+    """Return whether it is another user's empty folder: a placeholder that its owner removes.
 
-    To bind it would fail the command if that happens before bubblewrap gets there.
+    If it disappears before bubblewrap binds it, the command would fail.
     """
     if any(placeholder.path == path for placeholder in held):
         return False
@@ -329,7 +329,7 @@ def _may_vanish(path: str, held: list[Placeholder]) -> bool:
 
 
 def _is_there(path: str, held: list[Placeholder]) -> bool:
-    """Whether there is something to be mounted over, after making it if need be."""
+    """Return whether there is something to mount over, after creating it if necessary."""
     try:
         placeholder = take(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -346,14 +346,14 @@ def _is_there(path: str, held: list[Placeholder]) -> bool:
 
 
 def _is_settled(link: str) -> bool:
-    """False for a link that a command could not replace anyway."""
+    """Return False for a link that a command could not replace anyway."""
     if is_out_of_reach(link):
         return False
-    raise Unprotectable(f"{link} is a link, which a command could replace by a folder of its own")
+    raise Unprotectable(f"{link} is a link, which a command could replace by its own folder")
 
 
 def _filter(confinement: Confinement) -> int:
-    """The seccomp program in a pipe, as bubblewrap reads it; far smaller than what a pipe holds."""
+    """Return the seccomp program in a pipe, for bubblewrap; it is far smaller than the pipe."""
     reader, writer = os.pipe()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, reader)

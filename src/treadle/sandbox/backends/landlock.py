@@ -1,11 +1,10 @@
-"""Confinement by Landlock, for machines on which nobody may make namespaces.
+"""Confinement by Landlock, for machines that forbid namespaces.
 
-A ruleset is made here and handed, as a descriptor, to the child that puts it on. Landlock can only
-add to what a folder allows, never take away from it. So where something in a writable folder has to
-stay closed, that folder itself is not opened but each of the other things in it: they may be
-changed, but nothing new can be made beside them. For what a policy denies that is so in any case;
-for .git, .codex and .agents only where it was asked for, since hardly any build, test or package
-manager gets along with it.
+A ruleset is created here and passed, as a descriptor, to the child that applies it. Landlock can
+only add to what a folder allows, never remove from it. So where something in a writable folder must
+stay closed, the folder itself is not opened, but each of its other entries: these may be changed,
+but nothing new can be created beside them. This always applies to what a policy denies; to .git,
+.codex and .agents only on request, since hardly any build, test or package manager works with it.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _VERSION_FLAG, _RULE_PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
-# What a rule on a file, not a folder, may speak of.
+# The rights that a rule on a file, not a folder, may have.
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-# A device of one's own making would be a way to the disk itself.
-_OF_NOBODY: Final = 1 << 6 | 1 << 11 | _IOCTL_DEV
+# Creating a device would give access to the disk itself.
+_NEVER_ALLOWED: Final = 1 << 6 | 1 << 11 | _IOCTL_DEV
 _DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty".split())
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _TCP: Final = 3
@@ -43,17 +42,19 @@ _NOT_PROTECTED: Final = (
     "hook or a setting there that takes effect outside the sandbox"
 )
 _NOTHING_NEW: Final = (
-    "nothing new can be made directly in a folder that holds .git, .codex or .agents"
+    "nothing new can be created directly in a folder that contains .git, .codex or .agents"
 )
-_NAMES_CAN_BE_MADE: Final = "these names can be made in a writable folder that has none of them"
+_NAMES_CAN_BE_MADE: Final = (
+    "these names can be created in a writable folder that does not have them"
+)
 _ATTRIBUTES: Final = (
-    "owners, modes and times of files outside can be changed while some folder is writable"
+    "owners, modes and times of files anywhere can be changed if any folder is writable"
 )
-_SIGNALS: Final = "signals reach other processes of the user (Linux 6.12 would stop them)"
+_SIGNALS: Final = "signals reach other processes of the user (Linux 6.12 prevents this)"
 
 
 class LandlockMissing(Exception):
-    """The kernel has no Landlock, or has it switched off."""
+    """The kernel has no Landlock, or it is disabled."""
 
 
 @cache
@@ -63,7 +64,7 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def version() -> int:
-    """Which Landlock the kernel has.
+    """Return the Landlock version of the kernel.
 
     Raises:
         LandlockMissing: it has none.
@@ -75,13 +76,13 @@ def version() -> int:
 
 
 def gaps(abi: int, *, protects: bool) -> tuple[str, ...]:
-    """What a command could still do under this version of Landlock, in words for people."""
+    """What a command could still do under this version of Landlock, for people."""
     found = (_NOTHING_NEW, _NAMES_CAN_BE_MADE) if protects else (_NOT_PROTECTED,)
     return (*found, _ATTRIBUTES) if abi >= 6 else (*found, _ATTRIBUTES, _SIGNALS)
 
 
 def refused_calls(confinement: Confinement) -> tuple[str, ...]:
-    """System calls that only a filter can stop, because this Landlock does not look at them."""
+    """Return system calls that only a filter can block, since this Landlock does not cover them."""
     refused = [*ATTRIBUTES, *QUEUES]
     if version() < 3:
         refused.append("truncate")
@@ -91,18 +92,18 @@ def refused_calls(confinement: Confinement) -> tuple[str, ...]:
 
 
 def filter_program(confinement: Confinement) -> bytes:
-    """The seccomp program that goes with a ruleset."""
+    """Return the seccomp program that goes with a ruleset."""
     return program(network=confinement.network, sees_others=True, also=refused_calls(confinement))
 
 
 def ruleset(confinement: Confinement, *, protects: bool) -> int:
-    """A ruleset as a descriptor, which is the caller's to close.
+    """Create a ruleset; the caller closes its descriptor.
 
-    `protects`: what is read-only in a writable folder stays so, whatever else that prevents.
+    `protects`: read-only paths in a writable folder stay so, whatever else that prevents.
 
     Raises:
         LandlockMissing: the kernel has none.
-        OSError: the kernel refuses it.
+        OSError: the kernel rejects it.
     """
     abi = version()
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
@@ -136,23 +137,23 @@ def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterato
     closed += [path for path in confinement.protected if os.path.lexists(path)]
     for root in confinement.writable:
         for part in _without(root.path, [path for path in closed if path != root.path]):
-            yield part, handled & ~_OF_NOBODY
+            yield part, handled & ~_NEVER_ALLOWED
 
 
 def _needs_closing(path: str) -> bool:
-    """Whether something is there that a command could spoil."""
+    """Return whether there is something that a command could damage."""
     return os.path.lexists(path) and not _is_empty(path) and not is_out_of_reach(path)
 
 
 def _is_empty(path: str) -> bool:
-    """Whether it is a folder with nothing in it; one that is missing could be made just as well."""
+    """Return whether it is an empty folder, or missing: then it could just as well be created."""
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         return next(entries, None) is None
     return False
 
 
 def _without(folder: str, closed: list[str]) -> Iterator[str]:
-    """A folder, or the parts of it that hold nothing closed."""
+    """Yield a folder, or its parts that contain nothing closed."""
     inner = [path for path in closed if is_within(path, folder)]
     if not inner:
         yield folder
@@ -170,11 +171,11 @@ def _without(folder: str, closed: list[str]) -> Iterator[str]:
 
 def _allow(fd: int, path: str, access: int) -> None:
     try:
-        # Readable folders may be links; what can be written must be what was looked at.
+        # Readable folders may be links; a writable one must be what was checked.
         is_writing = bool(access & ~_READ) and not path.startswith("/dev/")
         target = open_place(path) if is_writing else os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there needs no permission
+        return  # a missing path needs no permission
     try:
         if not stat.S_ISDIR(os.fstat(target).st_mode):
             access &= _OF_FILES

@@ -1,8 +1,8 @@
-"""Empty folders that stand where a command must not make one.
+"""Placeholders: empty folders at paths where a command must not create anything.
 
-A mount needs something to be mounted on. A placeholder is on disk only while commands run: whoever
-uses one holds a shared lock on it, and the last one removes it. One that a killed process left
-behind is known by its mode and goes with the next command that runs there.
+A mount needs a mount point. A placeholder is on disk only while commands run: each of its users
+holds a shared lock on it, and the last one removes it. One that a killed process left behind is
+recognised by its mode, and removed with the next command that runs there.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import stat
 from pathlib import Path
 from typing import Final
 
-# Nobody gives an empty folder this mode by chance: sticky, and not even its owner may write.
+# No empty folder has this mode by chance: sticky, and not even its owner may write.
 _MODE: Final = 0o1555
 _ATTEMPTS: Final = 8
 
 
 class Placeholder:
-    """A name that is taken until it is released."""
+    """A path that is reserved until it is released."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = str(path)
         self.fd = fd
 
     def hand_over(self) -> None:
-        """Leave it to whoever got the descriptor, and the lock with it."""
+        """Leave the placeholder, with its lock, to the process that has the descriptor."""
         os.close(self.fd)
 
     def release(self) -> None:
-        """Give the name up; the last of its users removes the folder."""
+        """Release the path; its last user removes the folder."""
         with contextlib.suppress(OSError):
-            # Refused while others hold it; and a folder in which somebody has put something stays.
+            # Fails while others hold it, and if the folder is not empty.
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             Path(self.path).rmdir()
         os.close(self.fd)
 
 
 def take(path: str) -> Placeholder | None:
-    """Put a placeholder where nothing is; `None` if something else is there.
+    """Create a placeholder where nothing exists; `None` if something else does.
 
     Raises:
-        OSError: none can be made there.
+        OSError: it cannot be created.
     """
     place = Path(path)
     for _attempt in range(_ATTEMPTS):
@@ -59,16 +59,16 @@ def take(path: str) -> Placeholder | None:
             continue
         if _is_shared(fd) and _is_same(place, fd):
             return Placeholder(place, fd)
-        # Its last user removes it, or did so between our look and our lock.
+        # Its last user removes it, or did so between our check and our lock.
         os.close(fd)
     if is_placeholder(path):
-        # A command locks it to make others wait. It is empty, so any other cover will do.
+        # A command has locked it to block others. It is empty, so any other cover will do.
         return None
-    raise OSError(f"{path} comes and goes")
+    raise OSError(f"{path} keeps being replaced")
 
 
 def _mark(place: Path) -> None:
-    """Give a new placeholder its mode, but not what a command has put in its place meanwhile."""
+    """Set the mode of a new placeholder, but not of something that a command put in its place."""
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -78,7 +78,7 @@ def _mark(place: Path) -> None:
 
 
 def is_placeholder(path: str) -> bool:
-    """Whether there is one, and nothing in it."""
+    """Return whether it exists and is empty."""
     place = Path(path)
     with contextlib.suppress(OSError):
         is_marked = stat.S_IMODE(place.lstat().st_mode) == _MODE
@@ -87,7 +87,7 @@ def is_placeholder(path: str) -> bool:
 
 
 def _is_shared(fd: int) -> bool:
-    """Take a shared lock; never wait, because commands can open and lock the folder too."""
+    """Take a shared lock without waiting, since commands can lock the folder too."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

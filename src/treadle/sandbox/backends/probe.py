@@ -1,4 +1,4 @@
-"""Tries each backend: what must be refused is attempted, and what must work has to work."""
+"""Tests each backend: attempts what must be refused and what must work."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from treadle.support.files.descriptors import is_shortage
 
 _SECONDS: Final = 20.0
 _PREFIX: Final = "treadle-probe-"
-# Every attempt that succeeds is printed. A process id as small as those in a new namespace would
-# name somebody else there.
+# Prints every attempt that succeeds. In a new namespace, a small process id would name another
+# process.
 _ATTEMPTS: Final = """
 import _socket as s, os, sys
 inside, outside, port, name, pid = sys.argv[1:]
@@ -57,11 +57,11 @@ _SHOULD_FAIL: Final = ("make .codex", "signal")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found out about one backend."""
+    """The result of testing one backend."""
 
     name: BackendName
     backend: Backend | None = None
-    # What was attempted and refused.
+    # The attempts that were refused.
     refused: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     reason: str = ""
@@ -69,7 +69,7 @@ class ProbeResult:
 
 
 async def findings(*, landlock_protects: bool = False) -> AsyncIterator[ProbeResult]:
-    """Look at one backend after the other, the best first."""
+    """Test one backend after the other, the best first."""
     if sys.platform == "darwin":
         yield await _try(Seatbelt())
     else:
@@ -97,7 +97,7 @@ async def _bubblewrap() -> ProbeResult:
 
 def _flavours() -> Iterator[NamespaceSupport]:
     yield NamespaceSupport()
-    # Containers often hide parts of /proc, and then the kernel lets nobody mount another one.
+    # Containers often hide parts of /proc; the kernel then forbids mounting another one.
     yield NamespaceSupport(has_proc=False)
     if os.geteuid() == 0:
         yield NamespaceSupport(has_user=False)
@@ -121,7 +121,7 @@ async def _try(backend: Backend) -> ProbeResult:
         worked, complaint = await _attempt(backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
         if is_shortage(error):
-            raise  # it says nothing about this backend, and the next one may be weaker
+            raise  # this is not about the backend, and the next one may be weaker
         return ProbeResult(backend.name, reason=str(error) or type(error).__name__)
     refused = tuple(word for word in (*_MUST_FAIL, *_SHOULD_FAIL) if word not in worked)
     # Landlock lists these among its gaps.
@@ -137,7 +137,7 @@ async def _try(backend: Backend) -> ProbeResult:
 
 
 async def _attempt(backend: Backend) -> tuple[set[str], str]:
-    """Run the attempts in a sandbox: which of them worked, and what was complained about."""
+    """Run the attempts in a sandbox; return those that succeeded, and the error output."""
     with ExitStack() as stack:
         inside, outside = _folders(stack)
         port, name = _listen(stack)
@@ -149,7 +149,7 @@ async def _attempt(backend: Backend) -> tuple[set[str], str]:
         child = await backend.launch(
             [sys.executable, "-I", "-S", "-c", _ATTEMPTS, *words],
             cwd=inside,
-            # Some interpreters do not find their own library without this.
+            # Some interpreters do not find their library without this.
             env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
             confinement=Confinement((WritableRoot(inside, (f"{inside}/.codex",)),)),
             fds=Descriptors(null, output.fileno(), complaints.fileno()),
@@ -165,10 +165,10 @@ async def _attempt(backend: Backend) -> tuple[set[str], str]:
 
 
 def _folders(stack: ExitStack) -> tuple[str, str]:
-    """One folder to be opened, and one beside it that we may write and the attempts may not."""
+    """One writable folder, and one beside it that we may write and the attempts may not."""
     remove_orphans()
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
-    # Held until the end: a folder that nobody holds was left by a process that was killed.
+    # Locked until the end: an unlocked folder was left by a killed process.
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, held)
     with suppress(BlockingIOError):
@@ -180,7 +180,7 @@ def _folders(stack: ExitStack) -> tuple[str, str]:
 
 
 def remove_orphans() -> None:
-    """Remove the folders of probes that were killed; another user's are left alone."""
+    """Remove the folders of killed probes, except those of other users."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
         for path in names:
@@ -192,7 +192,7 @@ def _remove_orphan(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         about = os.fstat(descriptor)
-        # A probe needs a moment to lock the folder that it has made.
+        # A probe needs a moment to lock its new folder.
         is_new = time.time() - about.st_mtime < _SECONDS
         if about.st_uid == os.geteuid() and not is_new:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,7 +202,7 @@ def _remove_orphan(path: str) -> None:
 
 
 def _listen(stack: ExitStack) -> tuple[int, str]:
-    """Real listeners: to be refused by nobody home would prove nothing."""
+    """Open real listeners: a refusal without a listener would prove nothing."""
     tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     name = f"treadle-probe-{os.getpid()}-{id(tcp)}"
     if os.uname().sysname == "Linux":

@@ -37,14 +37,14 @@ _BASE: Final = """\
 
 
 def arguments(argv: Sequence[str], confinement: Confinement) -> list[str]:
-    """The command inside `sandbox-exec`; paths are parameters, so no path can change the rules."""
+    """Wrap a command in `sandbox-exec`; paths are parameters, so no path can change the rules."""
     paths = _parameters(confinement)
     defines = [f"-D{name}={path}" for path, name in paths.items()]
     return [PROGRAM, "-p", profile(confinement), *defines, "--", *argv]
 
 
 def profile(confinement: Confinement) -> str:
-    """The rules in Seatbelt's language."""
+    """Yield the rules in Seatbelt's language."""
     names = _parameters(confinement)
     return _BASE + "".join(f"{rule}\n" for rule in _rules(confinement, names))
 
@@ -63,9 +63,9 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
     for path in confinement.readable or ():
         yield f"(allow file-read* {_below(path, names)})"
     for root in confinement.writable:
-        # Also the name itself, so that it can neither be made nor moved away.
+        # Also the name itself, so that it can neither be created nor moved away.
         kept = [f"(require-not {_below(path, names)})" for path in _closed(root.path, confinement)]
-        # Rules go by paths: what is in a folder that was renamed would not be closed any more.
+        # Rules apply to paths: the contents of a renamed folder would no longer be closed.
         kept += [
             f'(require-not (literal (param "{names[path]}")))'
             for path in _anchors(root.path, confinement)
@@ -76,7 +76,7 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
         yield f"(deny file-read* file-write* {_below(path, names)})"
     if confinement.network:
         yield "(allow network-outbound)"
-        # A command that reached its own server could have it run others without a sandbox.
+        # A command that reaches its own server could have it run others without a sandbox.
         for port in sorted(OWN_LISTENERS.ports):
             yield f'(deny network-outbound (remote ip "*:{port}"))'
         for path in sorted(OWN_LISTENERS.paths):
@@ -86,14 +86,14 @@ def _rules(confinement: Confinement, names: dict[str, str]) -> Iterator[str]:
 
 
 def _closed(root: str, confinement: Confinement) -> list[str]:
-    """What stays closed in a root, whichever root of several it belongs to."""
+    """Return what stays closed in a root, even if it belongs to another root."""
     read_only = [path for other in confinement.writable for path in other.read_only]
     kept = dict.fromkeys((*read_only, *confinement.protected))
     return [path for path in kept if is_within(path, root)]
 
 
 def _anchors(root: str, confinement: Confinement) -> list[str]:
-    """The folders between a root and what stays closed in it."""
+    """Return the folders between a root and what stays closed in it."""
     closed = _closed(root, confinement)
     return list(dict.fromkeys(anchor for path in closed for anchor in between(root, path)))
 

@@ -1,9 +1,9 @@
-"""System calls that a confined command may not make, as a seccomp program.
+"""The system calls that a confined command may not make, as a seccomp program.
 
-The program is plain bytes in the kernel's format: bubblewrap takes it by a descriptor, the keeper
-installs it itself. It closes what namespaces and Landlock leave open: sockets by their path in the
-file system, other kernel interfaces to files and sockets, ways to make namespaces, and files that
-run with the rights of their owner.
+The program is in the kernel's binary format: bubblewrap reads it from a descriptor, the supervisor
+installs it itself. It blocks what namespaces and Landlock leave open: sockets by file system path,
+other kernel interfaces to files and sockets, creation of namespaces, and files that run with the
+rights of their owner.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _AF_UNIX, _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 0xF, 1, 5
 _AF_INET, _AF_INET6 = 2, 10
 _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-# Set-user-id and set-group-id; and the flags with which `open` looks at its mode at all.
+# Set-user-id and set-group-id; and the flags with which `open` uses its mode at all.
 _SET_ID, _CREATES = 0o6000, 0o20000100
-# The largest segment of shared memory: one that is not attached counts as memory of no process.
-# There can be 4,096 of them, and 32,000 sets of semaphores with 64 bytes for each.
+# The largest segment of shared memory: an unattached one counts for no process. There can be
+# 4,096 of them, and 32,000 sets of semaphores with 64 bytes for each.
 _SEGMENT_BYTES, _SET_SIZE = 64 * 1024, 64
-# What changes files by a descriptor for reading, and Landlock does not look at: flags such as
-# "append only", versions, encryption and verity.
+# Requests that change files through a read-only descriptor, which Landlock does not cover: flags
+# such as "append only", versions, encryption and verity.
 _OF_FLAGS: Final = (0x40086602, 0x401C5820, 0x40087602, 0x40086604, 0x800C6613, 0x40806685)
-# All calls of btrfs, which make and remove subvolumes, but for those that copy a file's blocks.
+# All requests of btrfs, which create and remove subvolumes, except those that copy file blocks.
 _TYPE_MASK, _BTRFS, _CLONES = 0xFF00, 0x9400, (0x40049409, 0x4020940D, 0xC0189436)
 
-# Name, number on x86_64, number on machines with the common table; -1: not there.
+# Name, number on x86_64, number on machines with the generic table; -1: missing.
 _CALLS: Final = """
 accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280,
 chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203, creat 85 -1,
@@ -79,20 +79,20 @@ _NETWORK: Final = "accept accept4 bind connect listen".split()
 ATTRIBUTES: Final = """
 fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
 """.split()
-"""Calls that change a file's extended attributes, which Landlock does not look at."""
-# As on a file system that has none: `cp -p` and `install` go on then. A page that `vmsplice` puts
-# into a pipe keeps up to 2 MiB of memory that no process has mapped; programs do without it.
+"""Calls that change a file's extended attributes, which Landlock does not cover."""
+# The error of a file system without attributes: `cp -p` and `install` then continue. A page that
+# `vmsplice` puts into a pipe keeps up to 2 MiB of memory that no process maps; programs do without.
 _ERRORS: Final = {**dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP), "vmsplice": errno.ENOSYS}
 QUEUES: Final = "mq_open msgget semget shmat shmget".split()
-"""Calls to memory, queues and semaphores that are shared by name with all processes of a user."""
+"""Calls for memory, queues and semaphores that all processes of a user share by name."""
 MODES: Final = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat futimesat lchown utime utimensat utimes
 """.split()
-"""Calls that change a file's owner, mode or times, which Landlock does not look at."""
+"""Calls that change a file's owner, mode or times, which Landlock does not cover."""
 
 
 class UnknownMachine(Exception):
-    """The numbers of system calls on this kind of machine are not known here."""
+    """The system call numbers of this machine type are unknown."""
 
 
 class _Step(NamedTuple):
@@ -111,14 +111,14 @@ def program(
     also: tuple[str, ...] = (),
     machine: str = "",
 ) -> bytes:
-    """The filter for a command, with or without the network; `also` names more calls to refuse.
+    """Return the filter for a command, with or without network; `also` names more calls to block.
 
-    A command that `sees_others`, without its own process namespace, may set priorities and
-    affinities of itself alone. With a gate, a command may use its own network, which nothing but
-    the gate is connected to.
+    A command that `sees_others`, without its own process namespace, may only set its own
+    priorities and affinities. With an egress proxy, a command may use its own network, which is
+    connected only to the proxy.
 
     Raises:
-        UnknownMachine: there is no table of calls for this machine.
+        UnknownMachine: the system call numbers of this machine are unknown.
     """
     machine = machine or os.uname().machine
     if machine not in _MACHINES:
@@ -150,7 +150,7 @@ def program(
 
 
 def _conditional(*, network: bool) -> dict[str, list[_Step]]:
-    """Calls that are refused for some of their arguments."""
+    """Block calls with some of their arguments."""
     allow = _Step(_RETURN, _ALLOW)
     namespaces = [
         _argument(0),
@@ -161,9 +161,9 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
     bodies = {
         "clone": namespaces,
         "unshare": namespaces,
-        # Its flags are in memory, where a filter cannot look; C libraries fall back to clone.
+        # Its flags are in memory, which a filter cannot read; C libraries fall back to clone.
         "clone3": [_refuse(errno.ENOSYS)],
-        # A limit that is set for somebody else ends him as well as a signal would.
+        # A limit set for another process can kill it, like a signal.
         "prlimit64": [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow],
         **_set_ids(),
         "shmget": [
@@ -184,7 +184,7 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
     }
     if network:
         return bodies
-    # A datagram socket reaches any other by its path, also without connect.
+    # A datagram socket reaches any other by its path, even without connect.
     local = [
         _argument(0),
         _Step(_EQUAL, _AF_UNIX, if_false=4),
@@ -199,8 +199,8 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
 
 
 def _controls() -> list[_Step]:
-    """Requests to a device or a file system that are refused."""
-    # Typing into a terminal from inside would let a command speak for its user.
+    """Block some requests to a device or a file system."""
+    # Input injected into a terminal would let a command act as its user.
     refused = (_TIOCSTI, _TIOCLINUX, *_OF_FLAGS)
     found: list[_Step] = [_argument(1)]
     for request in refused:
@@ -217,16 +217,16 @@ def _controls() -> list[_Step]:
 
 
 def _set_ids() -> dict[str, list[_Step]]:
-    """Calls that make a file which runs with the rights of its owner, whoever starts it."""
+    """Block the creation of files that run with the rights of their owner."""
     mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1}
     mode_at |= {"mknod": 1, "mknodat": 2}
     bodies = {name: _mode_at(index) for name, index in mode_at.items()}
     for name, flags in {"open": 1, "openat": 2}.items():
         mode = _mode_at(flags + 1)
-        # Without one of these flags the argument for the mode holds anything.
+        # Without one of these flags the mode argument is undefined.
         skip = _Step(_ANY_BIT, _CREATES, if_false=len(mode))
         bodies[name] = [_argument(flags), skip, *mode, _Step(_RETURN, _ALLOW)]
-    # Its mode is in memory, where a filter cannot look; libraries fall back to openat.
+    # Its mode is in memory, which a filter cannot read; libraries fall back to openat.
     bodies["openat2"] = [_refuse(errno.ENOSYS)]
     return bodies
 
@@ -241,12 +241,12 @@ def _mode_at(index: int) -> list[_Step]:
 
 
 def _of_others() -> dict[str, list[_Step]]:
-    """Calls that slow other processes of the user down; 0 is the caller itself."""
+    """Block calls that slow down other processes of the user; 0 is the caller itself."""
     allow = _Step(_RETURN, _ALLOW)
     names = "migrate_pages move_pages sched_setaffinity sched_setattr sched_setparam"
     itself = [_argument(0), _Step(_EQUAL, 0, if_true=1), _refuse(), allow]
     bodies = dict.fromkeys((*names.split(), "sched_setscheduler"), itself)
-    # A process or a group of them; all that a user has come third.
+    # A process or a process group; all processes of a user come third.
     for name, user in {"setpriority": 2, "ioprio_set": 3}.items():
         bodies[name] = [
             _argument(0),
@@ -260,7 +260,7 @@ def _of_others() -> dict[str, list[_Step]]:
 
 
 def _of_the_internet() -> list[_Step]:
-    """No socket that a path in the file system leads to, since `connect` is allowed."""
+    """Block sockets with a path in the file system, since `connect` is allowed."""
     return [
         _argument(0),
         _Step(_EQUAL, _AF_INET, if_true=2),

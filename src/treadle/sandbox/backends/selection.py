@@ -1,4 +1,4 @@
-"""The way to confine commands on this machine, chosen once by trying."""
+"""Selects the backend for this machine, once, by testing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BackendName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
 
 class SandboxUnavailable(Exception):
-    """A command should be confined, and that cannot be done; says why, and what would help."""
+    """A command should be confined, and no backend can do it; gives the reason and a fix."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(f"{reason}; {fix}")
@@ -22,16 +22,16 @@ class SandboxUnavailable(Exception):
 
 
 class Backend(Protocol):
-    """One way to confine commands."""
+    """A way to confine commands."""
 
     @property
     def name(self) -> BackendName:
-        """What it is called."""
+        """The name of the backend."""
         ...
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What a command could still do, in words for people."""
+        """What a command could still do, for people."""
         ...
 
     async def launch(
@@ -43,10 +43,10 @@ class Backend(Protocol):
         confinement: Confinement,
         fds: Descriptors,
     ) -> RunningCommand:
-        """Start a command, confined.
+        """Start a confined command.
 
         Raises:
-            SandboxUnavailable: this confinement is more than it can do.
+            SandboxUnavailable: the backend cannot enforce this confinement.
             OSError: the kernel refuses.
         """
         ...
@@ -57,18 +57,18 @@ _wishes: dict[str, bool] = {"landlock_protects": False}
 
 
 def wish(*, landlock_protects: bool) -> None:
-    """Say how commands are to be confined where there is a choice; before the first of them."""
+    """Set the options of backends; call this before the first command."""
     _wishes["landlock_protects"] = landlock_protects
 
 
 def known_gaps() -> tuple[str, ...]:
-    """What commands can still do under the backend that was chosen; nothing before one was."""
+    """What commands can still do under the selected backend; empty before the selection."""
     return _chosen[0].gaps if _chosen else ()
 
 
 @contextmanager
 def using(backend: Backend) -> Iterator[None]:
-    """Confine with this backend for a while, whatever works best here."""
+    """Use this backend for a while, regardless of the selection."""
     before = _chosen[:]
     _chosen[:] = [backend]
     try:
@@ -78,21 +78,21 @@ def using(backend: Backend) -> Iterator[None]:
 
 
 async def prepare() -> None:
-    """Do ahead of time what the first command would wait for; says nothing of what is missing."""
-    from treadle.sandbox.supervisor.launch import HAS_KEEPER, start_keeper
+    """Do in advance what the first command would wait for; ignores failures."""
+    from treadle.sandbox.supervisor.launch import HAS_SUPERVISOR, start_supervisor
 
     with suppress(SandboxUnavailable, OSError):
-        if HAS_KEEPER:
-            start_keeper()
+        if HAS_SUPERVISOR:
+            start_supervisor()
         await find_backend()
 
 
 async def find_backend() -> Backend:
-    """The best that works here; none that works is looked for again the next time.
+    """Return the best working backend; if none works, test again on the next call.
 
     Raises:
-        SandboxUnavailable: nothing works.
-        OSError: no descriptor is left to find out.
+        SandboxUnavailable: no backend works.
+        OSError: no descriptor is available for the tests.
     """
     if not _chosen:
         from treadle.sandbox.backends.probe import findings

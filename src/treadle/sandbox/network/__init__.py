@@ -1,1 +1,1 @@
-"""A network of chosen hosts: a command without a network reaches them through a gate, judged."""
+"""A network of chosen hosts: commands reach them through an egress proxy that checks each one."""

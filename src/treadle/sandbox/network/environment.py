@@ -1,4 +1,4 @@
-"""The variables by which programs find the gate."""
+"""The environment variables by which programs find the egress proxy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _OWN: Final = "localhost,127.0.0.1,::1"
 
 
 def environment(policy: NetworkPolicy) -> dict[str, str]:
-    """What a command with a gate is told; it hides what the user has set for himself."""
-    # HTTP for all of them: some programs refuse to start with a SOCKS proxy they do not know.
+    """Return the proxy variables of a command; they replace those of the user."""
+    # HTTP for all of them: some programs refuse to start with an unknown SOCKS proxy.
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), f"http://127.0.0.1:{PORT}")
-    # Where local hosts may be reached at all, a program's own servers come first.
+    # Where local hosts are reachable at all, a program's own servers come first.
     proxies["NO_PROXY"] = _OWN if policy.allows_local else ""
     return {
         **proxies,

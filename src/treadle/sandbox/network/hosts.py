@@ -1,7 +1,7 @@
-"""Names and addresses of hosts: their canonical spelling, patterns over them, which are local.
+"""Host names and addresses: their canonical form, patterns over them, and which are local.
 
-Everything that judges a host does so by its canonical spelling, and connections are made to
-canonical addresses only: a spelling that other programs read differently cannot lead elsewhere.
+Hosts are checked in their canonical form, and connections go to canonical addresses only: a
+spelling that other programs read differently cannot lead elsewhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from treadle.sandbox.network.own_addresses import is_own
 Address: TypeAlias = IPv4Address | IPv6Address
 
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*(?<!-)")
-# The last label of an address, in decimal, octal or hexadecimal: no domain ends like this.
+# The last label of an address in decimal, octal or hexadecimal: no domain ends like this.
 _NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 _MAX_LENGTH: Final = 253
-# With a percent sign for each byte. What is longer is not decoded: IDNA takes seconds for 64 KiB.
+# With a percent sign for each byte. Longer ones are not decoded: IDNA takes seconds for 64 KiB.
 _MAX_SPELLED: Final = 9 * _MAX_LENGTH
 
 _UNICAST: Final = IPv6Network("2000::/3")
-# Python 3.11 and 3.12 take these for public ones.
+# Python 3.11 and 3.12 treat these as public.
 _NOT_PUBLIC: Final = (IPv6Network("3fff::/20"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
 _COMPATIBLE: Final = IPv6Network("::/96")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -36,10 +36,10 @@ _ISATAP: Final = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 
 
 def normal(host: str) -> str:
-    """Return the canonical spelling of a host.
+    """Return the canonical form of a host.
 
-    Names are lower case, without a final dot and with IDNA applied. Addresses are written as
-    `ipaddress` does, whatever their notation; an IPv4 address inside an IPv6 one that the kernel
+    Names are lower case, without a final dot and with IDNA applied. Addresses have the form of
+    `ipaddress`, whatever their notation; an IPv4 address inside an IPv6 one that the kernel
     unwraps is written as IPv4.
 
     Raises:
@@ -49,7 +49,7 @@ def normal(host: str) -> str:
     try:
         text = unquote(text, errors="strict") if "%" in text else text
         if len(host) > _MAX_SPELLED or _length(text) > _MAX_LENGTH:
-            raise ValueError(f"invalid host {host[:40]!r}: it is too long")
+            raise ValueError(f"invalid host {host[:40]!r}: too long")
         is_bracketed = text.startswith("[") and text.endswith("]")
         text = text[1:-1] if is_bracketed else text
         # The codec also maps full-width digits and the dots of other scripts.
@@ -66,14 +66,14 @@ def normal(host: str) -> str:
 
 
 def _length(text: str) -> int:
-    """Return how long a host is after the step of IDNA that makes many characters of one."""
+    """Return the length of a host after the IDNA step that expands characters."""
     return len((text if text.isascii() else normalize("NFKC", text)).strip("[]."))
 
 
 def literal(host: str) -> Address | None:
-    """Return the address that a host in lower case is spelled as, `None` for a name.
+    """Return the address that a lower-case host denotes, `None` for a name.
 
-    A zone would name an interface of this machine: such an address is not understood.
+    A zone would name an interface of this machine: such an address is invalid.
     """
     try:
         address = ip_address(host)
@@ -85,7 +85,7 @@ def literal(host: str) -> Address | None:
 
 
 def _short_form(host: str) -> IPv4Address | None:
-    """Read what resolvers still take for IPv4: `127.1`, `0x7f000001`, `0177.0.0.1`."""
+    """Parse the IPv4 notations that resolvers still accept: `127.1`, `0x7f000001`, `0177.0.0.1`."""
     if not _NUMBER.fullmatch(host):
         return None
     try:
@@ -120,7 +120,7 @@ def covers(pattern: str, host: str) -> bool:
 
 
 def is_local_host(host: str) -> bool:
-    """Return whether a canonical host is local by its spelling alone, without a look-up."""
+    """Return whether a canonical host is local by its spelling alone, without a lookup."""
     address = literal(host)
     if address is not None:
         return is_local(address) or is_own(address)
@@ -128,14 +128,14 @@ def is_local_host(host: str) -> bool:
 
 
 def is_local(address: Address) -> bool:
-    """Return whether an address is outside the public network, whatever it is wrapped in."""
+    """Return whether an address is outside the public network, even inside another one."""
     return any(not _is_public(each) for each in meanings(address))
 
 
 def meanings(address: Address) -> Iterator[Address]:
     """Yield an address and those that it may lead to instead.
 
-    A gateway may lead to the IPv4 address inside, and the kernel takes no address for loopback.
+    A gateway may lead to the embedded IPv4 address; the zero address leads to loopback.
     """
     yield address
     if address.is_unspecified:
@@ -158,6 +158,6 @@ def _is_public(address: Address) -> bool:
     if isinstance(address, IPv4Address):
         return address.is_global and not address.is_multicast
     if address in _NAT64:
-        return True  # as public as the address inside
+        return True  # as public as the embedded address
     is_unicast = address in _UNICAST and not any(address in network for network in _NOT_PUBLIC)
     return is_unicast and address.is_global

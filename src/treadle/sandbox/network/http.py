@@ -1,6 +1,6 @@
-"""The gate as an HTTP proxy: heads of requests, and what is answered to those it does not pass on.
+"""The egress proxy's HTTP side: parses request heads, and answers requests it does not forward.
 
-One request per connection: the next one may be for another host, and is judged anew.
+One request per connection: the next one may be for another host, and is checked again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ERRORS: Final[dict[Reason, str]] = {
     "not_allowed_local": "blocked-by-allowlist",
     "method_not_allowed": "blocked-by-method-policy",
 }
-# Between us and the program only, or about a connection that is not the one we make.
+# For the proxy only, or about a connection other than ours.
 _HOP: Final = frozenset({"connection", "host", "keep-alive", "upgrade", "http2-settings"})
 
 
@@ -30,31 +30,31 @@ class ProxyRequest:
 
     method: str
     destination: Destination
-    # What the host is sent; nothing, for a tunnel.
+    # The head for the host; empty for a tunnel.
     head: bytes = b""
     has_body: bool = False
 
 
 def read_request(head: bytes) -> ProxyRequest:
-    """Read the head of a request.
+    """Parse the head of a request.
 
     Raises:
-        ValueError: it is none, or none for a proxy.
+        ValueError: it is invalid, or not a proxy request.
     """
-    # Hosts may be spelled in other scripts; what is not UTF-8 is passed on as it came.
+    # Hosts may be in other scripts; bytes that are not UTF-8 are forwarded unchanged.
     lines = head.decode(errors="surrogateescape").split("\r\n")
-    # A host might take a bare line feed for the end of a line, and see another request.
+    # A host might treat a bare line feed as the end of a line, and see another request.
     if any(character < " " and character != "\t" for line in lines for character in line):
         raise ValueError("control characters")
     method, target, version = lines[0].split(" ")
     if version not in ("HTTP/1.0", "HTTP/1.1"):
-        raise ValueError(f"no version {version!r}")
+        raise ValueError(f"unsupported version {version!r}")
     if method == "CONNECT":
         host, _, port = target.rpartition(":")
         return ProxyRequest(method, Destination(normal(host), _port(port), "https"))
     url = urlsplit(target)
     if url.scheme != "http" or not url.hostname:
-        raise ValueError("a request to a proxy names its host, as in http://host/path")
+        raise ValueError("a proxy request needs an absolute URL, as in http://host/path")
     destination = Destination(normal(url.hostname), _port(url.port or 80), "http")
     fields = [_field(line) for line in lines[1:] if line]
     kept = [
@@ -71,7 +71,7 @@ def read_request(head: bytes) -> ProxyRequest:
 
 
 def refusal(destination: Destination, blocked: Blocked) -> bytes:
-    """What a program is answered that asked for a host it may not reach."""
+    """Return the answer to a request for a host that is not allowed."""
     body = {
         "status": "blocked",
         "host": destination.host,
@@ -87,7 +87,7 @@ def refusal(destination: Destination, blocked: Blocked) -> bytes:
 
 
 def answer(status: str, body: str, fields: dict[str, str] | None = None) -> bytes:
-    """An answer of our own; the connection ends with it."""
+    """Return the proxy's own answer, which ends the connection."""
     # It may quote a request that is not UTF-8.
     content = body.encode(errors="backslashreplace")
     given = {"content-type": "text/plain", **(fields or {})}
@@ -97,7 +97,7 @@ def answer(status: str, body: str, fields: dict[str, str] | None = None) -> byte
 
 
 def _authority(destination: Destination, port: int | None) -> str:
-    """Return the host as the server is told it: the one that was judged, not as it was spelled."""
+    """Return the host for the server: the one that was checked, not its original spelling."""
     host = f"[{destination.host}]" if ":" in destination.host else destination.host
     return host if port is None else f"{host}:{port}"
 
@@ -105,7 +105,7 @@ def _authority(destination: Destination, port: int | None) -> str:
 def _field(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or name != name.strip() or not name:
-        raise ValueError(f"no header field {line[:40]!r}")
+        raise ValueError(f"invalid header field {line[:40]!r}")
     return name, value.strip()
 
 
@@ -117,5 +117,5 @@ def _has_body(fields: list[tuple[str, str]]) -> bool:
 def _port(text: str | int) -> int:
     port = int(text)
     if not 0 < port < 65536:
-        raise ValueError(f"no port {text}")
+        raise ValueError(f"invalid port {text}")
     return port

@@ -1,4 +1,4 @@
-"""Which addresses are those of this machine, as the kernel's table of routes has them."""
+"""Which addresses belong to this machine, according to the kernel's routes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ANSWER_SECONDS: Final = 2.0
 def is_own(address: IPv4Address | IPv6Address) -> bool:
     """Return whether an address belongs to this machine, public ones included.
 
-    Nothing is sent. The routes are asked first: a second address in one subnet is reached from the
-    first one.
+    Nothing is sent. The routing table is checked first: a second address in one subnet is reached
+    from the first one.
 
     Raises:
-        OSError: no descriptor is left to ask with.
+        OSError: no descriptor is available.
     """
     if sys.platform == "linux":
         with suppress(_NoRoutes):
@@ -38,7 +38,7 @@ def is_own(address: IPv4Address | IPv6Address) -> bool:
 
 
 class _NoRoutes(Exception):
-    """The kernel gives no routes, as in some containers."""
+    """The kernel returns no routes, as in some containers."""
 
 
 def _is_local_route(address: IPv4Address | IPv6Address) -> bool:
@@ -58,7 +58,7 @@ def _is_local_route(address: IPv4Address | IPv6Address) -> bool:
     if _HEADER.unpack_from(answer)[1] == _ERROR:
         code = -int.from_bytes(answer[_HEADER.size :][:4], sys.byteorder, signed=True)
         if code in _NO_ROUTE:
-            return False  # not reachable, so not connected to either
+            return False  # not reachable, so never connected to
         raise _NoRoutes(os.strerror(code))
     kind = _ROUTE.unpack_from(answer, _HEADER.size)[7]
     return kind in (_LOCAL, _ANYCAST)
@@ -76,11 +76,11 @@ def _open_netlink() -> socket.socket:
 
 
 def _is_its_own_source(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether the address is reached from itself, which is so for most own addresses."""
+    """Return whether the address is reached from itself, as most own addresses are."""
     is_v4 = isinstance(address, IPv4Address)
     with socket.socket(socket.AF_INET if is_v4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((str(address), _UNUSED_PORT))
         except OSError:
-            return False  # not reachable, so not connected to either
+            return False  # not reachable, so never connected to
         return ip_address(probe.getsockname()[0]) == address

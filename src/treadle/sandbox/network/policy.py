@@ -1,4 +1,4 @@
-"""What a managed network lets through before anybody is asked."""
+"""What a managed network allows without asking the user."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from treadle.sandbox.policy import Confinement
 from treadle.support.listeners import OWN_LISTENERS
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""The methods of HTTP that a limited network allows."""
+"""The HTTP methods that a limited network allows."""
 
 Reason = Literal["denied", "not_allowed", "not_allowed_local", "method_not_allowed"]
 Source = Literal["baseline_policy", "decider", "mode_guard"]
 
 _MESSAGES: Final[dict[Reason, str]] = {
     "denied": "the host is denied by policy and cannot be approved",
-    "not_allowed": "the host is not on the list of allowed ones",
+    "not_allowed": "the host is not on the allow list",
     "not_allowed_local": "local and private addresses are not allowed",
-    "method_not_allowed": "the network is limited to reading by plain HTTP",
+    "method_not_allowed": "the network is limited to read requests over plain HTTP",
 }
 
 
 class Destination(NamedTuple):
-    """Where a connection is to go."""
+    """The destination of a connection."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Destination(NamedTuple):
 
 
 class Blocked(Exception):
-    """A connection may not be made; `reason` and `source` are for programs."""
+    """A connection is not allowed; `reason` and `source` are machine-readable."""
 
     def __init__(self, reason: Reason, source: Source = "baseline_policy") -> None:
         super().__init__(_MESSAGES[reason])
@@ -51,27 +51,27 @@ class Blocked(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """The hosts that commands may reach through the gate, and how."""
+    """The hosts that commands may reach through the egress proxy, and how."""
 
     domains: tuple[tuple[str, NetworkDomainPermission], ...] = ()
-    # Only requests that read, so nothing that is hidden from us.
+    # Only read requests, so nothing that is hidden from the proxy.
     is_limited: bool = False
     allows_local: bool = False
     has_socks: bool = True
-    # An administrator's: it is there also for commands that would have no network.
+    # Set by an administrator: applies even to commands that would have no network.
     is_required: bool = False
-    # Nothing can be added to the list, neither by rules nor by asking.
+    # Nothing can be added to the list, neither by rules nor by approval.
     is_fixed: bool = False
 
     def narrow(self, confinement: Confinement) -> Confinement:
-        """The same bounds, with no other network than the hosts of this one."""
+        """Return the confinement with these hosts as its only network."""
         if confinement.is_unrestricted:
             return confinement
         has_gate = self.is_required or confinement.network
         return replace(confinement, network=False, has_gate=has_gate)
 
     def permission(self, host: str) -> NetworkDomainPermission | None:
-        """What the list says of a host; a denial wins."""
+        """Return the decision of the list about a host; a denial wins."""
         said = {permission for pattern, permission in self.domains if covers(pattern, host)}
         return "deny" if "deny" in said else "allow" if said else None
 
@@ -83,16 +83,16 @@ class NetworkPolicy:
         )
 
     def check_address(self, destination: Destination, address: Address) -> None:
-        """Judge an address that an allowed host leads to.
+        """Check an address of an allowed host.
 
         Raises:
-            Blocked: the address is denied, local without permission, or a listener of ours.
+            Blocked: the address is denied, local without permission, or a listener of the server.
         """
         if any(self.permission(str(each)) == "deny" for each in meanings(address)):
             raise Blocked("denied")
         if not is_local(address) and not is_own(address):
             return
-        # Whoever reaches these drives the server that confines him.
+        # A command that reaches these could control the server that confines it.
         if destination.port in OWN_LISTENERS.ports:
             raise Blocked("denied")
         if not self.allows_local and not _was_judged(destination.host, address):
@@ -101,10 +101,10 @@ class NetworkPolicy:
     def check_use(
         self, destination: Destination, method: str = "", *, has_body: bool = False
     ) -> None:
-        """Look at how a host is to be used; a tunnel has no method that can be looked at.
+        """Check how a host is used; a tunnel has no visible method.
 
         Raises:
-            Blocked: it may not be used like that.
+            Blocked: this use is not allowed.
         """
         is_reading = method in READING and not has_body
         is_socks = destination.protocol == "socks5Tcp"
@@ -113,9 +113,9 @@ class NetworkPolicy:
 
 
 def _was_judged(host: str, address: Address) -> bool:
-    """Return whether a host that was allowed is local by its spelling, and means this address.
+    """Return whether an allowed host is local by its spelling, and denotes this address.
 
-    Another name may lead to any address on any day: who allows the name allows no local address.
+    Another name may change its address at any time: allowing a name allows no local address.
     """
     if not is_local_host(host):
         return False

@@ -1,7 +1,7 @@
-"""The way out for one command: takes its connections, has each judged, and makes those it may.
+"""The egress proxy of one command: accepts its connections, checks and forwards them.
 
-The socket that programs connect to was made in the command's network, which has no other way out,
-and handed to us from there. Listening and judging happen here, outside.
+The listening socket is created in the command's network namespace, which has no other way out, and
+passed to the server. Accepting and checking happen here, outside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle.sandbox.network.tunnel import Resolve, Resolver, Streams, connect, 
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 PORT: Final = 3128
-"""Where the gate is in a command's own network, in which every port is free."""
+"""The proxy's port in the command's network namespace, in which every port is free."""
 
 MAX_CONNECTIONS: Final = 128
 _HEAD_SECONDS: Final = 30.0
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class EgressProxy:
-    """What one command reaches, for as long as it runs."""
+    """The network access of one command while it runs."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class EgressProxy:
 
     @property
     def descriptor(self) -> int:
-        """What the command is to inherit, to hand its listener out over; closed by `open`."""
+        """The descriptor that the command inherits to pass its listener back; closed by `open`."""
         return self._theirs.fileno()
 
     def open(self) -> None:
-        """Take connections: the command has been started.
+        """Accept connections, after the command was started.
 
         Raises:
             RuntimeError: the server is closing.
@@ -73,7 +73,7 @@ class EgressProxy:
         self._spawn(self._serve(), self._line)
 
     def close(self) -> None:
-        """Cut all connections, and take no more."""
+        """Close all connections, and accept no more."""
         if not self._is_closed:
             self._is_closed = True
             self._theirs.close()
@@ -83,9 +83,9 @@ class EgressProxy:
                 task.cancel()
 
     def _spawn(self, work: Coroutine[None, None, None], needs: socket.socket) -> None:
-        """Start a task that closes its socket; if it is cancelled before, that is done here."""
+        """Start a task that closes its socket; close it here if the task never starts."""
         self._unattended.add(needs)
-        task = self._nursery.spawn(work, "gate")
+        task = self._nursery.spawn(work, "egress proxy")
         self._tasks.add(task)
 
         def on_done(_task: asyncio.Task[None]) -> None:
@@ -109,8 +109,8 @@ class EgressProxy:
                 try:
                     connection, _address = await loop.sock_accept(listener)
                 except OSError as error:
-                    # No descriptor is left: those who wait are taken when others have gone.
-                    logger.warning("no connection taken", extra={"error": repr(error)})
+                    # Out of descriptors: waiting connections are accepted when others have closed.
+                    logger.warning("connection not accepted", extra={"error": repr(error)})
                     self._room.release()
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
@@ -123,7 +123,7 @@ class EgressProxy:
             reader, writer = await asyncio.open_connection(sock=connection, limit=_MAX_HEAD)
             await self._converse((reader, writer))
         except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            logger.debug("connection of a command broke", extra={"error": repr(error)})
+            logger.debug("connection of a command failed", extra={"error": repr(error)})
         except asyncio.CancelledError:
             if writer is not None:
                 writer.transport.abort()
@@ -167,7 +167,7 @@ class EgressProxy:
                 theirs[1].write(request.head)
                 if not request.head:
                     writer.write(http.CONNECTED)
-                # What follows a request that only reads could be one that does more.
+                # Data after a read request could be another request that does more.
                 await splice(ours, theirs, answers_only=self._policy.is_limited)
 
     async def _speak_socks(self, ours: Streams) -> None:
@@ -190,10 +190,10 @@ class EgressProxy:
     async def _connect(
         self, destination: Destination, method: str = "", *, has_body: bool = False
     ) -> Streams:
-        """Connect if that is allowed.
+        """Connect if allowed.
 
         Raises:
-            Blocked: it is not.
+            Blocked: it is not allowed.
             OSError: the host cannot be reached.
         """
         try:
@@ -212,7 +212,7 @@ class EgressProxy:
 
 
 async def _linger(ours: Streams) -> None:
-    """Hear a program out that is still sending: else it would lose what it was answered."""
+    """Read the rest of a request: otherwise the program could lose the answer."""
     reader, writer = ours
     writer.write_eof()
     async with asyncio.timeout(_LINGER_SECONDS):
@@ -221,7 +221,7 @@ async def _linger(ours: Streams) -> None:
 
 
 async def _receive(line: socket.socket) -> socket.socket | None:
-    """The listener that comes over a line; `None` if the line ends without one."""
+    """Receive the listener; `None` if the connection ends without one."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(line, ready.set)

@@ -1,12 +1,12 @@
-"""What runs in the sandbox before the command, and becomes it: opens the way to the gate.
+"""Runs in the sandbox before the command, connects it to the egress proxy, and becomes it.
 
-In the command's own network, where nothing else is, it listens where programs look for their
-proxy, and hands the listening socket out to the server. Nothing of it stays behind in there.
+In the command's own network namespace it listens on the address of the proxy, and passes the
+listening socket to the server. Nothing of it remains in the sandbox.
 
-It is given to the interpreter as text, so it can read no file and imports nothing of this package.
+The interpreter receives it as text, so it reads no file and imports nothing of this package.
 """
 
-# The command waits for this, and half of the time would be the imports of socket and signal.
+# The command waits for this; importing socket and signal would double the time.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
@@ -18,7 +18,7 @@ _BACKLOG = 128
 
 
 def main() -> None:
-    """Hand the listener out over the descriptor named first, then be the command that follows."""
+    """Pass the listener over the first descriptor, then execute the command that follows."""
     out, port, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     listener = _socket.socket()
     listener.bind(("127.0.0.1", port))
@@ -28,7 +28,7 @@ def main() -> None:
     line.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
     line.close()
     listener.close()
-    # The interpreter has changed these for itself.
+    # The interpreter has changed these.
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
         _signal.signal(number, _signal.SIG_DFL)
     try:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """What we were given; the interpreter may have added to its own copy."""
+    """Return the original environment; the interpreter may have changed its own copy."""
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib is one more import
             entries = file.read().split(b"\0")

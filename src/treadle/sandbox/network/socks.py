@@ -1,4 +1,4 @@
-"""The gate as a SOCKS5 proxy: the few bytes of RFC 1928 that lead to a connection."""
+"""The egress proxy's SOCKS5 side: the part of RFC 1928 that opens a connection."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _IPV4, _NAME, _IPV6 = 1, 3, 4
 
 
 class UnsupportedSocksRequest(Exception):
-    """The program wants what is not done here; `answer` tells it so."""
+    """The program requests something unsupported; `answer` is the reply to it."""
 
     def __init__(self, answer: bytes) -> None:
-        super().__init__("not understood")
+        super().__init__("unsupported request")
         self.answer = answer
 
 
 def refusal(*, is_blocked: bool) -> bytes:
-    """What a program is answered whose connection was not made."""
+    """Return the reply to a program whose connection failed."""
     return b"\x05" + (b"\x02" if is_blocked else b"\x04") + CONNECTED[2:]
 
 
 async def read_destination(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> Destination:
-    """Greet, after the version was read, and hear where the program wants to go.
+    """Complete the handshake after the version byte, and return the requested destination.
 
     Raises:
-        NotUnderstood: it wants something else than a connection.
-        ValueError: it names no host.
-        EOFError: it hung up.
+        NotUnderstood: it requests something other than a connection.
+        ValueError: the host is invalid.
+        EOFError: it disconnected.
     """
     methods = await reader.readexactly((await reader.readexactly(1))[0])
     if _NO_AUTHENTICATION not in methods:

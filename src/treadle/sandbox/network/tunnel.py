@@ -1,4 +1,4 @@
-"""Connections to the outside: names looked up once, addresses judged, bytes moved both ways."""
+"""Outbound connections: resolves names once, checks addresses, forwards bytes both ways."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from treadle.support.concurrency.workers import Workers
 CHUNK: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
 MAX_LOOKUPS: Final = 8
-"""How many names are looked up at a time for one command; each takes a thread while it waits."""
+"""How many names are resolved at a time for one command; each lookup takes a thread."""
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""Gives the addresses of a host."""
+"""Resolves a host to addresses."""
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Resolver:
-    """Looks names up for one command: slow name servers delay that command alone."""
+    """Resolves names for one command: slow name servers delay only that command."""
 
     def __init__(self) -> None:
-        self._workers = Workers("name look-up", MAX_LOOKUPS)
+        self._workers = Workers("name lookup", MAX_LOOKUPS)
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """Return the addresses that the system knows for a host.
+        """Return the addresses of a host.
 
         Raises:
-            OSError: it knows none.
+            OSError: it has none.
         """
         return await self._workers.run(_addresses, host, port)
 
@@ -46,10 +46,10 @@ def _addresses(host: str, port: int) -> list[str]:
 async def connect(
     destination: Destination, resolve: Resolve, *, check: Callable[[Address], None]
 ) -> Streams:
-    """Connect to a host that was judged by its name.
+    """Connect to a host whose name is allowed.
 
-    The name is looked up once, `check` judges every address of it, and only these are connected
-    to: a second look-up could lead elsewhere. One address that is not allowed refuses the name.
+    The name is resolved once, `check` decides about each address, and only these are used: a
+    second lookup could lead elsewhere. One refused address refuses the name.
 
     Raises:
         Blocked: `check` refused an address.
@@ -70,21 +70,21 @@ async def connect(
 
 
 def _parsed(address: str) -> Address:
-    """Return an address as the kernel reads it: an IPv4 address in IPv6 form is the former."""
+    """Return an address as the kernel reads it: IPv4 in IPv6 form becomes IPv4."""
     parsed = ip_address(address)
     mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
     return mapped or parsed
 
 
 async def splice(ours: Streams, theirs: Streams, *, answers_only: bool = False) -> None:
-    """Move bytes until both sides have ended, or one breaks."""
+    """Forward bytes until both sides have ended, or one fails."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_pump(theirs[0], ours[1]))
             if not answers_only:
                 group.create_task(_pump(ours[0], theirs[1]))
     except* OSError:
-        pass  # one has hung up, which the other notices when we do
+        pass  # one side has closed; the other notices when we close
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

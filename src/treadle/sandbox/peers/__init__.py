@@ -1,1 +1,1 @@
-"""Tells clients of a listener from the server's own sandboxed commands."""
+"""Distinguishes clients of a listener from the server's own sandboxed commands."""

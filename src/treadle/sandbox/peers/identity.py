@@ -1,13 +1,13 @@
-"""Tells clients from the server's own sandboxed commands, which must not drive their server.
+"""Distinguishes clients from the server's own sandboxed commands, which must not control it.
 
-A command whose policy opens the network shares the network of this machine, and so reaches the
-sockets on which the server listens. What a command starts can hide from its parent but not shed
-its restrictions: `NoNewPrivs` and the filter of system calls are inherited for good. A process that
-has them and descends from the keeper of commands is one of them.
+A command whose policy allows the network shares the network of this machine, so it reaches the
+sockets on which the server listens. What a command starts can hide from its parent but cannot
+remove its restrictions: `NoNewPrivs` and the seccomp filter are inherited. A process that has them
+and descends from the supervisor is a sandboxed command.
 
-A connection is admitted when its owner is known to be none of these. An owner that cannot be seen
-is refused if a command could have opened the connection: one runs, or ran since shortly before the
-connection was accepted. Nothing is looked up before the first command with the network was started.
+A connection is accepted if its owner is known to be something else. An owner that cannot be
+determined is refused if a command could have opened the connection: one is running, or ran until
+shortly before the connection was accepted. Before the first such command, nothing is checked.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 REFUSED: Final = "a sandboxed command cannot connect to the server that runs it\n"
 GONE: Final = "the process that opened this connection has ended\n"
 UNKNOWN: Final = (
-    "cannot tell this client from a sandboxed command with network access; "
+    "cannot distinguish this client from a sandboxed command with network access; "
     "connect over the unix socket, or after the command has ended\n"
 )
 
 MAX_LOOKS: Final = 4
-"""How many peers are looked up at once; more of them wait."""
+"""How many peers are checked at once; more of them wait."""
 
 SETTLE_SECONDS: Final = 10.0
-"""For how long the kernel may keep the sockets of a command that has ended.
+"""How long the kernel may keep the sockets of a command that has ended.
 
-Sockets in messages that were never received are collected in the background.
+It collects sockets in unreceived messages in the background.
 """
 
 Owner = Literal["client", "command", "gone", "unknown"]
@@ -61,38 +61,38 @@ _MOST_ANCESTORS: Final = 1_000
 class NetworkedCommands:
     """The sandboxed commands of this process that share the network of the machine."""
 
-    # Every keeper of commands that this process has started.
-    keepers: list[int] = field(default_factory=list)
+    # The process ids of all supervisors that this process has started.
+    supervisors: list[int] = field(default_factory=list)
     running: int = 0
     have_run: bool = False
     # When the last one ended, by the monotonic clock.
     last_end: float = -math.inf
-    # Whether a command could have got away from its guard: only namespaces rule that out.
+    # Whether a command could have escaped its guard: only namespaces rule that out.
     may_have_fled: bool = False
 
     def on_start(self, *, is_in_namespaces: bool) -> None:
-        """Note a command before it starts."""
+        """Record a command before it starts."""
         self.have_run = True
         self.running += 1
         self.may_have_fled |= not is_in_namespaces
 
     def on_end(self) -> None:
-        """Note that a command has ended, with everything that it started."""
+        """Record that a command has ended, with everything that it started."""
         self.running -= 1
         self.last_end = time.monotonic()
 
     def can_have_opened(self, accepted_at: float) -> bool:
-        """Return whether a connection that was accepted then can be one of a command."""
+        """Return whether a connection accepted at this time can be from a command."""
         has_just_ended = self.last_end >= accepted_at - SETTLE_SECONDS
         return self.running > 0 or self.may_have_fled or has_just_ended
 
 
 NETWORKED: Final = NetworkedCommands()
-"""Those of this process."""
+"""The commands of this process."""
 
 
 class PeerCheck:
-    """Judges the peers of the listeners of one server."""
+    """Checks the peers of the listeners of one server."""
 
     def __init__(self, commands: NetworkedCommands = NETWORKED) -> None:
         self._commands = commands
@@ -100,7 +100,7 @@ class PeerCheck:
         self._search = OwnerSearch(commands)
 
     async def refusal(self, line: TransportSocket, *, accepted_at: float) -> str | None:
-        """Return why a peer is refused, `None` if it is not.
+        """Return why a peer is refused, or `None`.
 
         A token makes no difference: commands can read what their user can read.
         """
@@ -109,8 +109,8 @@ class PeerCheck:
         try:
             owner = await self._owner(line)
         except OSError:
-            return UNKNOWN  # no descriptor is left, or /proc is not what it is elsewhere
-        # Asked last: commands that ran while the owner was looked up count too.
+            return UNKNOWN  # no descriptor is available, or /proc is unusual
+        # Last, so that commands that ran during the lookup count too.
         if owner == "unknown" and not self._commands.can_have_opened(accepted_at):
             return None
         return _REASONS.get(owner)
@@ -128,33 +128,33 @@ class PeerCheck:
         if not theirs.address.is_loopback and not is_own(theirs.address):
             return "client"  # on another machine
         found = await self._workers.run(find_socket, theirs, ours)
-        # First: the user of a closed socket is root in the tables of the kernel.
+        # First: in the kernel's tables, the user of a closed socket is root.
         if found is None or not found.inode:
-            return "gone"  # what it has sent is still to be read
+            return "gone"  # its data is still unread
         if found.user != os.geteuid():
-            return "client"  # commands are the user's who runs the server
+            return "client"  # commands run as the user of the server
         owner = await self._search.owner(found.inode)
         if owner == "unknown" and await self._workers.run(find_socket, theirs, ours) != found:
-            return "gone"  # its owner ended before it was looked for
+            return "gone"  # its owner ended before the lookup
         return owner
 
 
 class OwnerSearch:
-    """Looks for the owners of sockets: one look at all processes serves all who wait for it."""
+    """Finds the owners of sockets: one scan of all processes serves all waiting callers."""
 
     def __init__(self, commands: NetworkedCommands) -> None:
         self._commands = commands
-        # One look at a time, at as many processes as commands have started.
+        # One scan at a time: commands can start many processes.
         self._workers = Workers("owners", 1)
         self._wanted: set[int] = set()
         self._found: dict[int, Owner] = {}
         self._turn = asyncio.Lock()
 
     async def owner(self, inode: int) -> Owner:
-        """Return whose a socket is, "unknown" if no process is seen that has it open.
+        """Return the owner of a socket, "unknown" if no visible process has it open.
 
         Raises:
-            OSError: no descriptor is left.
+            OSError: no descriptor is available.
         """
         self._wanted.add(inode)
         try:
@@ -170,17 +170,17 @@ class OwnerSearch:
     async def _look(self) -> None:
         batch = frozenset(self._wanted)
         found = await self._workers.run(_owners, batch, self._commands)
-        # Those who have stopped waiting would never take their answer.
+        # Cancelled callers would never take their result.
         self._found.update({each: found.get(each, "unknown") for each in batch & self._wanted})
 
 
 def _owners(inodes: frozenset[int], commands: NetworkedCommands) -> dict[int, Owner]:
-    """Look at all processes for sockets; one that a client has open is the client's."""
+    """Scan all processes for sockets; one that a client also has open belongs to the client."""
     found: dict[int, Owner] = {}
     for process in processes():
         with suppress(OSError):
             held = set(inodes.intersection(process.sockets()))
-            # Threads of commands only: looking at those of every process would take long.
+            # Only threads of commands: scanning those of every process would take long.
             if (held or process.has_threads()) and _is_command(process, commands):
                 held |= inodes.intersection(process.thread_sockets())
                 found.update({each: "command" for each in held if each not in found})
@@ -194,12 +194,12 @@ def _owners(inodes: frozenset[int], commands: NetworkedCommands) -> dict[int, Ow
 def _unix_owner(line: TransportSocket, commands: NetworkedCommands) -> Owner:
     packed = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _group = _CREDENTIALS.unpack(packed)
-    # A command is always seen from here; a process of another container is not.
+    # A command is always visible from here; a process of another container is not.
     if pid == 0 or user != os.geteuid():
         return "client"
     try:
         with ProcessEntry(pid) as process:
-            # After the folder was opened: until its end, the number is that of no other process.
+            # After opening the folder: until its end, no other process has this number.
             if _has_ended(line):
                 return "gone"
             return "command" if _is_command(process, commands) else "client"
@@ -208,7 +208,7 @@ def _unix_owner(line: TransportSocket, commands: NetworkedCommands) -> Owner:
 
 
 def _has_ended(line: TransportSocket) -> bool:
-    """Return whether the process that connected has ended; before Linux 6.5 nothing tells."""
+    """Return whether the connecting process has ended; before Linux 6.5 this is unknown."""
     try:
         pidfd = line.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
@@ -234,30 +234,34 @@ def _is_command(process: ProcessEntry, commands: NetworkedCommands) -> bool:
         filters = own.status().get("Seccomp_filters")
     if filters is not None and int(status.get("Seccomp_filters", 0)) <= int(filters):
         return False
-    # Clients may be sandboxed too, by others: those do not descend from our keeper.
-    return commands.may_have_fled or not _is_intact(commands) or _is_below(status, commands.keepers)
+    # Other programs may sandbox clients too: those do not descend from our supervisor.
+    return (
+        commands.may_have_fled
+        or not _is_intact(commands)
+        or _is_below(status, commands.supervisors)
+    )
 
 
 def _is_intact(commands: NetworkedCommands) -> bool:
-    """Return whether the keeper has never been killed: its commands would descend from others."""
-    if len(commands.keepers) != 1:
+    """Return whether the supervisor still runs: otherwise its commands have other ancestors."""
+    if len(commands.supervisors) != 1:
         return False
     try:
-        with ProcessEntry(commands.keepers[0]) as keeper:
-            return keeper.status()["State"][:1] not in "ZX"
+        with ProcessEntry(commands.supervisors[0]) as supervisor:
+            return supervisor.status()["State"][:1] not in "ZX"
     except OSError:
         return False
 
 
-def _is_below(status: dict[str, str], keepers: list[int]) -> bool:
-    """Return whether one of the ancestors is a keeper; one that cannot be followed counts as such.
+def _is_below(status: dict[str, str], supervisors: list[int]) -> bool:
+    """Return whether an ancestor is a supervisor; an unreadable ancestor counts as one.
 
-    A parent that ends hands its children on, and its number to a process of any kind. So a step
-    counts only if the parent is still the same after it was looked at.
+    When a parent ends, its children get another one, and its number may be reused. So a step
+    counts only if the parent is still the same afterwards.
     """
     pid, above = int(status["Pid"]), int(status["PPid"])
     for _step in range(_MOST_ANCESTORS):
-        if above in keepers:
+        if above in supervisors:
             return True
         if above == 0:
             return False

@@ -1,7 +1,7 @@
-"""Which socket of this machine is the other end of a TCP connection.
+"""Finds the socket at the other end of a TCP connection on this machine.
 
-The kernel tells a unix socket which process is at the other end. Of a TCP socket it tells the user
-and the inode, by which it can be found among the descriptors of a process.
+For a unix socket, the kernel returns the process at the other end. For a TCP socket it returns the
+user and the inode, by which the socket can be found among the descriptors of a process.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class TcpEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSocket:
-    """The socket at the other end: its user, and its inode, which is 0 after it was closed."""
+    """The socket at the other end: its user, and its inode, which is 0 after a close."""
 
     user: int
     inode: int
 
 
 def find_socket(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
-    """Return the socket in our network that is connected to ours, `None` if there is none.
+    """Return the socket in our network that is connected to ours, or `None`.
 
     Raises:
-        OSError: neither the kernel nor /proc can be asked.
+        OSError: neither the kernel's diagnostics nor /proc is available.
     """
     try:
         return ask_kernel(theirs, ours)
@@ -59,7 +59,7 @@ def find_socket(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
 
 
 def ask_kernel(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
-    """Find a socket by the kernel's diagnostics, however many there are.
+    """Find a socket with the kernel's diagnostics, whose cost does not depend on their number.
 
     Raises:
         OSError: there are no diagnostics.
@@ -79,7 +79,7 @@ def ask_kernel(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
             return None
         raise OSError(code, os.strerror(code))
     _family, state, _timer, _tries, found, *rest = _ANSWER.unpack_from(answer, _HEADER.size)
-    # Where there is no connection, the kernel answers with a listener at that end.
+    # Without a connection, the kernel returns a listener at that end.
     is_connected = state in (_ESTABLISHED, _CLOSE_WAIT) and found == ports
     return RemoteSocket(user=rest[-2], inode=rest[-1]) if is_connected else None
 
@@ -99,7 +99,7 @@ def read_tables(theirs: TcpEndpoint, ours: TcpEndpoint) -> RemoteSocket | None:
 
 
 def _forms(address: Address) -> Iterator[str]:
-    """Yield an address as the tables of the kernel write it; IPv6 sockets may reach IPv4 ends."""
+    """Yield an address in the form of the kernel's tables; IPv6 sockets may reach IPv4 ends."""
     packed = [address.packed]
     if isinstance(address, IPv4Address):
         packed.append(IPv6Address(f"::ffff:{address}").packed)

@@ -1,1 +1,1 @@
-"""The process that owns commands: starts them, limits them and ends all that they started."""
+"""The supervisor: the process that starts commands, limits them and kills what they started."""

@@ -1,4 +1,4 @@
-"""What a launched process is to the one that launched it."""
+"""A launched command, as seen by its launcher."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from treadle.sandbox.limits import Bounds
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The descriptors that a command gets as its stdin, stdout and stderr."""
+    """The descriptors for stdin, stdout and stderr of a command."""
 
     stdin: int
     stdout: int
     stderr: int
-    # All three are one terminal, which is to be the command's own.
+    # All three are one terminal, which becomes the command's controlling terminal.
     is_terminal: bool = False
-    # Where a command that has a gate hands its listener out.
+    # Where the command passes the listener of its egress proxy.
     gate: int | None = None
-    # What the command may use; `None` for one that has no limits.
+    # The limits of the command, if it has any.
     bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
-    """A running command: how it ends, and how to end it."""
+    """A running command: its exit code, and a way to kill it."""
 
     pid: int
     exited: asyncio.Future[int]
     kill: Callable[[], None]
-    # Why it was killed, if it was for a limit; known when it has ended.
+    # The limit for which it was killed, if any; set when it has ended.
     limit_hit: Callable[[], str | None] = lambda: None

@@ -1,4 +1,4 @@
-"""The server's side of the keeper: hands it commands and hears how they end."""
+"""The server's side of the supervisor: sends it commands and receives their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from treadle.support.files.descriptors import inherited_limit
 
 _SCRIPT: Final = Path(__file__).with_name("program.py")
 _BESIDE: Final = ("command_cgroup.py", "enforcement.py", "resource_use.py")
-# As many descriptors as go with one message; the keeper takes as many.
+# The maximum number of descriptors per message, on both sides.
 MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"
 _FORGET: Final = b"0"
@@ -34,33 +34,33 @@ _PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """What a command puts on itself before it runs: a Landlock ruleset and a seccomp program."""
+    """What a command applies to itself before it runs: a Landlock ruleset and a seccomp program."""
 
     ruleset: int
     program: bytes
 
 
 class SupervisorGone(ConnectionError):
-    """The keeper ended before it had started the command."""
+    """The supervisor ended before it started the command."""
 
 
 class Supervisor:
-    """A keeper process; it ends with this one."""
+    """A supervisor process; it ends with this process."""
 
     def __init__(self, cgroup: Path | None = None) -> None:
-        """Start it; with a cgroup, each command gets one below that."""
+        """Start it; below a cgroup, if there is one, each command gets its own."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             limit = str(inherited_limit())
             below = [] if cgroup is None else [str(cgroup)]
             options = ["-I", "-S", *_checked_code()]
             arguments = [sys.executable, *options, str(_SCRIPT), limit, *below]
-            # stdout belongs to the protocol; what goes wrong in there is for the logs.
+            # stdout belongs to the protocol; errors of the supervisor go to the logs.
             actions = [
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             ]
-            # Some interpreters do not find their own library without this.
+            # Some interpreters do not find their library without this.
             env = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
             try:
                 self.pid: Final = os.posix_spawn(
@@ -69,15 +69,15 @@ class Supervisor:
             except BaseException:
                 ours.close()
                 raise
-        # Held as a number: it stays open until this process ends, which is no leak to warn of.
+        # A plain number: it stays open until this process ends, without a resource warning.
         self._fd = ours.detach()
         self._is_closed = False
-        # Held for an order of several parts, which no other order may come between. One for each
-        # loop: a process may run several, one after the other.
+        # Held for a command that takes several messages, so that they are not interleaved. One lock
+        # per loop: a process may run several, one after the other.
         self._sending: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             WeakKeyDictionary()
         )
-        # Whether the last order broke off between its parts.
+        # Whether the last command was interrupted between its messages.
         self._is_unfinished = False
         self._room: asyncio.Future[None] | None = None
 
@@ -93,14 +93,14 @@ class Supervisor:
         placeholders: Sequence[Placeholder] = (),
         ends: bool = False,
     ) -> RunningCommand:
-        """Start a command under a guard; what it inherits is numbered from 3 on.
+        """Start a command under a guard; inherited descriptors are numbered from 3.
 
-        The guard releases the placeholders at its end, also if this process is gone by then.
-        If it `ends`, whatever it leaves behind ends with it, as in a namespace of its own.
+        The guard releases the placeholders at its end, even if this process is gone by then. If it
+        `ends`, everything that it leaves behind is killed, as in a separate namespace.
 
         Raises:
-            KeeperGone: there is no keeper any more, and the command was not started.
-            OSError: the command or its folder is not there or may not be used.
+            SupervisorGone: the supervisor has ended, and the command was not started.
+            OSError: the command or its folder is missing or inaccessible.
         """
         options = {"terminal": fds.is_terminal, "confined": confined is not None, "ends": ends}
         chosen = " ".join(name for name, is_on in options.items() if is_on)
@@ -129,7 +129,7 @@ class Supervisor:
     async def _send_when_possible(
         self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
     ) -> _Line:
-        """Send an order, and again if too many descriptors are on their way.
+        """Send a command; retry while too many descriptors are in flight.
 
         The kernel counts those of all processes of the user, so others may be the cause.
         """
@@ -163,7 +163,7 @@ class Supervisor:
 
     async def _pass_all(self, word: bytes, fds: list[int]) -> None:
         if self._is_unfinished:
-            # Else the next command would get the descriptors of one that was given up.
+            # Otherwise the next command would get the descriptors of an abandoned one.
             await self._pass(_FORGET, [])
             self._is_unfinished = False
         while len(fds) > MOST_AT_ONCE:
@@ -174,15 +174,15 @@ class Supervisor:
         self._is_unfinished = False
 
     async def _pass(self, word: bytes, fds: Sequence[int]) -> None:
-        """Send one message; waits beside the event loop while the keeper has others to read."""
+        """Send one message; wait without blocking the event loop while the supervisor is busy."""
         while True:
             if self._is_closed:
-                raise BrokenPipeError(errno.EPIPE, "the keeper of commands is gone")
+                raise BrokenPipeError(errno.EPIPE, "the supervisor has ended")
             try:
                 # Not `send_fds`, which ignores its flags.
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))
-                with _borrowed(self._fd) as keeper:
-                    keeper.sendmsg([word], [rights] if fds else [], socket.MSG_DONTWAIT)
+                with _borrowed(self._fd) as supervisor:
+                    supervisor.sendmsg([word], [rights] if fds else [], socket.MSG_DONTWAIT)
             except BlockingIOError:
                 await self._has_room()
             else:
@@ -200,7 +200,7 @@ class Supervisor:
                 loop.remove_writer(self._fd)
 
     def close(self) -> None:
-        """Let it go; commands that run stay under their guards."""
+        """Disconnect; running commands stay under their guards."""
         self._is_closed = True
         if self._room is not None:
             self._room.get_loop().remove_writer(self._fd)
@@ -211,14 +211,14 @@ class Supervisor:
 
 
 class _Line:
-    """What a guard says about one command."""
+    """Receives the reports of a guard about one command."""
 
     def __init__(self, fd: int, places: Mapping[str, str], bounds: Bounds | None) -> None:
         os.set_blocking(fd, False)
         self._bounds = bounds
         self._limit_hit: str | None = None
         self._fd = fd
-        # What to name when the step of this name fails.
+        # The file name for an error in this stage.
         self._places = places
         self._loop = asyncio.get_running_loop()
         self._is_open = True
@@ -228,13 +228,13 @@ class _Line:
         self._loop.add_reader(fd, self._read)
 
     def hang_up(self) -> None:
-        """Have the guard end everything; it still tells how the command ended."""
+        """Make the guard kill everything; it still reports the exit code."""
         if self._is_open:
             with contextlib.suppress(OSError), _borrowed(self._fd) as line:
                 line.shutdown(socket.SHUT_WR)
 
     def limit_hit(self) -> str | None:
-        """Why the guard killed the command, if it did for a limit."""
+        """The limit for which the guard killed the command, if any."""
         if self._limit_hit is None and self._bounds is not None and self.exited.done():
             return self._bounds.reason_of_exit(self.exited.result())
         return self._limit_hit
@@ -258,7 +258,7 @@ class _Line:
         if not chunk:
             self.close()
             if not self.started.done():
-                self.started.set_exception(SupervisorGone("the keeper of commands is gone"))
+                self.started.set_exception(SupervisorGone("the supervisor has ended"))
             if not self.exited.done():
                 self.exited.set_result(_LOST)
 
@@ -282,7 +282,7 @@ def _settle(room: asyncio.Future[None]) -> None:
 
 
 def _signs(bounds: Bounds | None) -> bytes:
-    """What the keeper looks for on the machine while a command with these limits runs."""
+    """Return what the supervisor monitors on the machine while a command with limits runs."""
     if bounds is None:
         return b"!"
     limits = bounds.limits
@@ -291,7 +291,7 @@ def _signs(bounds: Bounds | None) -> bytes:
 
 
 def _checked_code() -> list[str]:
-    """Check the keeper's code as imports are checked; gives what the interpreter has to pass over.
+    """Check the supervisor's code as imports are checked; return the interpreter's options.
 
     Raises:
         OSError: a file changed after the server started.
@@ -321,7 +321,7 @@ def _joined(words: list[str]) -> bytes:
 
 @contextlib.contextmanager
 def _borrowed(fd: int) -> Iterator[socket.socket]:
-    """A socket as an object, for as long as a call takes."""
+    """Return a socket object for a descriptor, for the duration of a call."""
     borrowed = socket.socket(fileno=fd)
     try:
         yield borrowed

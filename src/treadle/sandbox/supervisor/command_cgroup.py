@@ -1,10 +1,10 @@
-"""A cgroup for one command: the kernel counts its processes and memory, and ends all of it at once.
+"""A cgroup for one command: the kernel counts its processes and memory, and kills it as a whole.
 
-Where the server has a cgroup below which it may make others (`cgroup.py`), the guard makes one per
-command. What the kernel cannot do there is left to the guard's own looks.
+If the server has a delegated cgroup (`delegation.py`), the guard creates one below it for each
+command. The guard itself checks the limits that the kernel does not enforce there.
 """
 
-# Part of the keeper's program: as little of Python as possible, and nothing of this package.
+# Part of the supervisor program: few imports, and nothing of this package.
 # ruff: noqa: PTH102, PTH106, PTH123
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A cgroup is busy for a moment after its last process has ended.
 _TRIES, _PAUSE_SECONDS = 50, 0.01
-# The kernel's file with the limit, the one with what happened, and the line that says it was hit.
+# The kernel's limit file, its events file, and the line that counts violations.
 _KINDS = {
     "processes": ("pids.max", "pids.events", b"max"),
     "memory": ("memory.max", "memory.events", b"oom_kill"),
@@ -27,18 +27,18 @@ _KINDS = {
 
 
 class Group:
-    """The cgroup of one command; without one, everything here does nothing."""
+    """The cgroup of one command; without one, the methods do nothing."""
 
     def __init__(self, parent: str | None, limits: dict[str, int]) -> None:
         self._path: str | None = None
         self._enter: int | None = None
-        # Of each limit that the kernel enforces, the descriptor that says when it was hit.
+        # For each limit that the kernel enforces, the descriptor of its events.
         self._events: dict[str, int] = {}
         if parent is None:
             return
         with contextlib.suppress(OSError):
             path = f"{parent}/{os.getpid()}"
-            with contextlib.suppress(FileExistsError):  # of a guard that could not remove it
+            with contextlib.suppress(FileExistsError):  # left by a guard that could not remove it
                 os.mkdir(path)
             self._path = path
             self._enter = os.open(f"{path}/cgroup.procs", os.O_WRONLY)
@@ -50,31 +50,31 @@ class Group:
         with contextlib.suppress(OSError):
             _write(f"{self._path}/{file}", limit)
             self._events[key] = os.open(f"{self._path}/{events}", os.O_RDONLY)
-            os.read(self._events[key], 4096)  # what comes after this is news
+            os.read(self._events[key], 4096)  # discard earlier events
         if key == "memory":
-            # The limit is for memory, and the command goes as a whole.
+            # Forbid swap, and kill the command as a whole.
             for other, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
                 with contextlib.suppress(OSError):
                     _write(f"{self._path}/{other}", value)
 
     @property
     def enforced(self) -> set[str]:
-        """The limits that the kernel enforces, and the guard need not look at."""
+        """The limits that the kernel enforces and the guard need not check."""
         return set(self._events)
 
     def enter(self) -> None:
-        """Move the calling process in; everything that it starts will be there too."""
+        """Move the calling process into the cgroup; its descendants will be there too."""
         if self._enter is not None:
             with contextlib.suppress(OSError):
                 os.write(self._enter, b"0")
 
     def register(self, poll: select.poll) -> None:
-        """Wake up when a limit is hit; costs nothing while none is."""
+        """Wake up when a limit is hit; free while none is."""
         for fd in self._events.values():
             poll.register(fd, 2)  # POLLPRI
 
     def hit(self) -> str | None:
-        """Name the limit that was hit, if one was."""
+        """Return the limit that was hit, if any."""
         for key, fd in self._events.items():
             with contextlib.suppress(OSError, ValueError):
                 words = os.pread(fd, 4096, 0).split()
@@ -84,7 +84,7 @@ class Group:
         return None
 
     def kill(self) -> None:
-        """Kill everything in it at once: no fork bomb is faster."""
+        """Kill everything in it at once, faster than any fork bomb."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 _write(f"{self._path}/cgroup.kill", 1)

@@ -1,8 +1,8 @@
-"""Finds a cgroup below which this server may make others, and prepares it.
+"""Finds a cgroup below which this server may create others, and prepares it.
 
-It is one that was delegated: by systemd (`Delegate=yes`), or as the root of what a container sees.
-The kernel enables controllers only below a cgroup without processes, so the server moves into a
-leaf if it is alone there.
+It must be delegated: by systemd (`Delegate=yes`), or as the root cgroup of a container. The kernel
+enables controllers only below a cgroup without processes, so the server moves into a leaf if it is
+alone in the cgroup.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def delegated_group(needed: frozenset[str] = CONTROLLERS) -> Path | None:
         _remove_stale(base.path)
         return _prepare(base.path, needed, available & _USEFUL)
     except (OSError, ValueError) as error:
-        logger.debug("commands get no cgroups: %s", error)
+        logger.debug("cgroups not available for commands: %s", error)
         return None
 
 
@@ -44,12 +44,12 @@ class OwnCgroup:
 
     def __init__(self, path: Path, *, is_top: bool) -> None:
         self.path = path
-        # Whether nothing above it can be seen, as in a container.
+        # Whether nothing above it is visible, as in a container.
         self.is_top = is_top
 
 
 def own_cgroup() -> OwnCgroup | None:
-    """Find the cgroup (version 2) of this process; `None` where it cannot be seen."""
+    """Find the cgroup (version 2) of this process; `None` if it is not visible."""
     lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     own = next((line[3:] for line in lines if line.startswith("0::")), None)
     if own is None or ".." in Path(own).parts:
@@ -62,7 +62,7 @@ def own_cgroup() -> OwnCgroup | None:
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    """Where cgroups of version 2 are mounted: the part that is, and the place."""
+    """Return where cgroups of version 2 are mounted: the mounted part, and the mount point."""
     for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
         fields, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):
@@ -90,16 +90,16 @@ def _prepare(base: Path, needed: frozenset[str], useful: frozenset[str]) -> Path
         _remove(group)
         raise
     for controller in useful:
-        # A share of the processor for each command, however many processes it has.
+        # An equal CPU share for each command, however many processes it has.
         _ = _enable(base, {controller}) and _enable(group, {controller})
     return group
 
 
 def _open(base: Path, group: Path, needed: frozenset[str]) -> None:
-    """Enable controllers for what is made in the group; the server moves if it is in the way."""
+    """Enable controllers for child cgroups; the server moves into a leaf if necessary."""
     if not _enable(base, needed):
         if (base / "cgroup.procs").read_text("ascii").split() != [str(os.getpid())]:
-            raise OSError("other processes are in the cgroup of the server")
+            raise OSError("the cgroup of the server contains other processes")
         leaf = group / _LEAF
         leaf.mkdir(exist_ok=True)
         (leaf / "cgroup.procs").write_text("0", "ascii")
@@ -110,7 +110,7 @@ def _open(base: Path, group: Path, needed: frozenset[str]) -> None:
 
 
 def _enable(folder: Path, controllers: frozenset[str] | set[str]) -> bool:
-    """Enable controllers for the cgroups in one; false if the kernel refuses."""
+    """Enable controllers for child cgroups; return False if the kernel refuses."""
     file = folder / "cgroup.subtree_control"
     if controllers <= set(file.read_text("ascii").split()):
         return True
@@ -122,7 +122,7 @@ def _enable(folder: Path, controllers: frozenset[str] | set[str]) -> bool:
 
 
 def _remove_stale(base: Path) -> None:
-    """Remove what servers that are gone have left."""
+    """Remove the cgroups of servers that have ended."""
     for group in base.glob(f"{_PREFIX}*-*"):
         pid, _, started = group.name.removeprefix(_PREFIX).partition("-")
         if pid.isdigit() and _started(int(pid)) != started:
@@ -130,7 +130,7 @@ def _remove_stale(base: Path) -> None:
 
 
 def _remove(group: Path) -> None:
-    """Remove a cgroup and those in it, unless guards of a killed server are still there."""
+    """Remove a cgroup and its children, unless guards of a killed server still use it."""
     with contextlib.suppress(OSError):
         for inner in group.iterdir():
             if inner.is_dir():
@@ -140,7 +140,7 @@ def _remove(group: Path) -> None:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks: tells it from a later one with its number."""
+    """Return the start time of a process in ticks, which differs if its number is reused."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[19]
     except (OSError, IndexError):

@@ -1,11 +1,11 @@
-"""How a guard holds its command to its limits, and how the keeper notices that one should look.
+"""How a guard enforces limits on its command, and how the supervisor decides when to check.
 
-The kernel enforces what it can per process. The rest is about everything that a command started:
-the guard adds it up from /proc. It looks when the keeper has seen the machine fill up, and rarely
-otherwise, so that a command that does nothing costs nothing.
+The kernel enforces limits per process where it can. The rest applies to everything that a command
+started: the guard adds it up from /proc. It checks when the supervisor has seen the machine's use
+grow, and rarely otherwise, so that an idle command costs nothing.
 """
 
-# Part of the keeper's program: as little of Python as possible, and nothing of this package.
+# Part of the supervisor program: few imports, and nothing of this package.
 # ruff: noqa: PTH116, PTH123
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ else:
     import resource_use
 
 TICK_SECONDS = 0.2
-"""How often the keeper looks at the machine while commands with limits run."""
+"""How often the supervisor checks the machine while commands with limits run."""
 
-# A limit is looked at when the machine has grown by this part of it.
+# A limit is checked when the machine's use has grown by this part of it.
 _PART = 8
-# Who has written less than this is not why a file system is full.
+# A command that has written less than this did not fill the file system.
 _WROTE = 16 * 1024**2
-# Faster than any disk: how soon the space that is left could be gone.
+# Faster than any disk: bounds how soon the free space could be used up.
 _BYTES_PER_SECOND = 4 * 1024**3
 _SOONEST, _LATEST, _LATEST_LOW = 0.1, 30.0, 1.0
-# A look at a large tree takes time; at most a fifth of it is spent looking.
+# Scanning a large process tree takes time: use at most a fifth of it for that.
 _REST = 4
 _CPU_GRACE, _OOM_SCORE, _SPARE = 5, 500, 2048
 _CORES = os.cpu_count() or 1
@@ -40,14 +40,14 @@ _UNREADABLE, _read = resource_use.UNREADABLE, resource_use.read
 
 
 class Signs:
-    """What the whole machine uses: cheap to read, and no command grows without it."""
+    """The machine's total use: cheap to read, and it grows whenever a command's use grows."""
 
     def __init__(self) -> None:
         self._steps: list[int | None] = [None, None, None]
         self._lowest: list[int] = []
 
     def expect(self, order: bytes) -> bool:
-        """Watch out for a command; false if it has no limits."""
+        """Monitor for a command; return False if it has no limits."""
         words = order.split()
         if len(words) != len(self._steps):
             return False
@@ -60,11 +60,11 @@ class Signs:
         return True
 
     def forget(self) -> None:
-        """No command with limits runs any more."""
+        """Stop monitoring: no command with limits runs."""
         self._steps, self._lowest = [None, None, None], []
 
     def have_grown(self) -> bool:
-        """Whether the machine has grown by a part of a limit since this was last true."""
+        """Return whether use has grown by a part of a limit since this was last true."""
         now = _machine()
         for step, before, after in zip(self._steps, self._lowest, now, strict=True):
             if step is not None and after - before >= step:
@@ -75,9 +75,9 @@ class Signs:
 
 
 def _machine() -> list[int]:
-    """The threads, the bytes of memory in use and the open files of the whole machine.
+    """Return the threads, the bytes of memory and the open files of the whole machine.
 
-    What cannot be read here, as where /proc is not all there, is 0 and never grows.
+    A value that cannot be read, because /proc is incomplete, is 0 and never grows.
     """
     found = [0, 0, 0]
     with contextlib.suppress(*_UNREADABLE):
@@ -96,28 +96,28 @@ class LimitEnforcer:
     def __init__(self, words: str, folders: list[bytes]) -> None:
         given = dict(word.split("=") for word in words.split())
         self.values = {key: int(value) for key, value in given.items()}
-        # Those that the guard looks at.
+        # Those that the guard checks.
         self._limits = dict(self.values)
         self._folders = folders if "reserve" in self._limits else []
         self._wait = 1.0
         self._next_walk = self._earliest = time.monotonic() + self._wait
-        # Not at once: most commands are over by then.
+        # Delayed: most commands have ended by then.
         self._next_disk = time.monotonic() + _SOONEST if self._folders else float("inf")
         self._disk_wait = _SOONEST
         self._free: list[int] = []
-        # As it was before the command: what it hides is taken from how these have changed.
+        # The values before the command: hidden use is estimated from their change.
         self._free_before = [_free(folder) for folder in self._folders]
         self._shared_before = resource_use.shared() if "memory" in self._limits else 0
 
     def leave_out(self, keys: set[str]) -> None:
-        """Do not look at these: the kernel enforces them for the whole command."""
+        """Do not check these: the kernel enforces them for the whole command."""
         for key in keys:
             self._limits.pop(key, None)
 
     # -- in the command's own process
 
     def apply(self) -> None:
-        """Put on what the kernel enforces per process; what it refuses is looked at anyway."""
+        """Set the limits that the kernel enforces per process; refused ones are checked anyway."""
         if not self.values:
             return
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -133,8 +133,8 @@ class LimitEnforcer:
         if seconds := get("cpu_seconds"):
             _limit(resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE)
         if (processes := get("processes")) and os.getuid() != 0 and (threads := _machine()[0]):
-            # The kernel counts all that the user runs, and that is less than what the machine runs.
-            # It gives no reason to the command, so the guard should be there first.
+            # The kernel counts all processes of the user, which are fewer than those of the
+            # machine. It gives the command no reason, so the guard should act first.
             _limit(resource.RLIMIT_NPROC, threads + max(_SPARE, 2 * processes))
         with contextlib.suppress(OSError):
             os.nice(get("nice", 0))
@@ -144,20 +144,20 @@ class LimitEnforcer:
     # -- in the guard
 
     def due(self) -> int | None:
-        """Milliseconds until the next look; `None` if there is nothing to look at."""
+        """Return the milliseconds until the next check; `None` if there is nothing to check."""
         if not self._limits:
             return None
         return max(0, round((min(self._next_walk, self._next_disk) - time.monotonic()) * 1000)) + 1
 
     def look(self, *, is_urgent: bool) -> str | None:
-        """Name the limit that the command has gone over, if it has, as the server reads it."""
+        """Return the limit that the command has exceeded, if any, in the form for the server."""
         if not self._limits:
             return None
         now = time.monotonic()
         if is_urgent:
             self._wait, self._next_walk = 1.0, max(self._earliest, now)
         hit = None
-        # A guard that fails would leave what it guards behind.
+        # A failing guard would leave the command's processes behind.
         with contextlib.suppress(*_UNREADABLE):
             if now >= self._next_disk:
                 self._next_disk = now + _LATEST_LOW
@@ -198,7 +198,7 @@ class LimitEnforcer:
                 if self._written(place, folder) >= _WROTE:
                     return f"disk_reserve {place}"
                 wait = _SOONEST
-        # Where nothing is written, the space stays the same: look less and less often.
+        # If nothing is written, the free space stays the same: check less and less often.
         if before == self._free:
             wait = max(wait, min(2 * self._disk_wait, _LATEST_LOW))
         self._disk_wait = wait
@@ -206,8 +206,8 @@ class LimitEnforcer:
         return None
 
     def _written(self, place: int, folder: bytes) -> int:
-        """How many bytes the guard's descendants have written to disks, the dead ones included."""
-        # The kernel counts what goes to disks. For other file systems take what was written at all.
+        """Return the bytes that the guard's descendants wrote to disks, including dead ones."""
+        # The kernel counts writes to disks. For other file systems, use all writes.
         counted = b"\nwchar:" if _is_in_memory(os.stat(folder).st_dev) else b"\nwrite_bytes:"
         total = 0
         for pid in (os.getpid(), *resource_use.descendants()):
@@ -215,7 +215,7 @@ class LimitEnforcer:
                 text = b"\n" + _read(f"/proc/{pid}/io")
                 total += int(text.partition(counted)[2].split()[0])
             except PermissionError:
-                # It hides from its user: it may have written all that has gone since the start.
+                # The process is unreadable: it may have written everything since the start.
                 total = max(total, self._free_before[place] - _free(folder))
             except (OSError, IndexError):
                 continue
@@ -238,7 +238,7 @@ def _is_in_memory(device: int) -> bool:
 
 
 def _limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, or the one that is in force if that is lower already."""
+    """Set a limit, or keep the one in force if it is lower."""
     most = resource.getrlimit(kind)[1]
     wanted = soft if hard is None else hard
     hard = wanted if most == resource.RLIM_INFINITY else min(wanted, most)

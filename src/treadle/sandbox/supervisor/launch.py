@@ -1,4 +1,4 @@
-"""Starts a command: under a keeper, or as a direct child where there is none."""
+"""Starts a command: under a supervisor, or as a direct child where there is none."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined, Supervisor, SupervisorGone
 from treadle.sandbox.supervisor.delegation import delegated_group
 
-HAS_KEEPER: Final = os.uname().sysname == "Linux"
-"""Whether this system can tell a process about all that it started."""
+HAS_SUPERVISOR: Final = os.uname().sysname == "Linux"
+"""Whether this system lets a process track all of its descendants."""
 
-_keepers: list[Supervisor] = []
+_supervisors: list[Supervisor] = []
 
 
 async def launch(
@@ -35,14 +35,14 @@ async def launch(
     confinement: Confinement,
     fds: Descriptors,
 ) -> RunningCommand:
-    """Start a command as its confinement asks for.
+    """Start a command with its confinement.
 
     Raises:
-        SandboxUnavailable: it should be confined and nothing here can do that.
-        OSError: the command or its folder is not there or may not be used.
+        SandboxUnavailable: it should be confined, and no backend can do that.
+        OSError: the command or its folder is missing or inaccessible.
     """
     if confinement.is_unrestricted:
-        if HAS_KEEPER:
+        if HAS_SUPERVISOR:
             return await launch_kept(argv, cwd=cwd, env=env, fds=fds)
         return launch_direct(argv, cwd=cwd, env=env, fds=fds)
     from treadle.sandbox.backends.selection import find_backend
@@ -50,7 +50,7 @@ async def launch(
     require(argv[0], cwd=cwd, env=env)
     backend = await find_backend()
     start = partial(backend.launch, argv, cwd=cwd, env=env, confinement=confinement, fds=fds)
-    if not confinement.network or not HAS_KEEPER:
+    if not confinement.network or not HAS_SUPERVISOR:
         return await start()
     NETWORKED.on_start(is_in_namespaces=backend.name == "bubblewrap")
     try:
@@ -63,10 +63,10 @@ async def launch(
 
 
 def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
-    """Look for a program and its folder, which a sandbox would only complain about in passing.
+    """Check for the program and its folder: a sandbox would give a worse error message.
 
     Raises:
-        OSError: one of them is not there.
+        OSError: one of them is missing.
     """
     if not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), cwd)
@@ -74,13 +74,13 @@ def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), program)
 
 
-def start_keeper() -> Supervisor:
-    """The keeper of this process, started if it is the first command's."""
-    if not _keepers:
-        # First: the keeper is where this process is.
-        _keepers.append(Supervisor(delegated_group()))
-        NETWORKED.keepers.append(_keepers[0].pid)
-    return _keepers[0]
+def start_supervisor() -> Supervisor:
+    """Return the supervisor of this process; start it for the first command."""
+    if not _supervisors:
+        # First: the supervisor starts in the cgroup of this process.
+        _supervisors.append(Supervisor(delegated_group()))
+        NETWORKED.supervisors.append(_supervisors[0].pid)
+    return _supervisors[0]
 
 
 async def launch_kept(
@@ -94,8 +94,8 @@ async def launch_kept(
     placeholders: Sequence[Placeholder] = (),
     ends: bool = False,
 ) -> RunningCommand:
-    """Start a command under the keeper of this process, or under a new one if that was killed."""
-    keeper = start_keeper()
+    """Start a command under the supervisor of this process, or a new one if it was killed."""
+    supervisor = start_supervisor()
     start = partial(
         Supervisor.launch,
         argv=argv,
@@ -108,13 +108,13 @@ async def launch_kept(
         ends=ends,
     )
     try:
-        return await start(keeper)
+        return await start(supervisor)
     except SupervisorGone:
-        # Others may have noticed first, and have started a new one.
-        if keeper in _keepers:
-            _keepers.remove(keeper)
-            keeper.close()
-        return await start(start_keeper())
+        # Another caller may have noticed first, and started a new one.
+        if supervisor in _supervisors:
+            _supervisors.remove(supervisor)
+            supervisor.close()
+        return await start(start_supervisor())
 
 
 def launch_direct(
@@ -124,7 +124,7 @@ def launch_direct(
     env: Mapping[str, str],
     fds: Descriptors,
 ) -> RunningCommand:
-    """Start a command as a child that leads a group of its own, which is what `kill` ends."""
+    """Start a command as a child in its own process group, which `kill` ends."""
     process = subprocess.Popen(
         argv,
         stdin=fds.stdin,
@@ -145,7 +145,7 @@ def launch_direct(
 
 
 def _watch(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
-    """The exit code to come; nobody has to wait for it for the child to be reaped."""
+    """Return the future exit code; the child is reaped even if no caller waits."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
         return loop.run_in_executor(None, _reap, process)

@@ -1,16 +1,16 @@
-"""A program of its own that starts commands which no namespace holds together, and ends them.
+"""The supervisor program: starts commands that have no process namespace, and kills them.
 
-The server hands it commands over a socket. For each it forks a guard, which adopts whatever the
-command leaves behind: nothing that a command starts can get away from its guard, neither by a new
-session nor by a double fork. The guard ends all of it when the server says so by closing the
-command's line, which is also what happens when the server dies, however it dies.
+The server sends it commands over a socket. For each it forks a guard, which adopts whatever the
+command leaves behind: nothing that a command starts can escape its guard, neither by a new session
+nor by a double fork. The guard kills all of it when the server closes the command's socket, which
+also happens when the server dies.
 
-It is run by its path with as little of Python as possible, and imports nothing of this package but
+It is run by its path with as few imports as possible, and imports nothing of this package except
 the files beside it.
 """
 
-# The other side of its messages is client.py. No pathlib and no subprocess: they cost more to
-# import than all the rest, and the first command waits for it.
+# client.py is the other side of its messages. No pathlib and no subprocess: importing them takes
+# longer than all the rest, and the first command waits for it.
 # ruff: noqa: PTH100, PTH106, PTH120, PTH123
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from treadle.sandbox.supervisor import command_cgroup, enforcement, resource_use
 else:
-    # Last and only for this: nothing beside this file takes the place of a module of Python's.
+    # Last and only for this: no file beside this one may replace a standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import command_cgroup
     import enforcement
@@ -47,17 +47,17 @@ _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 _DESCRIPTORS, _MOST_FDS, _MORE_FOLLOW = 2**31 - 1, 250, b"+"
-# The order that these descriptors belong to was given up.
+# The command that these descriptors belong to was abandoned.
 _FORGET = b"0"
 
-# What Python or the guard has changed, and a command must find as usual.
+# What Python or the guard has changed, and a command needs in its default state.
 _DEFAULTS = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Fork a guard for each command that comes, until the server hangs up."""
+    """Fork a guard for each command, until the server disconnects."""
     os.setsid()
     os.chdir("/")
     os.closerange(3, _DESCRIPTORS)
@@ -69,7 +69,7 @@ def main() -> None:
     poll.register(server, select.POLLIN)
     cgroup = sys.argv[2] if len(sys.argv) > 2 else None
     watch = _Watch()
-    # Of one order, which can take several messages.
+    # The parts of one command, which may take several messages.
     fds: list[int] = []
     while True:
         has_order = poll.poll(watch.milliseconds)
@@ -96,7 +96,7 @@ def main() -> None:
                     os._exit(0)
             watch.add(guard, data)
         except OSError as error:
-            # No more processes: one command cannot be started, the keeper goes on.
+            # Out of processes: one command cannot start, the supervisor continues.
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
         _close_all(fds)
 
@@ -107,14 +107,14 @@ def _close_all(fds: list[int]) -> None:
 
 
 def _leave(cgroup: str | None) -> None:
-    """Remove the server's cgroup if that can be done from here, and else leave it to the next."""
+    """Remove the server's cgroup if possible; otherwise the next server does."""
     if cgroup is not None:
         with contextlib.suppress(OSError):
             os.rmdir(cgroup)
 
 
 class _Watch:
-    """The guards that run; those whose commands have limits are woken when the machine fills."""
+    """The running guards; those with limits are woken when the machine's use grows."""
 
     def __init__(self) -> None:
         self._signs = enforcement.Signs()
@@ -123,7 +123,7 @@ class _Watch:
 
     @property
     def milliseconds(self) -> int | None:
-        """How long to wait for the next order at most."""
+        """Return the maximum time to wait for the next command."""
         return round(enforcement.TICK_SECONDS * 1000) if self._limited else None
 
     def add(self, guard: int, order: bytes) -> None:
@@ -148,13 +148,13 @@ class _Watch:
 
 
 def _limit_descriptors(soft: int) -> None:
-    """Set the soft limit that commands inherit: the server has raised its own."""
+    """Set the soft limit for commands: the server has raised its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class _Guard:
-    """Starts one command, tells how it ended, and ends what it leaves behind."""
+    """Starts one command, reports its exit, and kills what it leaves behind."""
 
     def __init__(self, fds: list[int], cgroup: str | None) -> None:
         self._line = socket.socket(fileno=fds[0])
@@ -171,9 +171,9 @@ class _Guard:
         self._group = command_cgroup.Group(cgroup if values else None, values)
         self._limits.leave_out(self._group.enforced)
         self._streams, rest = fds[2:5], fds[5:]
-        # Names that are taken until the command has ended, each with the lock on it.
+        # Placeholders that are held until the command has ended, each with its lock.
         self._taken = list(zip(taken, rest, strict=False))
-        # A Landlock ruleset to put on, or else for the command to inherit.
+        # A Landlock ruleset to apply, or otherwise for the command to inherit.
         self._extra = rest[names:]
         self._wakeups, self._writer = os.pipe()
 
@@ -198,7 +198,7 @@ class _Guard:
         self._watch(pid)
 
     def _start(self) -> int | None:
-        """Fork the command; `None` if it could not be started, which was told."""
+        """Fork the command; return `None` after reporting that it could not start."""
         reader, writer = os.pipe()
         guard = os.getpid()
         pid = os.fork()
@@ -211,13 +211,13 @@ class _Guard:
         if message:
             os.waitpid(pid, 0)
             self._release()
-            self._tell("failed", message.decode())
+            self._report("failed", message.decode())
             return None
-        self._tell("started", pid)
+        self._report("started", pid)
         return pid
 
     def _become(self, failure: int, guard: int) -> NoReturn:
-        """Turn into the command; what goes wrong before that is told over a pipe."""
+        """Execute the command; report an error before that over a pipe."""
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
@@ -240,7 +240,7 @@ class _Guard:
                 os._exit(1)
             failure = self._close_others(failure)
             stage = "exec"
-            # A variable without a name cannot be handed on.
+            # A variable without a name cannot be passed on.
             env = dict(entry.split(b"=", 1) for entry in self._env if entry[:1] != b"=")
             os.execvpe(self._argv[0], self._argv, env)  # noqa: S606 - no shell is the point
         except OSError as error:
@@ -249,7 +249,7 @@ class _Guard:
             os._exit(127)
 
     def _close_others(self, failure: int) -> int:
-        """Close all but stdio and what is inherited; what came over a socket would stay open."""
+        """Close all but stdio and what is inherited; received descriptors would stay open."""
         for _path, fd in self._taken:
             os.close(fd)
         wanted = (failure, *self._extra)
@@ -278,15 +278,15 @@ class _Guard:
             if hit is None and has_more and code is None:
                 hit = self._limits.look(is_urgent=is_urgent)
             if hit is not None:
-                self._tell("limit", hit)
+                self._report("limit", hit)
             is_last = code is not None and "ends" in self._options
             if is_last and has_more:
                 for descendant in resource_use.descendants():
                     _signal(descendant)
             if code is not None:
-                # What was signalled runs no more; its end need not be waited for.
+                # Killed processes no longer run; there is no need to wait for their end.
                 self._release()
-                self._tell("exited", code)
+                self._report("exited", code)
             if not has_more:
                 return
             if is_last or hit or self._line.fileno() in dict(poll.poll(self._limits.due())):
@@ -296,53 +296,53 @@ class _Guard:
         _signal(-pid)
         code = self._sweep(pid)
         self._release()
-        self._tell("exited", code)
+        self._report("exited", code)
 
     def _release(self) -> None:
-        """Give up names; the last of their users removes the folders that stand for them."""
+        """Release the placeholders; the last of their users removes the folders."""
         while self._taken:
             path, fd = self._taken.pop()
             with contextlib.suppress(OSError):
-                # Refused while others hold it; a folder in which somebody put something stays.
+                # Fails while others hold it, and if the folder is not empty.
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.rmdir(path)
             os.close(fd)
 
     def _sweep(self, pid: int) -> int:
-        """Kill every descendant until there is none; gives the exit code of the command.
+        """Kill every descendant until none is left; return the exit code of the command.
 
-        A set-user-id program may refuse to go, so this ends at some time.
+        A set-user-id program may survive, so this has a time limit.
         """
         found = 128 + signal.SIGKILL
         known: set[int] = set()
         deadline = time.monotonic() + _SWEEP_SECONDS
         while time.monotonic() < deadline:
             if not known >= (killed := _kill_descendants()):
-                # As long as there are new ones, as in a fork bomb, this is not over.
+                # Continue while there are new ones, as in a fork bomb.
                 known |= killed
                 deadline = time.monotonic() + _SWEEP_SECONDS
             code, has_more = _reap(pid)
             found = found if code is None else code
             if not has_more:
                 break
-            # The next one to end wakes us; one that was born meanwhile is found by looking again.
+            # The next exit wakes us; the next scan finds processes forked meanwhile.
             select.select([self._wakeups], [], [], _LOOK_SECONDS)
             self._drain()
         return found
 
     def _drain(self) -> bytes:
-        """Return the numbers of the signals that came."""
+        """Return the numbers of the received signals."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self._wakeups, 4096)
         return b""
 
-    def _tell(self, word: str, value: object) -> None:
+    def _report(self, word: str, value: object) -> None:
         with contextlib.suppress(OSError):
             self._line.send(f"{word} {value}\n".encode())
 
 
 def _reap(pid: int) -> tuple[int | None, bool]:
-    """Collect what has ended: the command's exit code if it was among them, and if more runs."""
+    """Reap ended children; return the command's exit code if it ended, and whether more run."""
     code = None
     while True:
         try:
@@ -356,7 +356,7 @@ def _reap(pid: int) -> tuple[int | None, bool]:
 
 
 def _kill_descendants() -> set[int]:
-    """Kill every process below this one, each as soon as it is found: it could fork meanwhile."""
+    """Kill every process below this one as soon as it is found: it could fork meanwhile."""
     found = resource_use.children(os.getpid())[0]
     for pid in found:
         found += resource_use.children(pid)[0]
@@ -365,7 +365,7 @@ def _kill_descendants() -> set[int]:
 
 
 def _confine(ruleset: int, steps: bytes) -> None:
-    # Root keeps no privilege over the coming exec; others have none, and are told so.
+    # Root drops its privileges for the coming exec; for other users the call fails.
     for capability in range(_CAPABILITIES):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     _control(_PR_SET_NO_NEW_PRIVS, 1)

@@ -1,11 +1,11 @@
-"""What a command and everything that it started use, as far as /proc shows it.
+"""What a command and everything that it started use, according to /proc.
 
-A command may hide from it: its first thread may end before the others, after which /proc has
-nothing more to say under the number of the process; a thread may have its own open files; and a
-process that is not dumpable keeps its user from looking into it. None of these makes it use less.
+A command may try to hide: its first thread may end before the others, after which /proc shows
+nothing under the number of the process; a thread may have its own open files; and a process that is
+not dumpable cannot be inspected by its user. The use of all of these is counted.
 """
 
-# Part of the keeper's program: as little of Python as possible, and nothing of this package.
+# Part of the supervisor program: few imports, and nothing of this package.
 # ruff: noqa: PTH110, PTH115, PTH116, PTH123, PTH208
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import ctypes
 import os
 import resource
 
-# What reading /proc raises: it is not there, not for us, or has another form.
+# What reading /proc raises: a file is missing, inaccessible, or has another form.
 UNREADABLE = (OSError, ValueError, IndexError)
-# Everything that a command starts may have this many times what one process may have open.
+# A command as a whole may have this many times the open files of one process.
 _FILES_IN_ALL = 16
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-# Not every kernel keeps lists of children; without them all processes are asked for their parents.
+# Not every kernel has lists of children; without them, use the parents of all processes.
 _LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-# Compares what two threads have; on machines with the common table it has the other number.
+# Compares two threads; on machines with the generic table it has the other number.
 _KCMP = 312 if os.uname().machine == "x86_64" else 272
 _FILES, _SAME, _LESS, _GREATER = 2, 0, 1, 2
 _libc = ctypes.CDLL(None)
 
 
 class Use:
-    """What the guard's descendants use, as far as there are limits to it."""
+    """What the guard's descendants use, as far as it is limited."""
 
     def __init__(self, limits: dict[str, int], shared_before: int) -> None:
         self._limits = limits
@@ -37,9 +37,9 @@ class Use:
         self.threads = self.memory = self.files = 0
         self.cpu_seconds = 0.0
         self._found: list[int] = []
-        # Where each process is to be read about.
+        # The folder in /proc for each process.
         self._places: list[str] = []
-        # What files without a name hold, by device and number: many may have one open.
+        # The sizes of unnamed files by device and inode: several processes may have one open.
         self._nameless: dict[tuple[int, int], int] = {}
         self._tables = 0
         self._is_hidden = False
@@ -63,8 +63,8 @@ class Use:
     def _add(self, pid: int, threads: list[str]) -> None:
         limits, place = self._limits, _place(pid, threads)
         self._places.append(place)
-        # It may end at any time, and another user's cannot be looked into. Each for itself: what
-        # cannot be read of one kind says nothing about the others.
+        # It may end at any time, and another user's is unreadable. Each kind separately: an
+        # unreadable one says nothing about the others.
         if "cpu_seconds" in limits:
             with contextlib.suppress(*UNREADABLE):
                 times = read(f"/proc/{pid}/stat").rsplit(b")", 1)[1].split()[11:15]
@@ -89,13 +89,13 @@ class Use:
             return self.cpu_seconds > limit
         if key == "open_files":
             return self.files > _FILES_IN_ALL * limit
-        # Pages that processes share were counted once for each of them.
+        # Shared pages were counted once per process.
         return key == "memory" and self.memory > limit and self._memory_shared_out() > limit
 
     def _memory_shared_out(self) -> int:
-        """Add up what each process takes, with a page that several share divided among them.
+        """Add up the memory of each process, with shared pages divided among them.
 
-        What is mapped of a file in memory is part of that file, and counts once.
+        A mapped file that is stored in memory counts once, as that file.
         """
         total = shared_ = 0
         for place in self._places:
@@ -111,7 +111,7 @@ class Use:
         return total + self._tables + max(0, self._unmapped() - shared_)
 
     def _unmapped(self) -> int:
-        """Memory that may not be mapped by any process: files that are stored in it."""
+        """Add memory that may not be mapped by any process: files that are stored in it."""
         seen = self._devices() + sum(self._nameless.values())
         return max(seen, shared() - self._shared_before) if self._is_hidden else seen
 
@@ -129,7 +129,7 @@ class Use:
                     self._nameless[about.st_dev, about.st_ino] = about.st_blocks * 512
 
     def _devices(self) -> int:
-        """What is stored in the /dev of a sandbox, which is memory that no process has mapped."""
+        """Return the size of the files in a sandbox's /dev: memory that no process maps."""
         with contextlib.suppress(OSError, IndexError):
             folder = f"/proc/{self._found[1]}/root/dev"
             if os.stat(folder).st_dev != os.stat("/dev").st_dev:
@@ -139,19 +139,19 @@ class Use:
 
 
 def shared() -> int:
-    """The bytes of shared memory and of files in memory of the whole machine."""
+    """Return the bytes of shared memory and of files in memory of the whole machine."""
     with contextlib.suppress(*UNREADABLE):
         return int(read("/proc/meminfo").partition(b"\nShmem:")[2].split(None, 1)[0]) * 1024
     return 0
 
 
 def _of_status(place: str, key: bytes) -> int:
-    """A size from the state of a process; tables grow with memory that is sparse."""
+    """Return a size from the status of a process; page tables grow with sparse memory."""
     return int(read(f"{place}/status").partition(b"\n" + key + b":")[2].split()[0]) * 1024
 
 
 def _place(pid: int, threads: list[str]) -> str:
-    """Where to read about a process: if its first thread has ended, under one that has not."""
+    """Return where to read about a process: if its first thread has ended, under another one."""
     for place in (f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in threads)):
         with contextlib.suppress(OSError):
             if len(threads) < 2 or not read(f"{place}/statm").startswith(b"0 "):
@@ -160,7 +160,7 @@ def _place(pid: int, threads: list[str]) -> str:
 
 
 def _holders(pid: int, place: str, threads: list[str]) -> list[str]:
-    """Where the open files of a process are: once for each table of them that its threads have."""
+    """Return the folders of a process's open files: one for each table of its threads."""
     if len(threads) < 2:
         return [place]
     known = [int(place.rpartition("/")[2])]
@@ -170,7 +170,7 @@ def _holders(pid: int, place: str, threads: list[str]) -> list[str]:
             middle = (low + high) // 2
             order = _libc.syscall(_KCMP, thread, known[middle], _FILES, 0, 0)
             if order not in (_LESS, _GREATER):
-                break  # the same, or it cannot be compared
+                break  # the same table, or not comparable
             low, high = (low, middle) if order == _LESS else (middle + 1, high)
         else:
             known.insert(low, thread)
@@ -181,7 +181,7 @@ def _holders(pid: int, place: str, threads: list[str]) -> list[str]:
 
 
 def descendants() -> list[int]:
-    """Every process below this one."""
+    """Return every process below this one."""
     found = children(os.getpid())[0]
     for pid in found:
         found += children(pid)[0]
@@ -189,7 +189,7 @@ def descendants() -> list[int]:
 
 
 def children(pid: int) -> tuple[list[int], list[str]]:
-    """The children of a process and its threads; nothing if it has ended."""
+    """Return the children of a process and its threads; nothing if it has ended."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -204,13 +204,13 @@ def children(pid: int) -> tuple[list[int], list[str]]:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """Every process and its parent."""
+    """Return every process and its parent."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
                 stat = read(f"/proc/{name}/stat")
-                # The name of a program may hold anything, so count from its end.
+                # The name of a program may contain anything, so count from the end.
                 found.append((int(name), int(stat.rsplit(b")", 1)[1].split()[1])))
     return found
 
