@@ -103,7 +103,7 @@ async def test_a_half_open_connection_sends_nothing_more(
 async def test_a_line_of_32_mib_is_refused_and_one_of_1_mib_arrives(wire: Wire) -> None:
     async with hostile.huge_line() as provider:
         error, _ = await fails(provider, wire)
-    assert "an event of the stream has more than" in error.message
+    assert "an event of the stream is larger than" in error.message
     async with hostile.huge_line(1024 * 1024) as provider:
         assert len(message_of(await ask(provider, wire))) == 1024 * 1024
 

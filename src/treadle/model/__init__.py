@@ -1,1 +1,1 @@
-"""Any model behind one interface. Knows no wire of ours: it speaks to providers only."""
+"""Any model behind one interface; talks to providers only, not to clients."""

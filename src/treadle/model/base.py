@@ -1,7 +1,7 @@
-"""What the agent loop asks of a model, and what a model tells it while it answers.
+"""The interface between the agent loop and a model: requests and response events.
 
-One vocabulary for all providers: the items of the Responses API, kept whole as plain JSON because
-providers add fields of their own that must come back to them unchanged.
+All providers share the items of the Responses API, kept whole as plain JSON because providers add
+their own fields, which must be returned to them unchanged.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo
 
 ModelItem: TypeAlias = dict[str, JsonValue]
-"""A `ResponseItem` in the Responses API's spelling, with whatever else the provider put in."""
+"""A `ResponseItem` in the form of the Responses API, with any extra fields of the provider."""
 
 ModelTool: TypeAlias = dict[str, JsonValue]
-"""A tool in the Responses API's spelling: function, custom, web_search, namespace, ..."""
+"""A tool in the form of the Responses API: function, custom, web_search, namespace, ..."""
 
 FOREIGN_SEAL: Final = "treadle:"
-"""Begins the `encrypted_content` of reasoning that only one of our own adapters can use."""
+"""Prefix of the `encrypted_content` of reasoning that only our own adapters can use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model: the whole history, the tools, and how to answer."""
+    """One request to a model: the whole history, the tools, and the options."""
 
     model: str
     instructions: str
@@ -38,7 +38,7 @@ class ModelRequest:
     effort: str | None = None
     summary: str | None = None
     verbosity: str | None = None
-    # A JSON Schema that the final message has to fit.
+    # A JSON Schema for the final message.
     output_schema: JsonValue = None
     service_tier: str | None = None
     max_output_tokens: int | None = None
@@ -46,12 +46,12 @@ class ModelRequest:
     turn_id: str
     originator: str = "treadle"
     user_agent: str = ""
-    # Who asks, when it is not the main agent: "review", "compact".
+    # The caller, if it is not the main agent: "review", "compact".
     subagent: str | None = None
 
 
 class ResponseUsage(Struct, frozen=True):
-    """The tokens of one response; cached and written ones are among the input tokens."""
+    """The tokens of one response; input tokens include cached and cache-writing ones."""
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
@@ -62,13 +62,13 @@ class ResponseUsage(Struct, frozen=True):
 
 
 class Created(Struct, frozen=True):
-    """The provider has taken the request and begins to answer."""
+    """The provider has accepted the request and begins to respond."""
 
     response_id: str | None = None
 
 
 class ItemStarted(Struct, frozen=True):
-    """An item begins; it has an id, and often nothing else yet."""
+    """An item starts; it has an id, and often nothing else yet."""
 
     item: ModelItem
 
@@ -81,7 +81,7 @@ class ModelTextDelta(Struct, frozen=True):
 
 
 class ReasoningPartAdded(Struct, frozen=True):
-    """A further paragraph of a reasoning summary begins."""
+    """A new paragraph of a reasoning summary starts."""
 
     item_id: str
     index: int
@@ -96,7 +96,7 @@ class ReasoningSummaryDelta(Struct, frozen=True):
 
 
 class ReasoningTextDelta(Struct, frozen=True):
-    """More of the model's raw thoughts."""
+    """More of the model's raw reasoning."""
 
     item_id: str
     index: int
@@ -112,40 +112,40 @@ class ToolInputDelta(Struct, frozen=True):
 
 
 class ItemDone(Struct, frozen=True):
-    """An item is finished: all of it, under the id that its start and its deltas had."""
+    """An item is finished: its whole content, under the id of its start and its deltas."""
 
     item: ModelItem
 
 
 class RateLimits(Struct, frozen=True):
-    """What the provider said about its limits, as `RateLimitSnapshot` spells it on the wire."""
+    """The provider's rate limits, as a `RateLimitSnapshot` of the wire."""
 
     snapshot: JsonValue
 
 
 class Rerouted(Struct, frozen=True):
-    """The provider answers with another model than the one asked for."""
+    """The provider responds with another model than the requested one."""
 
     to_model: str
     reason: str = "highRiskCyberActivity"
 
 
 class ServerModel(Struct, frozen=True):
-    """The exact name of the model that answers, where the provider gives it."""
+    """The exact name of the responding model, if the provider reports it."""
 
     model: str
 
 
 class Restarted(Struct, frozen=True):
-    """The answer starts over after a dropped stream: forget what was not an `ItemDone`."""
+    """The response starts over after a dropped stream: discard all that was not an `ItemDone`."""
 
 
 class Completed(Struct, frozen=True):
-    """The answer is whole; always the last event."""
+    """The response is complete; always the last event."""
 
     response_id: str | None = None
     usage: ResponseUsage | None = None
-    # False if the provider wants to be asked again, True if it is done; None if it did not say.
+    # False if the provider wants another request, True if it is done; None if unknown.
     end_turn: bool | None = None
 
 
@@ -166,17 +166,17 @@ ModelEvent: TypeAlias = (
 )
 
 PREAMBLE: Final = (Created, RateLimits, Rerouted, ServerModel)
-"""Events that are not part of the answer itself, and may be repeated."""
+"""Events that are not part of the response itself, and may be repeated."""
 
 Phase: TypeAlias = Literal["request", "stream"]
-"""Where an attempt failed: before the answer began, or in the middle of it."""
+"""Where an attempt failed: before the response began, or in the middle of it."""
 
 
 class ModelError(Exception):
-    """A request to a model failed: words for people, a cause for programs.
+    """A request to a model failed: a message for people, fields for programs.
 
-    `is_retryable` says that the same request may succeed later, `emitted` that the caller has
-    already seen some of the answer.
+    `is_retryable`: the same request may succeed later. `emitted`: the caller has already received
+    part of the response.
     """
 
     def __init__(
@@ -199,24 +199,24 @@ class ModelError(Exception):
         self.is_retryable = is_retryable
         self.emitted = emitted
         self.phase = phase
-        # The provider's own words, where `message` is a summary of them.
+        # The provider's own text, if `message` summarises it.
         self.details = details
 
 
 class Model(Protocol):
-    """A provider of models: one attempt at an answer at a time, as a stream of events."""
+    """A provider of models: makes one attempt at a time, as a stream of events."""
 
     provider_id: str
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once; closing the generator gives up the request at once.
+        """Make one request; closing the generator cancels it at once.
 
         Raises:
-            ModelError: the attempt failed, at whatever point.
+            ModelError: the attempt failed, at any point.
         """
 
     async def list_models(self) -> Sequence[str] | None:
-        """The names that the provider itself lists, or None if it has no list."""
+        """The model names that the provider lists, or None if it has no list."""
 
     async def close(self) -> None:
-        """Let go of connections; the model is not used afterwards."""
+        """Close connections; the model is not used afterwards."""

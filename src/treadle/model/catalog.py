@@ -1,6 +1,6 @@
-"""The models that are known by name: what a picker shows, and what the agent must know.
+"""The known models: what a picker shows, and what the agent needs to know.
 
-Names change faster than releases: an unknown name is never refused, it gets cautious traits.
+Models change faster than releases: an unknown name is accepted and gets conservative traits.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from treadle.protocol.model import (
 )
 
 _EFFORTS: Final = {
-    "none": "No reasoning at all",
-    "minimal": "Hardly any reasoning, for the quickest answers",
-    "low": "Quick answers to plain questions",
-    "medium": "A balance of speed and care for daily work",
-    "high": "More thought for harder problems",
-    "xhigh": "Much more thought, for problems that resisted",
-    "max": "All the thought the model can give",
-    "ultra": "All the thought the model can give, spread over agents of its own",
+    "none": "No reasoning",
+    "minimal": "Very little reasoning, for the fastest answers",
+    "low": "Fast answers to simple questions",
+    "medium": "A balance of speed and depth for everyday work",
+    "high": "More reasoning for harder problems",
+    "xhigh": "Much more reasoning for the hardest problems",
+    "max": "Maximum reasoning",
+    "ultra": "Maximum reasoning, distributed over sub-agents",
 }
 _FAST: Final = ModelServiceTier(id="priority", name="Fast", description="Faster, at a higher price")
 SCRIPTED_MODEL: Final = "scripted"
 
 
 class Traits(Struct, frozen=True):
-    """What the agent must know of a model and no client ever sees."""
+    """What the agent needs to know about a model; clients do not see it."""
 
-    # What may be filled before the history is compacted: a little less than the real window.
+    # What may be used before the history is compacted: a little less than the real window.
     context_window: int = 258_400
     max_output_tokens: int = 32_000
     supports_parallel_tool_calls: bool = True
     supports_reasoning: bool = False
     supports_verbosity: bool = False
-    # How the model is offered apply_patch: as free text, as a function, or not at all.
+    # How apply_patch is offered to the model: as free text, as a function, or not at all.
     apply_patch: Literal["freeform", "function"] | None = None
     default_effort: str | None = None
     takes_images: bool = True
-    # Takes pictures in their full size, finds them on the web, and looks for tools by itself.
+    # Accepts images in full size, searches the web for images, and searches tools by itself.
     is_modern: bool = False
 
 
@@ -65,7 +65,7 @@ _CLAUDE: Final = Traits(
     supports_reasoning=True,
     apply_patch="function",
 )
-# The first pattern that matches the beginning of a name decides.
+# The first pattern that matches the start of a name decides.
 _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
     (
         re.compile(r"gpt-(6\.1-sol|6-astra|5\.6-sol)"),
@@ -105,7 +105,7 @@ _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
 
 
 def traits_of(model: str) -> Traits:
-    """What is known of a model by its name, with or without the provider before a slash."""
+    """Return what is known about a model by its name, with or without a provider prefix."""
     name = model.lower().rpartition("/")[2]
     return next((traits for pattern, traits in _TRAITS if pattern.match(name)), UNKNOWN)
 
@@ -218,7 +218,7 @@ _SCRIPTED: Final = [
     _entry(
         SCRIPTED_MODEL,
         "Demonstration",
-        "A script without intelligence that shows what the server does, without a key",
+        "A script, not an AI model, that demonstrates the server without a key",
         efforts="low medium high",
     ),
 ]
@@ -234,14 +234,14 @@ BUILT_IN: Final[dict[str, Sequence[Model]]] = {
 def list_models(
     provider_id: str, configured: Iterable[str] = (), remote: Iterable[str] | None = None
 ) -> list[Model]:
-    """The models of a provider: those in the configuration, those known here, those it lists.
+    """Return the models of a provider: configured ones, known ones, and those it lists.
 
-    The first one configured is the default, or else the first of the list. What only the provider
-    lists is hidden if the models worth choosing are known here.
+    The default is the first configured one, or else the first of the list. Models that only the
+    provider lists are hidden if known ones exist.
     """
     known = BUILT_IN.get(provider_id)
     if known is None:
-        # An unknown provider is most often a way to the models of the best known one.
+        # An unknown provider usually serves the models of the best known one.
         known = _OPENAI if remote is None else []
     by_name = {model.model: model for model in known}
     chosen = [name for name in dict.fromkeys(configured) if name]

@@ -1,7 +1,7 @@
-"""A history as a conversation in turns, for providers that insist on one.
+"""Converts a history to alternating messages, for providers that require them.
 
-They refuse calls without answers, answers without calls, and messages in an unexpected order;
-histories have all of these after interruptions and rollbacks.
+They reject calls without outputs, outputs without calls, and messages in an unexpected order;
+histories contain all of these after interruptions and rollbacks.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ OUTPUTS: Final = frozenset(
 
 
 class Said(Struct, frozen=True):
-    """A message of the user, the assistant or the developer (who speaks as the system)."""
+    """A message of the user, the assistant or the developer (in the system role)."""
 
     role: str
     parts: list[JsonValue]
 
 
 class Called(Struct, frozen=True):
-    """What the assistant thought, said and called in one go, in that order, and the answers."""
+    """Reasoning, text and calls of one assistant message, in that order, with the outputs."""
 
     items: list[ModelItem]
     outputs: dict[str, JsonValue]
 
     @property
     def reasoning(self) -> list[ModelItem]:
-        """The thoughts."""
+        """The reasoning."""
         return [item for item in self.items if item.get("type") == "reasoning"]
 
     @property
     def text(self) -> str:
-        """All that was said."""
+        """The text."""
         texts = (text_of(item.get("content")) for item in self.items if _is_message(item))
         return "\n\n".join(text for text in texts if text)
 
@@ -50,12 +50,12 @@ class Called(Struct, frozen=True):
         return [item for item in self.items if item.get("type") in CALLS]
 
     def output_of(self, call: ModelItem) -> JsonValue:
-        """The answer to a call; one that was interrupted has none."""
+        """Return the output of a call; an interrupted call has none."""
         return self.outputs.get(str(call.get("call_id")), "aborted")
 
 
 def conversation(history: Sequence[ModelItem]) -> Iterator[Said | Called]:
-    """Cut a history into messages; every assistant message comes as a `Called`."""
+    """Split a history into messages; every assistant message becomes a `Called`."""
     answers = {
         str(item.get("call_id")): item.get("output")
         for item in history
@@ -67,7 +67,7 @@ def conversation(history: Sequence[ModelItem]) -> Iterator[Said | Called]:
         kind = item.get("type")
         is_from_others = _is_message(item) and item.get("role") != "assistant"
         is_own = kind == "reasoning" or kind in CALLS or (kind == "message" and not is_from_others)
-        # Answers go with their calls; what the assistant says next is a new message.
+        # Outputs go with their calls; later assistant text is a new message.
         if items and (is_from_others or (is_own and is_answered)):
             yield from _called(items, answers)
             items = []
@@ -82,7 +82,7 @@ def conversation(history: Sequence[ModelItem]) -> Iterator[Said | Called]:
 
 
 def leading_system_texts(turns: Sequence[Said | Called]) -> list[str]:
-    """What the developer says before anybody else does."""
+    """Return the developer messages before all others."""
     texts = []
     for turn in turns:
         if not isinstance(turn, Said) or turn.role != "system":
@@ -93,7 +93,7 @@ def leading_system_texts(turns: Sequence[Said | Called]) -> list[str]:
 
 def _called(items: list[ModelItem], answers: dict[str, JsonValue]) -> Iterator[Called]:
     called = Called(items, answers)
-    # Thoughts alone are no message.
+    # Reasoning alone does not make a message.
     if called.text or called.calls:
         yield called
 
@@ -103,7 +103,7 @@ def _is_message(item: ModelItem) -> bool:
 
 
 def text_of(content: JsonValue) -> str:
-    """The text in a message's content or a tool's output."""
+    """Return the text in a message's content or a tool's output."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -113,7 +113,7 @@ def text_of(content: JsonValue) -> str:
 
 
 def images_of(content: JsonValue) -> list[str]:
-    """The URLs, of whatever scheme, of the images in a content."""
+    """Return the URLs, of any scheme, of the images in a content."""
     if not isinstance(content, list):
         return []
     urls = (
@@ -125,7 +125,7 @@ def images_of(content: JsonValue) -> list[str]:
 
 
 def raw_reasoning_of(item: ModelItem) -> str:
-    """The raw thoughts of a reasoning item."""
+    """Return the raw text of a reasoning item."""
     return text_of(item.get("content"))
 
 

@@ -1,7 +1,7 @@
-"""What providers say when they refuse or fail, as `ModelError`s.
+"""Translates refusals and failures of providers to `ModelError`.
 
-HTTP 401 becomes `httpConnectionFailed` with its status, as today's reference reports it;
-`unauthorized` is kept for a key that is missing here, where no provider was asked.
+HTTP 401 becomes `httpConnectionFailed` with its status, like in the current reference;
+`unauthorized` means that the key is missing here, and no request was made.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BY_CODE: Final[dict[str, tuple[CodexErrorInfo, bool]]] = {
     "authentication_error": ("unauthorized", False),
     "invalid_api_key": ("unauthorized", False),
 }
-# Providers without an error code for it say it in words.
+# Some providers have no error code for it, only a message.
 _CONTEXT: Final = re.compile(
     r"context[ _](length|window|size)|prompt is too long|maximum context|too many tokens|"
     r"exceeds? the (available|maximum) context|input is too long|max(imum)? input tokens",
@@ -66,7 +66,7 @@ _TRY_AGAIN: Final = re.compile(
     re.IGNORECASE,
 )
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-# The expression takes quadratic time for a long row of digits.
+# The expression takes quadratic time for a long run of digits.
 _MAX_DURATION: Final = 100
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RESET_HEADERS: Final = (
@@ -79,7 +79,7 @@ _RESET_HEADERS: Final = (
 
 
 class Fault(Struct, frozen=True):
-    """An error as a provider wrote it."""
+    """An error as the provider sent it."""
 
     message: str
     code: str = ""
@@ -89,7 +89,7 @@ class Fault(Struct, frozen=True):
 
 
 def read_fault(value: JsonValue) -> Fault:
-    """Find code and words in any of the shapes in which providers wrap them."""
+    """Find code and message in any of the shapes that providers use."""
     if isinstance(value, dict) and isinstance(value.get("error"), dict | str):
         value = value["error"]
     if not isinstance(value, dict):
@@ -105,11 +105,11 @@ def read_fault(value: JsonValue) -> Fault:
 
 
 def in_stream(fault: Fault, *, now: Now = time.time) -> ModelError:
-    """An error that came in the middle of a response that began with HTTP 200."""
+    """Return an error that came in the middle of a response that began with HTTP 200."""
     info, is_retryable = _classified(fault) or ("other", True)
     return ModelError(
-        # Shortened by the endpoint, once it holds no secret any more that a cut would hide.
-        fault.message.strip() or "the provider reported an error without words",
+        # The endpoint shortens it after removing secrets: a cut could hide part of one.
+        fault.message.strip() or "the provider reported an error without a message",
         info=info,
         is_retryable=is_retryable,
         retry_after_s=_delay_of(fault, now),
@@ -120,10 +120,10 @@ def in_stream(fault: Fault, *, now: Now = time.time) -> ModelError:
 def from_status(
     status: int, reason: str, body: bytes, headers: Mapping[str, str], *, url: str, now: Now
 ) -> ModelError:
-    """An answer that is not 200: what it means, and when to ask again."""
+    """Return the error of a response that is not 200, with the time to retry."""
     fault = _fault_of_body(body)
     info, is_retryable = _by_status(status, fault)
-    words = shorten(fault.message) or "no further words"
+    words = shorten(fault.message) or "no message"
     delay = _delay_of(fault, now)
     return ModelError(
         f"unexpected status {status} {reason}: {words}, url: {url}",
@@ -136,7 +136,7 @@ def from_status(
 
 
 def refused_redirect(status: int, url: str, target: str | None) -> ModelError:
-    """Report a redirect that would take the request and its keys to another origin."""
+    """Return the error for a redirect that would send the request and its keys elsewhere."""
     where = "an unknown location" if target is None else origin_of(target)
     return ModelError(
         f"redirect from {url} to {where} was not followed (HTTP {status}): requests carry keys, "
@@ -147,7 +147,7 @@ def refused_redirect(status: int, url: str, target: str | None) -> ModelError:
 
 
 def connection_failed(error: Exception, url: str, *, is_retryable: bool = True) -> ModelError:
-    """Nobody answered at all."""
+    """Return the error for a failed connection."""
     return ModelError(
         f"no connection to {url}: {words_of(error)}",
         info=CodexErrorInfoDetail(http_connection_failed=HttpStatus()),
@@ -156,30 +156,30 @@ def connection_failed(error: Exception, url: str, *, is_retryable: bool = True) 
 
 
 def compressed(url: str, encoding: str) -> ModelError:
-    """Report an answer that is compressed: its size is not known before it is unpacked."""
+    """Return the error for a compressed response: its size is unknown before unpacking."""
     return ModelError(
-        f"the answer from {url} is compressed (content-encoding: {shorten(encoding, 100)}), "
+        f"the response from {url} is compressed (content-encoding: {shorten(encoding, 100)}), "
         "although the request accepts `identity` only",
         info=CodexErrorInfoDetail(http_connection_failed=HttpStatus()),
     )
 
 
 def words_of(error: BaseException) -> str:
-    """Return what a library says of an error, without the queries of URLs: they hold keys."""
+    """Return the message of a library error, without the queries of URLs: they contain keys."""
     return without_queries(str(error)) or type(error).__name__
 
 
 def no_answer(url: str, seconds: float) -> ModelError:
-    """The provider took the request and said nothing."""
+    """Return the error for a provider that accepted the request and sent nothing."""
     return ModelError(
-        f"no answer from {url} within {seconds:g} s",
+        f"no response from {url} within {seconds:g} s",
         info=CodexErrorInfoDetail(response_stream_connection_failed=HttpStatus()),
         is_retryable=True,
     )
 
 
 def disconnected(why: str, *, is_retryable: bool = True) -> ModelError:
-    """The stream ended before the response did."""
+    """Return the error for a stream that ended before the response did."""
     return ModelError(
         f"stream disconnected before completion: {why}",
         info=CodexErrorInfoDetail(response_stream_disconnected=HttpStatus()),
@@ -189,12 +189,12 @@ def disconnected(why: str, *, is_retryable: bool = True) -> ModelError:
 
 
 def incomplete(reason: str) -> ModelError:
-    """The provider stopped of its own accord before the response was whole."""
+    """Return the error for a response that the provider ended early."""
     return ModelError(f"incomplete response, reason: {reason}", phase="stream")
 
 
 def missing_key(variable: str, provider: str, instructions: str | None) -> ModelError:
-    """There is no key to ask with."""
+    """Return the error for a missing key."""
     hint = f" ({instructions})" if instructions else ""
     return ModelError(
         f"no key for the model provider {provider!r}: set {variable}{hint}", info="unauthorized"
@@ -202,7 +202,7 @@ def missing_key(variable: str, provider: str, instructions: str | None) -> Model
 
 
 def too_many_attempts(error: ModelError) -> ModelError:
-    """The last of several refusals for asking too often."""
+    """Return the error for the last of several rate-limited attempts."""
     status = error.http_status
     return ModelError(
         f"exceeded retry limit, last status: {status} {_reason(status)}",
@@ -218,7 +218,7 @@ def too_many_attempts(error: ModelError) -> ModelError:
 
 
 def delay_of_headers(headers: Mapping[str, str], *, now: Now = time.time) -> float | None:
-    """How long the provider asks to wait, in seconds."""
+    """Return how long the provider asks to wait, in seconds."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -232,7 +232,7 @@ def delay_of_headers(headers: Mapping[str, str], *, now: Now = time.time) -> flo
 
 
 def shorten(text: str, limit: int = MAX_BODY_CHARS) -> str:
-    """Bound the words of a provider, which may be a web page."""
+    """Shorten a provider's message, which may be a web page."""
     text = text.strip()
     return text if len(text) <= limit else f"{text[:limit]}..."
 
@@ -286,10 +286,10 @@ def _delay_of(fault: Fault, now: Now) -> float | None:
 
 
 def _seconds_until(text: str, now: Now) -> float | None:
-    """Read seconds, `6m0s`, an HTTP date or an ISO time."""
+    """Parse seconds, `6m0s`, an HTTP date or an ISO time."""
     number = _number(text)
     if number is not None:
-        # A number this large is a point in time, not a wait.
+        # A number this large is a point in time, not a delay.
         return max(0.0, number - now() if number > 1e9 else number)
     parts = _DURATION.findall(text[:_MAX_DURATION])
     if parts and "".join(amount + unit for amount, unit in parts) == text.strip():

@@ -1,4 +1,4 @@
-"""The lists of models that providers publish."""
+"""Reads the lists of models that providers publish."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NO_LIST: Final = (404, 405, 501)
 async def listed(
     endpoint: ProviderEndpoint, path: str = "models", headers: Mapping[str, str] | None = None
 ) -> list[str] | None:
-    """The names that a provider lists, or None if it has no list.
+    """Return the model names that a provider lists, or None if it has no list.
 
     Raises:
-        ModelError: it has one, but does not give it.
+        ModelError: the list cannot be fetched.
     """
     try:
         return names_of(await endpoint.get_json(path, headers))
@@ -29,7 +29,7 @@ async def listed(
 
 
 def names_of(document: JsonValue) -> list[str] | None:
-    """The names in an answer of `/models`, in any of its common shapes."""
+    """Return the names in a `/models` response, in any of its common shapes."""
     entries = document
     if isinstance(document, dict):
         entries = document.get("data") or document.get("models")

@@ -1,7 +1,7 @@
 """The unfinished items of a response, found in constant time and limited in number.
 
-A provider decides how many items it starts and in which order it finishes them: a search through
-all of them for each event would let one stream occupy the event loop for minutes.
+A provider decides how many items it starts and in which order it finishes them: searching all of
+them for each event would let one stream block the event loop for minutes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from treadle.model.base import ModelError
 from treadle.protocol.base import JsonValue
 
 MAX_OPEN_ITEMS: Final = 1_000
-"""The most items that a response may leave unfinished at one time."""
+"""The maximum number of unfinished items in a response."""
 
 Index = int | float | str | None
 
 
 class UnfinishedItem(Struct, eq=False):
-    """An unfinished item: the id that the caller knows, and the server's names for it."""
+    """An unfinished item: the id that the caller knows, and the server's ids for it."""
 
     id: str
     kind: str
@@ -42,7 +42,7 @@ class UnfinishedItems:
         self._limit = limit
         self._count = 0
         self._started = 0
-        # Each group holds its items in the order of their start.
+        # Each group has its items in the order of their start.
         self._groups: dict[Hashable, OrderedDict[int, UnfinishedItem]] = {}
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class UnfinishedItems:
             self._name(item, item.server_id)
 
     def remove(self, item: UnfinishedItem) -> None:
-        """Remove an item that is finished, with all its ids."""
+        """Remove a finished item, with all its ids."""
         self._count -= 1
         for key in _groups_of(item):
             group = self._groups[key]
@@ -77,9 +77,9 @@ class UnfinishedItems:
     def find(
         self, server_id: JsonValue, output_index: JsonValue, kinds: Sequence[str]
     ) -> UnfinishedItem | None:
-        """Return the item that an event most likely means: by id, else by place, else the newest.
+        """Return the item that an event most likely means: by id, else by index, else the newest.
 
-        An id that is new is remembered as another id of the item found.
+        A new id is stored as another id of the item.
         """
         id_ = server_id if isinstance(server_id, str) else None
         known = self.by_id.get(id_)
@@ -114,7 +114,7 @@ def require_room(count: int, limit: int = MAX_OPEN_ITEMS) -> None:
     """Check that one more item may start.
 
     Raises:
-        ModelError: as many as allowed are unfinished.
+        ModelError: the maximum is reached.
     """
     if count >= limit:
         raise ModelError(
@@ -123,7 +123,7 @@ def require_room(count: int, limit: int = MAX_OPEN_ITEMS) -> None:
 
 
 def index_of(value: JsonValue) -> Index:
-    """Return an index as a provider wrote it; a value that cannot be an index counts as none."""
+    """Return an index that a provider sent; `None` for an impossible value."""
     return value if isinstance(value, int | float | str) else None
 
 

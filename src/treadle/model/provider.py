@@ -1,4 +1,4 @@
-"""Providers: how `[model_providers.X]` describes one, those built in, and a model made of one."""
+"""Providers: their configuration in `[model_providers.X]`, the built-in ones, and their models."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WireApi: TypeAlias = Literal["responses", "chat", "anthropic", "scripted"]
 
 SCRIPT_VARIABLE: Final = "TREADLE_SCRIPT"
 REQUESTS_VARIABLE: Final = "TREADLE_SCRIPT_REQUESTS"
-"""Names a file to which scripted models append what they are asked, for tests to read."""
+"""Names a file to which scripted models append their requests, for tests."""
 
 
 class ProviderConfig(Struct, frozen=True, omit_defaults=True):
-    """A provider in the words of config.toml; what is not known here is ignored."""
+    """A provider as config.toml describes it; unknown keys are ignored."""
 
     name: str = ""
     base_url: str | None = None
@@ -28,25 +28,25 @@ class ProviderConfig(Struct, frozen=True, omit_defaults=True):
     env_key_instructions: str | None = None
     experimental_bearer_token: str | None = None
     http_headers: dict[str, str] = {}
-    # Names of headers to names of environment variables.
+    # Header names to names of environment variables.
     env_http_headers: dict[str, str] = {}
     query_params: dict[str, str] = {}
     wire_api: WireApi = "responses"
     request_max_retries: int = 4
     stream_max_retries: int = 5
-    # Without a line of the stream; pings, comments and blank lines extend the wait.
+    # Without a line of the stream; pings, comments and blank lines reset it.
     stream_idle_timeout_ms: int = 300_000
-    # Without a part of the answer, whatever keep-alives arrive meanwhile.
+    # Without a part of the response, even if keep-alives arrive.
     stream_keep_alive_timeout_ms: int = 1_800_000
     requires_openai_auth: bool = False
     connect_timeout_ms: int = 10_000
     first_byte_timeout_ms: int = 300_000
     total_timeout_ms: int | None = None
-    # A file or the JSON of a script, for `wire_api = "scripted"`.
+    # A path or the JSON of a script, for `wire_api = "scripted"`.
     script: str | None = None
 
     def retry_policy(self) -> RetryPolicy:
-        """How often a request to this provider is repeated."""
+        """How often requests to this provider are retried."""
         return RetryPolicy(
             request_max_retries=max(0, self.request_max_retries),
             stream_max_retries=max(0, self.stream_max_retries),
@@ -54,26 +54,26 @@ class ProviderConfig(Struct, frozen=True, omit_defaults=True):
 
 
 class Bearer(Struct, frozen=True):
-    """What a login gives: a token, and the account that it is for if there are several."""
+    """The result of a login: a token, and its account if there are several."""
 
     token: str
     account_id: str | None = None
 
 
 class CredentialSource(Protocol):
-    """Whoever is logged in, asked anew for each request because tokens expire."""
+    """Returns the current login; called for each request because tokens expire."""
 
     async def __call__(self) -> Bearer | None:
-        """The token to send, or None without a login."""
+        """Return the token to send, or None without a login."""
 
 
 async def no_credentials() -> Bearer | None:
-    """Return the credentials of a machine without a login."""
+    """Return no credentials, for use without a login."""
     return None
 
 
 def built_in(environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
-    """The providers that need no configuration, at the addresses that the environment gives."""
+    """Return the providers that need no configuration, with addresses from the environment."""
     return {
         "openai": ProviderConfig(
             name="OpenAI",
@@ -109,10 +109,10 @@ def load_providers(
     *,
     openai_base_url: str | None = None,
 ) -> dict[str, ProviderConfig]:
-    """The built-in providers and those of config.toml, which may change built-in ones in part.
+    """Return the built-in providers and those of config.toml, which may override built-in ones.
 
     Raises:
-        ValueError: a table of the configuration does not describe a provider.
+        ValueError: a table of the configuration is not a valid provider.
     """
     providers = built_in(environ)
     if openai_base_url:
@@ -134,10 +134,10 @@ def build_model(
     environ: Mapping[str, str],
     credentials: CredentialSource = no_credentials,
 ) -> Model:
-    """Make the model that speaks to a provider; nothing is connected or imported before its use.
+    """Create the model of a provider; nothing is connected or imported before its first use.
 
     Raises:
-        ValueError: the configuration names no address, or a script that cannot be read.
+        ValueError: the configuration has no address, or a script that cannot be read.
     """
     # Each adapter is imported when the first provider of its kind is used.
     if config.wire_api == "scripted":

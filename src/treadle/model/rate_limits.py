@@ -1,4 +1,4 @@
-"""Rate limits as the Responses service reports them, in headers and in its stream."""
+"""Reads the rate limits of the Responses service from headers and stream events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.protocol.base import JsonValue
 
 
 def limits_of_headers(headers: Mapping[str, str]) -> JsonValue:
-    """A `RateLimitSnapshot` on the wire; what the headers do not say is null."""
+    """Return a `RateLimitSnapshot` of the wire; missing values are null."""
     return _snapshot(
         limit_id=headers.get("x-codex-active-limit") or "codex",
         limit_name=headers.get("x-codex-limit-name"),
@@ -22,7 +22,7 @@ def limits_of_headers(headers: Mapping[str, str]) -> JsonValue:
 
 
 def limits_of_event(event: JsonValue) -> JsonValue:
-    """The same from a `codex.rate_limits` event."""
+    """Return the same from a `codex.rate_limits` event."""
     event = _table(event)
     limits = _table(event.get("rate_limits"))
     named = _text(event.get("metered_limit_name")) or _text(event.get("limit_name"))
@@ -42,7 +42,7 @@ def _snapshot(
     limit_name: JsonValue,
     primary: JsonValue,
     secondary: JsonValue,
-    credits: JsonValue,  # noqa: A002 - the wire's own word
+    credits: JsonValue,  # noqa: A002 - the name on the wire
     plan_type: JsonValue,
 ) -> JsonValue:
     return {

@@ -1,8 +1,8 @@
-"""When to ask a model again: only while nothing of the answer would be said twice.
+"""Decides when to retry a model request, so that no part of the response is delivered twice.
 
-A refused request is repeated; so is a stream that broke before an item was finished, after a
-`Restarted` that tells the caller to forget the pieces it has. Once an item is finished the caller
-has acted on it: asking again, with that item in the history, is up to the caller.
+A refused request is retried. So is a stream that broke before an item was finished, after a
+`Restarted` event that makes the caller discard its partial items. Once an item is finished, the
+caller has acted on it: another request, with that item in the history, is up to the caller.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from treadle.model.errors import too_many_attempts
 
 
 class RetryPolicy(Struct, frozen=True):
-    """How often to ask again, and how long to wait in between."""
+    """How often to retry, and how long to wait in between."""
 
     request_max_retries: int = 4
     stream_max_retries: int = 5
     first_delay_s: float = 0.2
     max_delay_s: float = 30.0
-    # A provider that asks for more patience than this is answered with its error.
+    # If a provider asks for a longer delay than this, its error is reported instead.
     max_retry_after_s: float = 300.0
-    # Whether a stream that broke in the middle of an item may be asked for again.
+    # Whether to retry a stream that broke in the middle of an item.
     may_restart: bool = True
 
 
 class Retry(Struct, frozen=True):
-    """An attempt failed, the next one follows after the delay."""
+    """An attempt failed; the next one follows after the delay."""
 
     attempt: int
     max: int
@@ -60,10 +60,10 @@ async def stream_with_retries(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     rng: Callable[[], float] = random.random,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """Ask until the model has answered or patience is at its end.
+    """Retry until the model has responded or no retries are left.
 
     Raises:
-        ModelError: the last attempt's error.
+        ModelError: the error of the last attempt.
     """
     attempts = {"request": 0, "stream": 0}
     while True:
@@ -105,7 +105,7 @@ def _next(
     asked = error.retry_after_s
     if asked is not None and asked > policy.max_retry_after_s:
         return None
-    # Jitter of a tenth either way keeps clients that failed together from returning together.
+    # A jitter of 10 % keeps clients that failed together from retrying together.
     backoff = policy.first_delay_s * 2 ** (attempt - 1) * (0.9 + 0.2 * rng())
     delay = min(backoff, policy.max_delay_s)
     return Retry(attempt, most, delay if asked is None else max(asked, 0.0), error)
@@ -118,6 +118,6 @@ def _final(error: ModelError) -> ModelError:
 
 async def _announce(retry: Retry, on_retry: OnRetry | None) -> None:
     if on_retry is not None:
-        told = on_retry(retry)
-        if told is not None:
-            await told
+        pending = on_retry(retry)
+        if pending is not None:
+            await pending

@@ -1,8 +1,8 @@
-"""Tools and calls for providers that know functions only.
+"""Translates tools and calls for providers that only support functions.
 
-Free-text tools become functions with one string, namespaces become prefixes of names, the search
-for tools becomes a function, and what the Responses service runs by itself is left out. Calls that
-come back are given their old shape.
+Free-text tools become functions with one string, namespaces become name prefixes, the tool search
+becomes a function, and tools that the Responses service runs itself are omitted. Returned calls are
+translated back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INPUT_SCHEMA: Final = {
 
 
 class Function(Struct, frozen=True):
-    """A function as a provider is told of it, and the tool that it stands for."""
+    """A function for a provider, and the tool that it represents."""
 
     name: str
     description: str
@@ -41,7 +41,7 @@ class Function(Struct, frozen=True):
 
 
 class Functions:
-    """The functions of one request, by the names that the provider uses."""
+    """The functions of one request, by the provider's names."""
 
     def __init__(self, tools: Sequence[ModelTool]) -> None:
         self.all = list(_functions_of(tools))
@@ -49,12 +49,12 @@ class Functions:
         self._by_tool = {(made.namespace, made.tool): made.name for made in self.all}
 
     def name_of(self, item: ModelItem) -> str:
-        """What the provider calls the tool of a call in the history."""
+        """Return the provider's name for the tool of a call in the history."""
         namespace, tool = item.get("namespace"), str(item.get("name"))
         return self._by_tool.get((namespace, tool)) or _name(namespace, tool)
 
     def begin_call(self, name: str, call_id: str) -> ModelItem:
-        """The item of a call whose arguments are still to come."""
+        """Return the item of a call whose arguments are still to come."""
         function = self._by_name.get(name)
         if function is not None and function.is_custom:
             kind: ModelItem = {"type": "custom_tool_call", "id": new_id("ctc"), "input": ""}
@@ -66,15 +66,15 @@ class Functions:
         return {**item, "status": "in_progress"}
 
     def end_call(self, item: ModelItem, arguments: str) -> ModelItem:
-        """The same item with its arguments."""
+        """Return the same item with its arguments."""
         if item["type"] == "custom_tool_call":
             return {**item, "input": _input_of(arguments), "status": "completed"}
-        # A function without parameters is often called with nothing at all.
+        # A function without parameters is often called with no arguments at all.
         return {**item, "arguments": arguments.strip() or "{}", "status": "completed"}
 
 
 def arguments_of(item: ModelItem) -> str:
-    """The JSON arguments of a call in the history, for the function that stands for its tool."""
+    """Return the JSON arguments of a call in the history, for the function of its tool."""
     if item.get("type") == "custom_tool_call":
         return msgspec.json.encode({"input": item.get("input")}).decode()
     if item.get("type") == "local_shell_call":
@@ -84,7 +84,7 @@ def arguments_of(item: ModelItem) -> str:
 
 
 def new_id(prefix: str) -> str:
-    """An id for what the provider gave none."""
+    """Return an id for a call without one."""
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
@@ -131,7 +131,7 @@ def _name(namespace: JsonValue, tool: str) -> str:
 
 
 def _input_of(arguments: str) -> str:
-    """The free text in the arguments, or the arguments themselves if the model forgot to wrap."""
+    """Return the free text in the arguments, or the arguments if the model did not wrap it."""
     try:
         value = msgspec.json.decode(arguments)
     except msgspec.DecodeError:

@@ -59,9 +59,9 @@ def test_idle_timeout_above_the_other_limit_applies() -> None:
 def test_error_names_the_limit() -> None:
     silence = StreamTimeout(IDLE, LIMIT)
     silence.begin_wait(0)
-    assert "nothing came for 10 s" in silence.error(10).message
+    assert "no data for 10 s" in silence.error(10).message
     silence.end_wait(60, b":\n")
     silence.begin_wait(60)
     error = silence.error(60)
-    assert "only keep-alives came for 60 s" in error.message
+    assert "only keep-alives for 60 s" in error.message
     assert not error.is_retryable

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: what is sent."""
+"""Requests of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from treadle.model.tools import Functions, arguments_of
 from treadle.protocol.base import JsonValue
 
 API_VERSION: Final = "2023-06-01"
-# Models that are told how many tokens to think; later ones find their own measure.
+# Models that need a token budget for thinking; later ones choose it themselves.
 _BUDGETED: Final = re.compile(r"claude-(2|3|instant|(opus|sonnet|haiku)-4(-[015])?(-?20\d{6})?$)")
 _BUDGETS: Final = {"low": 4096, "medium": 10_000, "high": 20_000, "xhigh": 30_000, "max": 60_000}
 _EFFORTS: Final = {"minimal": "low", "ultra": "max"}
-# Models that can be held to a schema; the others are asked for it in words.
+# Models that can enforce a schema; others get it as an instruction.
 _STRUCTURED: Final = re.compile(r"claude-(opus|sonnet|haiku)-(4-[5-9]|[5-9])")
 _DATA_URL: Final = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
 class AnthropicModel:
-    """A provider that speaks the Messages API."""
+    """A provider with the Messages API."""
 
     def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
         base_url = (endpoint.config.base_url or "").rstrip("/")
-        # The address is given with or without the version, depending on whose habit it is.
+        # The address may or may not include the version.
         self._prefix = "" if base_url.endswith("/v1") else "v1/"
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once."""
+        """Make one request."""
         functions = Functions(request.tools)
         headers = {
             "anthropic-version": API_VERSION,
@@ -58,7 +58,7 @@ class AnthropicModel:
         return self._endpoint.events(f"{self._prefix}messages", body, headers, reading)
 
     async def list_models(self) -> Sequence[str] | None:
-        """The provider's `/models`."""
+        """Return the models that `/models` lists."""
         headers = {"anthropic-version": API_VERSION}
         return await listed(self._endpoint, f"{self._prefix}models?limit=1000", headers)
 
@@ -68,7 +68,7 @@ class AnthropicModel:
 
 
 def body_of(request: ModelRequest, functions: Functions) -> dict[str, JsonValue]:
-    """The request as JSON."""
+    """Return the request as JSON."""
     turns = list(conversation(request.input))
     opening = leading_system_texts(turns)
     turns = turns[len(opening) :]
@@ -127,7 +127,7 @@ def _thinking(
         display = "omitted" if request.summary == "none" else "summarized"
         return {"thinking": {"type": "adaptive", "display": display}}
     last = turns[-1] if turns else None
-    # A budget is refused in the middle of a turn that began without thinking.
+    # A budget is rejected in the middle of a turn that began without thinking.
     if isinstance(last, Called) and not any(map(_thought, last.reasoning)):
         return {}
     budget = min(_BUDGETS.get(effort, _BUDGETS["medium"]), max_tokens - 1024)
@@ -141,8 +141,8 @@ def _format(schema: JsonValue) -> JsonValue:
 def _asked_for(schema: JsonValue) -> str:
     text = msgspec.json.encode(schema).decode()
     return (
-        "Your final message must be a JSON value that fits this JSON Schema, and nothing else: no "
-        f"words around it, no code fence.\n{text}"
+        "Your final message must be a JSON value of this JSON Schema, and nothing else: no "
+        f"text around it, no code fence.\n{text}"
     )
 
 
@@ -150,7 +150,7 @@ def _messages(turns: Sequence[Said | Called], functions: Functions) -> list[Json
     messages: list[dict[str, JsonValue]] = []
     for turn in turns:
         if isinstance(turn, Said):
-            # There is no third role: later words of the developer come as the user's.
+            # There is no third role: later developer messages become user messages.
             _add(messages, "user", _content(turn.parts))
         else:
             _add(messages, "assistant", _assistant(turn, functions))
@@ -178,7 +178,7 @@ def _assistant(turn: Called, functions: Functions) -> list[JsonValue]:
                 blocks += filter(None, [_thought(item)])
             case "message":
                 text = text_of(item.get("content"))
-                # White space at the end of the last message is refused.
+                # White space at the end of the last message is rejected.
                 blocks += [{"type": "text", "text": text.rstrip()}] if text.strip() else []
             case _:
                 blocks.append(
@@ -193,7 +193,7 @@ def _assistant(turn: Called, functions: Functions) -> list[JsonValue]:
 
 
 def _thought(item: ModelItem) -> JsonValue:
-    """A block of thinking as it came, with its signature; None if it came from elsewhere."""
+    """Return a thinking block with its signature; None if it came from elsewhere."""
     seal = item.get("encrypted_content")
     if not isinstance(seal, str):
         return None
@@ -229,7 +229,7 @@ def _picture(url: str) -> JsonValue:
 
 
 def _object(arguments: str) -> JsonValue:
-    """The arguments as the object that they have to be here."""
+    """Return the arguments as the object that this API requires."""
     try:
         value = msgspec.json.decode(arguments)
     except msgspec.DecodeError:

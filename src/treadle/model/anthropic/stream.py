@@ -1,7 +1,7 @@
-"""The stream of Anthropic's Messages API.
+"""Reads the stream of Anthropic's Messages API.
 
-A block of thinking becomes a reasoning item; its signature, without which the provider does not
-take the block back, travels in the item's `encrypted_content`.
+A thinking block becomes a reasoning item. Its signature, without which the provider rejects the
+block later, is stored in the item's `encrypted_content`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REDACTED_SEAL: Final = f"{FOREIGN_SEAL}anthropic:redacted:"
 
 
 class _Block(Struct):
-    """A content block under way."""
+    """A content block in progress."""
 
     item: ModelItem
     pieces: list[str]
@@ -49,7 +49,7 @@ class _Block(Struct):
 
 
 class AnthropicStream:
-    """One message on its way in."""
+    """Decodes the stream of one message."""
 
     def __init__(self, functions: Functions, *, now: Now = time.time) -> None:
         self._functions = functions
@@ -57,7 +57,7 @@ class AnthropicStream:
         self._response_id: str | None = None
         self._blocks: dict[Index, _Block] = {}
         self._usage: dict[str, JsonValue] = {}
-        # Signatures have no event by which they could be counted elsewhere.
+        # Signatures have no event, so they are counted here.
         self._sealed = 0
         self._stop_reason: str | None = None
         self._takers: dict[str, Callable[[JsonValue], Sequence[ModelEvent]]] = {
@@ -71,11 +71,11 @@ class AnthropicStream:
         }
 
     def begin(self, _headers: Mapping[str, str]) -> Sequence[ModelEvent]:
-        """The headers say nothing of interest."""
+        """Ignore the headers."""
         return ()
 
     def feed(self, payload: bytes) -> Sequence[ModelEvent]:
-        """Take one event; pings and events of later versions are passed over."""
+        """Handle one event; pings and events of later versions are ignored."""
         try:
             event = decode_json(payload)
         except msgspec.DecodeError:
@@ -87,7 +87,7 @@ class AnthropicStream:
         return () if taker is None else taker(event)
 
     def finish(self) -> Sequence[ModelEvent]:
-        """A stream that ends by itself was cut."""
+        """Raise: the stream was cut."""
         raise disconnected("the stream was closed before message_stop")
 
     def _start(self, event: JsonValue) -> Sequence[ModelEvent]:
@@ -116,7 +116,7 @@ class AnthropicStream:
                 opened = _Block(item, [], [])
                 given = block.get("input")
                 if given:
-                    # Compatible servers give the whole input at once.
+                    # Compatible servers send the whole input at once.
                     opened.pieces.append(msgspec.json.encode(given).decode())
             case _:
                 return ()
@@ -183,10 +183,10 @@ class AnthropicStream:
             case "max_tokens":
                 raise incomplete("max_output_tokens")
             case "model_context_window_exceeded":
-                words = "the conversation and its answer do not fit into the context window"
+                words = "the conversation and its response exceed the context window"
                 raise ModelError(words, info="contextWindowExceeded", phase="stream")
             case "refusal":
-                raise incomplete("the model refused to go on")
+                raise incomplete("the model refused to continue")
             case _:
                 end_turn = False if self._stop_reason == "pause_turn" else None
                 return (Completed(self._response_id, _usage_of(self._usage), end_turn),)
@@ -200,7 +200,7 @@ def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage | None:
         return None
     cached = _count(usage, "cache_read_input_tokens")
     written = _count(usage, "cache_creation_input_tokens")
-    # Here, unlike everywhere else, cached tokens are not among the input tokens.
+    # Unlike everywhere else, input tokens do not include cached tokens here.
     input_tokens = _count(usage, "input_tokens") + cached + written
     output_tokens = _count(usage, "output_tokens")
     return ResponseUsage(

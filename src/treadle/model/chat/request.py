@@ -1,4 +1,4 @@
-"""Chat Completions, as OpenAI, Ollama, vLLM, LM Studio and many others speak it."""
+"""Chat Completions requests for OpenAI, Ollama, vLLM, LM Studio and many others."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from treadle.protocol.base import JsonValue
 
 
 class ChatModel:
-    """A provider that speaks Chat Completions."""
+    """A provider with the Chat Completions API."""
 
     def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once."""
+        """Make one request."""
         functions = Functions(request.tools)
         headers = {"user-agent": request.user_agent or request.originator}
         reading = ChatStream(functions, now=self._endpoint.now)
@@ -39,7 +39,7 @@ class ChatModel:
         return self._endpoint.events("chat/completions", body, headers, reading)
 
     async def list_models(self) -> Sequence[str] | None:
-        """The provider's `/models`."""
+        """Return the models that `/models` lists."""
         return await listed(self._endpoint)
 
     async def close(self) -> None:
@@ -48,7 +48,7 @@ class ChatModel:
 
 
 def body_of(request: ModelRequest, functions: Functions) -> dict[str, JsonValue]:
-    """The request as JSON; what is not asked for is left out, since servers differ."""
+    """Return the request as JSON; unset options are omitted, since servers differ."""
     body: dict[str, JsonValue] = {
         "model": request.model,
         "messages": messages_of(request, functions),
@@ -93,14 +93,14 @@ def _response_format(schema: JsonValue) -> JsonValue:
 
 
 def messages_of(request: ModelRequest, functions: Functions) -> list[JsonValue]:
-    """The history as messages; what the developer says first is one with the instructions."""
+    """Return the history as messages; leading developer messages join the instructions."""
     turns = list(conversation(request.input))
     opening = leading_system_texts(turns)
     turns = turns[len(opening) :]
     messages: list[JsonValue] = []
     system = "\n\n".join(text for text in (request.instructions, *opening) if text)
     if system:
-        # Many chat templates allow a single system message, at the very beginning.
+        # Many chat templates allow a single system message, at the very start.
         messages.append({"role": "system", "content": system})
     last_user = max((at for at, turn in enumerate(turns) if isinstance(turn, Said)), default=-1)
     for at, turn in enumerate(turns):
@@ -114,7 +114,7 @@ def messages_of(request: ModelRequest, functions: Functions) -> list[JsonValue]:
 def _assistant(turn: Called, functions: Functions, *, is_recent: bool) -> Iterable[JsonValue]:
     message: dict[str, JsonValue] = {"role": "assistant", "content": turn.text or None}
     if is_recent:
-        # Models that think between calls want their thoughts back until the turn is over.
+        # Models that reason between calls need their reasoning back until the turn is over.
         message |= _reasoning_fields(turn.reasoning)
     if turn.calls:
         message["tool_calls"] = [
@@ -132,7 +132,7 @@ def _assistant(turn: Called, functions: Functions, *, is_recent: bool) -> Iterab
         yield {"role": "tool", "tool_call_id": str(call.get("call_id")), "content": text_of(output)}
         pictures += [_image(url) for url in images_of(output)]
     if pictures:
-        # Only users may show pictures here.
+        # Only user messages may contain images here.
         yield {"role": "user", "content": pictures}
 
 

@@ -1,7 +1,7 @@
-"""The stream of Chat Completions, in the dialects of its many servers.
+"""Reads Chat Completions streams, in the variants of its many servers.
 
-Ollama gives whole calls in one chunk and the same index to all of them, vLLM gives ids only once,
-others leave out ids, indices, usage, the finish reason or the final `[DONE]`.
+Ollama sends whole calls in one chunk with the same index for all of them, vLLM sends ids only once,
+others omit ids, indices, usage, the finish reason or the final `[DONE]`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from treadle.support.text.json_text import repair_json
 logger = logging.getLogger(__name__)
 
 CHAT_SEAL: Final = f"{FOREIGN_SEAL}chat:"
-"""Before the name of the field in which a server gave its thoughts, and wants them back."""
+"""Precedes the name of the field in which a server sent its reasoning, and expects it back."""
 
 MAX_CHECKS: Final = 16
-"""How often the arguments of one call are checked for being whole."""
+"""How often the arguments of one call are checked for completeness."""
 
 MAX_CHECKED: Final = 512 * 1024
-"""The longest arguments that are checked: the provider decides how many values are in them."""
+"""The longest arguments that are checked: the provider decides how many values they have."""
 
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 
 
 class _Choice(Struct, frozen=True):
     delta: JsonValue = None
-    # A server that does not stream answers with this instead.
+    # A server that does not stream sends this instead.
     message: JsonValue = None
     finish_reason: str | None = None
 
@@ -66,7 +66,7 @@ _DECODER: Final = msgspec.json.Decoder(_Chunk)
 
 
 class _Text(Struct):
-    """A message or a stretch of reasoning under way."""
+    """A message or reasoning item in progress."""
 
     item: ModelItem
     pieces: list[str]
@@ -74,7 +74,7 @@ class _Text(Struct):
 
 
 class _Call(Struct):
-    """A call under way."""
+    """A call in progress."""
 
     item: ModelItem
     pieces: list[str]
@@ -83,16 +83,16 @@ class _Call(Struct):
     checks: int = 0
 
     def is_whole(self) -> bool:
-        """Whether the arguments are whole, so that a name begins another call.
+        """Whether the arguments are complete, so that a name starts another call.
 
-        A server that repeats the name in each of many pieces does not give whole calls; a check
-        of all the arguments for each piece would take quadratic time.
+        A server that repeats the name in each of many pieces does not send whole calls; a check of
+        all arguments for each piece would take quadratic time.
         """
         self.checks += 1
         if self.checks > MAX_CHECKS or sum(map(len, self.pieces)) > MAX_CHECKED:
             return False
         try:
-            # Looked at only: objects for all of its values would take most of the time.
+            # Validated only: creating objects for all values would take most of the time.
             msgspec.json.decode("".join(self.pieces), type=msgspec.Raw)
         except msgspec.DecodeError:
             return False
@@ -100,7 +100,7 @@ class _Call(Struct):
 
 
 class ChatStream:
-    """One completion on its way in."""
+    """Decodes the stream of one completion."""
 
     def __init__(self, functions: Functions, *, now: Now = time.time) -> None:
         self._functions = functions
@@ -118,11 +118,11 @@ class ChatStream:
         self._has_skipped = False
 
     def begin(self, _headers: Mapping[str, str]) -> Sequence[ModelEvent]:
-        """The headers say nothing of interest."""
+        """Ignore the headers."""
         return ()
 
     def feed(self, payload: bytes) -> Sequence[ModelEvent]:
-        """Take one chunk."""
+        """Handle one chunk."""
         if self._failure is not None:
             raise self._failure
         chunk = _decoded(payload)
@@ -141,7 +141,7 @@ class ChatStream:
             self._usage = _usage_of(chunk.usage)
         for choice in (chunk.choices or ())[:1]:
             self._take(choice, events)
-        # The usage comes after the last choice: there is nothing more to wait for.
+        # The usage comes after the last choice: nothing more will come.
         if self._is_finished and not chunk.choices and self._usage and not self._failure:
             events += self._complete()
         return events
@@ -150,10 +150,10 @@ class ChatStream:
         # Once: a stream of nothing else would fill the log.
         if not self._has_skipped and payload.strip() != b"[DONE]":
             self._has_skipped = True
-            logger.warning("skipped a chunk that is no JSON", extra={"size": len(payload)})
+            logger.warning("skipped a chunk that is not JSON", extra={"size": len(payload)})
 
     def finish(self) -> Sequence[ModelEvent]:
-        """Some servers just hang up when they are done."""
+        """Handle servers that just disconnect when they are done."""
         if self._failure is not None:
             raise self._failure
         if not self._is_finished:
@@ -227,7 +227,7 @@ class ChatStream:
         return opened
 
     def _call_for(self, call: dict[str, JsonValue], name: JsonValue) -> _Call | None:
-        """The call that a piece continues, or None if it begins another one."""
+        """Return the call that a piece continues, or None if it starts another one."""
         index, id_ = index_of(call.get("index")), call.get("id")
         if index is None:
             same = self._calls[-1] if self._calls else None

@@ -1,1 +1,1 @@
-"""HTTP requests to providers and the event streams that they answer with."""
+"""HTTP requests to providers, and their event streams."""

@@ -1,4 +1,4 @@
-"""The body of a provider's answer: a stream of events, read as it comes and watched for silence."""
+"""The body of a provider's response: an event stream with an idle timeout."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from treadle.model.provider import ProviderConfig
 if TYPE_CHECKING:
     import aiohttp
 
-# How long the end of a body may take after the last event; a new connection costs far more.
+# How long to wait for the end of a body after the last event; a new connection costs far more.
 LINGER_S: Final = 5.0
 
 
 class ResponseBody:
-    """A stream under way, watched for silence."""
+    """An open stream with an idle timeout."""
 
     def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
         self.headers = lower_headers(response)
         self._response = response
         kind = self.headers.get("content-type", "")
-        # Proxies report errors as a document, with status 200 and whatever was asked for.
+        # Proxies report errors as a document, with status 200 and any content type.
         self._is_document = kind.startswith("application/json")
         self._parser = SseParser()
         self._loop = asyncio.get_running_loop()
@@ -34,17 +34,17 @@ class ResponseBody:
         )
         total_ms = config.total_timeout_ms
         self._ends_at = None if total_ms is None else self._loop.time() + total_ms / 1000
-        # One timer that looks now and then costs less than a new timeout around each read.
+        # One periodic timer costs less than a new timeout around each read.
         self._given_up: ModelError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._watch()
 
     async def next_payloads(self) -> list[bytes]:
-        """The data of the next events; nothing at the end of the stream.
+        """Return the data of the next events; nothing at the end of the stream.
 
         Raises:
-            ModelError: the line broke, or was silent for too long.
+            ModelError: the connection failed, or was idle for too long.
         """
         try:
             if self._is_document:
@@ -53,7 +53,7 @@ class ResponseBody:
                 chunk = await self._next_chunk()
                 self._is_over = not chunk
                 if self._parser.ends_long_event(chunk):
-                    # Several passes over all of it, between which the event loop gets its turn.
+                    # Several passes over the data, with other tasks of the event loop in between.
                     payloads = await asyncio.to_thread(self._parser.feed, chunk)
                 else:
                     payloads = self._parser.feed(chunk) if chunk else self._parser.finish()
@@ -86,24 +86,24 @@ class ResponseBody:
         return chunk
 
     def note(self, event: ModelEvent) -> None:
-        """Note an event that was read from this stream: a part of the answer, or about it."""
+        """Record an event of this stream: a part of the response, or metadata."""
         if not isinstance(event, PREAMBLE):
             self._silence.note_progress()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is gone, or back among those that are kept."""
+        """Whether the connection is closed, or back in the pool."""
         return self._response.closed
 
     def linger(self) -> None:
-        """Wait, in nobody's way, for the end of the body."""
+        """Wait in the background for the end of the body."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._response.closed:
             self._timer = self._loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
-        """Stop; a stream that is not at its end is cut."""
+        """Stop; close the connection of a stream that is not at its end."""
         if self._timer is not None:
             self._timer.cancel()
         self._response.close()

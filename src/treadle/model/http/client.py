@@ -1,6 +1,6 @@
-"""HTTP to a provider: addresses, keys, deadlines and streams; never what is said in them.
+"""HTTP to a provider: addresses, keys, timeouts and streams; independent of their content.
 
-aiohttp is imported at the first request: a server answers its clients long before that.
+aiohttp is imported at the first request, since a server answers clients long before that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
-# These keep the method and the body; the others turn a POST into a GET.
+# These keep the method and the body; others turn a POST into a GET.
 _KEEPS_METHOD: Final = frozenset({307, 308})
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_WHOLE_BODY: Final = 256 * 1024
@@ -59,7 +59,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ProviderEndpoint:
-    """One provider: where it is, how to be let in, and how long to wait for it."""
+    """One provider: its address, its credentials and its timeouts."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class ProviderEndpoint:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self._lingering: set[ResponseBody] = set()
-        # What the last requests carried and no error may repeat.
+        # Secrets of the last requests, which no error may repeat.
         self._secrets = Secrets(secrets_of_url(config.base_url or ""))
 
     async def events(
         self, path: str, body: JsonValue, headers: Mapping[str, str], reading: StreamReading
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Post, and read the stream that comes back; closing the generator drops the line.
+        """Post a request and read the response stream; closing the generator disconnects.
 
         Raises:
             ModelError: at any point.
@@ -125,8 +125,8 @@ class ProviderEndpoint:
         """Fetch a small document.
 
         Raises:
-            ModelError: the provider does not have it or does not answer, or the document is
-                too large or not JSON.
+            ModelError: the provider does not have it or does not respond, or the document is too
+            large or not JSON.
         """
         with self._redacted_errors():
             response = await self._request("GET", path, None, headers or {})
@@ -136,7 +136,7 @@ class ProviderEndpoint:
             try:
                 return decode_json(document)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ModelError(f"the answer from {url} is not JSON: {error}") from error
+                raise ModelError(f"the response from {url} is not JSON: {error}") from error
 
     async def _document(self, response: aiohttp.ClientResponse, url: str) -> bytes:
         import aiohttp
@@ -149,7 +149,7 @@ class ProviderEndpoint:
                     document += chunk
                     if len(document) > MAX_DOCUMENT_BYTES:
                         raise ModelError(
-                            f"the answer from {url} has more than {MAX_DOCUMENT_BYTES} bytes"
+                            f"the response from {url} has more than {MAX_DOCUMENT_BYTES} bytes"
                         )
         except TimeoutError as error:
             raise no_answer(url, patience) from error
@@ -167,7 +167,7 @@ class ProviderEndpoint:
             self._session = None
 
     def _let_go(self, answer: ResponseBody) -> None:
-        """All was said: the connection can be kept once the end of the body is here too."""
+        """Keep the connection once the end of the body has arrived: the response is complete."""
         answer.linger()
         self._lingering = {known for known in (*self._lingering, answer) if not known.is_closed}
 
@@ -218,12 +218,12 @@ class ProviderEndpoint:
                         target,
                         data=_in_parts(body),
                         headers=headers,
-                        # aiohttp would send every header but Authorization to any host.
+                        # aiohttp would send every header except Authorization to any host.
                         allow_redirects=False,
                         trace_request_ctx=trace,
                     )
             except aiohttp.ServerDisconnectedError as error:
-                # A connection that was kept and had been closed meanwhile took no request.
+                # A pooled connection was closed in the meantime, so the request was not received.
                 if not trace.is_reused:
                     raise connection_failed(error, url) from error
             except (aiohttp.ClientSSLError, ValueError) as error:
@@ -246,8 +246,8 @@ class ProviderEndpoint:
             async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
                 body = b"" if encoding else await response.content.read(MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError):
-            pass  # the status alone has to do
-        # Redacted before it is shortened: a cut may leave a part of a secret.
+            pass  # the status alone must do
+        # Redacted before it is shortened: a cut could leave a part of a secret.
         text = self._secrets.redact(body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES - 1)
         headers = lower_headers(response)
         reason = response.reason or ""
@@ -256,7 +256,7 @@ class ProviderEndpoint:
 
     @contextmanager
     def _redacted_errors(self) -> Iterator[None]:
-        """Remove our secrets from every error: a provider, or the library, may quote the request.
+        """Remove our secrets from every error: a provider or a library may quote the request.
 
         The cause is dropped, because a traceback would print it.
         """
@@ -271,7 +271,7 @@ class ProviderEndpoint:
 
     async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         config = self.config
-        # A compressed stream would wait in the compressor.
+        # A compressed stream would be delayed in the compressor.
         all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
         authorization = await self._authorization()
         given = dict(config.http_headers)
@@ -298,11 +298,11 @@ class ProviderEndpoint:
 
     async def _open_session(self) -> aiohttp.ClientSession:
         if "aiohttp" not in sys.modules:
-            # 150 ms during which other threads of conversation should go on.
+            # It takes 150 ms, during which other threads should continue.
             try:
                 await asyncio.to_thread(importlib.import_module, "aiohttp")
             except (OSError, ImportError) as error:
-                # No descriptor left, most likely: a retry may find one.
+                # Probably out of descriptors: a retry may succeed.
                 is_retryable = is_shortage(error)
                 url = without_secrets(self.config.base_url or "")
                 raise connection_failed(error, url, is_retryable=is_retryable) from error
@@ -321,29 +321,29 @@ class ProviderEndpoint:
                 total=None, connect=self.config.connect_timeout_ms / 1000
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Proxies are for the world outside, whatever no_proxy leaves out.
+            # Proxies are for remote hosts only, whatever no_proxy says.
             trust_env=host not in _LOOPBACK,
             trace_configs=[trace],
             read_bufsize=_READ_BUFFER,
-            # Compressed answers are refused: none is asked for.
+            # Compressed responses are refused, and not requested.
             auto_decompress=False,
         )
         return self._session
 
 
 def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
-    """Let aiohttp send a large body part by part; it writes bytes as one, without a pause."""
+    """Make aiohttp send a large body in parts; it would write bytes as one, without a pause."""
     return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
 
 
 def _encoding_of(response: aiohttp.ClientResponse) -> str:
-    """Return how an answer is compressed, or nothing; a few kilobytes may become gigabytes."""
+    """Return the compression of a response, or nothing; a few kilobytes may become gigabytes."""
     encoding = response.headers.get("content-encoding", "").strip()
     return "" if encoding.lower() == "identity" else encoding
 
 
 def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
-    """Return where a redirect leads, if the request may be repeated there with its keys."""
+    """Return the target of a redirect, if the request may be repeated there with its keys."""
     location = response.headers.get("location")
     target = redirect_target(url, location)
     keeps_method = method == "GET" or response.status in _KEEPS_METHOD

@@ -1,4 +1,4 @@
-"""How long a stream may be silent: keep-alives extend the wait, but not without end."""
+"""The idle timeout of a stream: keep-alives extend it, up to a second limit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 from treadle.model.base import ModelError
 from treadle.model.errors import disconnected
 
-# Part of a long line: fewer bytes without the end of a line are no sign of life.
+# Part of a long line: fewer bytes without a line end do not count as activity.
 MIN_BYTES: Final = 1024
 
 
 class StreamTimeout:
-    """Measures how long a reader has waited for a line, and how long for a part of the answer.
+    """Measures the wait for a line, and the wait for a part of the response.
 
-    Only the time in which somebody reads counts: a slow consumer is not the provider's silence.
-    All times are those of one monotonic clock, in seconds.
+    Only the time spent reading counts: a slow consumer does not make the provider idle. All times
+    are those of one monotonic clock, in seconds.
     """
 
     def __init__(self, idle_s: float, keep_alive_s: float) -> None:
@@ -27,11 +27,11 @@ class StreamTimeout:
         self._waiting_since: float | None = None
 
     def begin_wait(self, now: float) -> None:
-        """Note that the reader waits from now on."""
+        """Record that the reader starts to wait."""
         self._waiting_since = now
 
     def end_wait(self, now: float, chunk: bytes) -> None:
-        """Note that the wait is over, and what arrived."""
+        """Record that the wait is over, and what arrived."""
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
         self._waiting_since = None
         self._without_line_s += waited
@@ -42,23 +42,23 @@ class StreamTimeout:
             self._without_line_s = 0.0
 
     def note_progress(self) -> None:
-        """Note that a part of the answer has arrived."""
+        """Record that a part of the response has arrived."""
         self._without_line_s = self._without_progress_s = 0.0
 
     def ends_at(self, now: float) -> float:
-        """Return when the stream is to be given up, if nothing more arrives."""
+        """Return the deadline of the stream, if nothing more arrives."""
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
         left = min(self.idle_s - self._without_line_s, self.keep_alive_s - self._without_progress_s)
         return now + left - waited
 
     def error(self, now: float) -> ModelError:
-        """Report the limit that is exceeded.
+        """Return the error for the limit that is exceeded.
 
-        A provider that only sends keep-alives is not asked again: all in all it would hold the
-        turn for several times the limit.
+        A provider that only sends keep-alives is not retried: together the attempts would block
+        the turn for several times the limit.
         """
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
         if self._without_line_s + waited >= self.idle_s:
-            return disconnected(f"nothing came for {self.idle_s:g} s")
-        why = f"only keep-alives came for {self.keep_alive_s:g} s (stream_keep_alive_timeout_ms)"
+            return disconnected(f"no data for {self.idle_s:g} s")
+        why = f"only keep-alives for {self.keep_alive_s:g} s (stream_keep_alive_timeout_ms)"
         return disconnected(why, is_retryable=False)

@@ -1,4 +1,4 @@
-"""From the payloads of a stream to events, in steps that are short enough for the event loop."""
+"""Converts the payloads of a stream to events, in steps short enough for the event loop."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from treadle.model.base import (
 )
 from treadle.protocol.base import JsonValue
 
-# One chunk holds thousands of events, and reading from a full buffer does not suspend: after this
-# many events, the other tasks of the event loop get a turn.
+# One chunk contains thousands of events, and reading from a full buffer does not suspend: after
+# this many events, other tasks of the event loop run.
 STEPS_PER_TURN: Final = 64
 MAX_DELTA: Final = 64 * 1024
-"""The longest text of one delta, and the longest payload that is not followed by such a turn."""
+"""The longest text of one delta, and the longest payload without such a pause."""
 
 MAX_TEXT: Final = 1024 * 1024
-"""The most characters of text in one answer: twice what the largest models can produce.
+"""The maximum characters of text in one response: twice the output of the largest models.
 
 All of it is stored, sent to every client, and repeated in later requests.
 """
 
 MAX_HIDDEN: Final = 16 * MAX_TEXT
-"""The most characters of arguments in one answer, and of encrypted reasoning."""
+"""The maximum characters of arguments, and of encrypted reasoning, in one response."""
 
 _PARTS: Final = ("content", "summary")
 
 
 class TextMeter:
-    """Counts the text of one answer: that of its deltas, and that of its finished items."""
+    """Counts the text of one response: that of its deltas, and that of its finished items."""
 
     def __init__(self, *, limit: int = MAX_TEXT) -> None:
         self._limit = limit
@@ -47,10 +47,10 @@ class TextMeter:
         self._sealed = 0
 
     def count(self, event: ModelEvent) -> None:
-        """Take an event into account.
+        """Count an event.
 
         Raises:
-            ModelError: the answer has too much text.
+            ModelError: the response has too much text.
         """
         if isinstance(event, ModelTextDelta | ReasoningSummaryDelta | ReasoningTextDelta):
             self._streamed += len(event.delta)
@@ -65,54 +65,55 @@ class TextMeter:
         require_hidden(max(self._arguments, self._sealed))
         if max(self._streamed, self._finished) > self._limit:
             raise ModelError(
-                f"the answer has more than {self._limit} characters of text", phase="stream"
+                f"the response has more than {self._limit} characters of text", phase="stream"
             )
 
 
 def require_hidden(characters: int) -> None:
-    """Check how much of an answer is there that is not text.
+    """Check the size of the parts of a response that are not text.
 
     Raises:
-        ModelError: it is too much to be kept.
+        ModelError: they are too large.
     """
     if characters > MAX_HIDDEN:
         raise ModelError(
-            f"the answer has more than {MAX_HIDDEN} characters of arguments or encrypted reasoning",
+            f"the response has more than {MAX_HIDDEN} characters of arguments "
+            "or encrypted reasoning",
             phase="stream",
         )
 
 
 def _text_length(parts: JsonValue) -> int:
-    # An item is what the provider sent: its parts may have any shape.
+    # An item is the provider's data: its parts may have any shape.
     found = parts if isinstance(parts, list) else []
     texts = [part.get("text") for part in found if isinstance(part, dict)]
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
 class Pause:
-    """Stands between the parts of a large payload: the other tasks get a turn."""
+    """Pause between the parts of a large payload, so that other tasks run."""
 
 
 _PAUSE: Final = Pause()
 
 
 class StreamReading(Protocol):
-    """How one API's stream becomes events."""
+    """Converts the stream of one API to events."""
 
     def begin(self, headers: Mapping[str, str], /) -> Sequence[ModelEvent]:
-        """The provider answers; the names of the headers are in lower case."""
+        """Handle the response headers; their names are in lower case."""
 
     def feed(self, payload: bytes) -> Sequence[ModelEvent]:
-        """Take the data of one event of the stream; `Completed` ends it."""
+        """Handle the data of one stream event; `Completed` ends the stream."""
 
     def finish(self) -> Sequence[ModelEvent]:
-        """The stream has ended without `Completed`: give it now, or raise."""
+        """Handle a stream that ended without `Completed`: return it now, or raise."""
 
 
 def read_payloads(
     reading: StreamReading, payloads: Sequence[bytes]
 ) -> Iterator[ModelEvent | Pause | None]:
-    """Read payloads one by one; None stands for a payload that has no event."""
+    """Decode payloads one by one; None means a payload without an event."""
     for payload in payloads:
         if len(payload) <= MAX_DELTA:
             yield from reading.feed(payload) or (None,)

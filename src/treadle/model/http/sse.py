@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, the data of whole events out. Knows nothing of who sends them."""
+"""Parses server-sent events: bytes in, the data of whole events out."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _LONG_EVENT_BYTES: Final = 1024 * 1024
 
 
 class EventTooLarge(Exception):
-    """The sender never ends an event."""
+    """An event is larger than the limit."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"an event of the stream has more than {size} bytes")
+        super().__init__(f"an event of the stream is larger than {size} bytes")
         self.size = size
 
 
 class SseParser:
-    """Cuts a stream into events, wherever the chunks of it begin and end."""
+    """Splits a stream into events, independent of its chunks."""
 
     __slots__ = ("_limit", "_pending", "_searched")
 
     def __init__(self, *, limit: int = MAX_EVENT_BYTES) -> None:
         self._pending = bytearray()
-        # What was looked through already: a long event costs no second look at its beginning.
+        # The part already searched: the start of a long event is not searched again.
         self._searched = 0
         self._limit = limit
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk, give the data of each event that it completes.
+        """Add a chunk; return the data of each event that it completes.
 
         Raises:
-            EventTooLarge: an event grew beyond the limit.
+            EventTooLarge: an event exceeds the limit.
         """
         pending = self._pending
         if not pending and b"\r" not in chunk and chunk.endswith(b"\n\n"):
@@ -72,17 +72,17 @@ class SseParser:
         return _shallow(_data_of(blocks))
 
     def ends_long_event(self, chunk: bytes) -> bool:
-        """Tell whether `feed` may take long: an event of more than 1 MiB ends in the chunk."""
+        """Return whether `feed` may take long: the chunk ends an event of more than 1 MiB."""
         return len(self._pending) > _LONG_EVENT_BYTES and (b"\n" in chunk or b"\r" in chunk)
 
     def finish(self) -> list[bytes]:
-        """The stream is over: some servers leave out the last blank line."""
+        """Return the last event at the end of a stream: some servers omit the last blank line."""
         rest, self._pending = bytes(self._pending), bytearray()
         return _shallow(_data_of([rest]))
 
 
 def _shallow(events: list[bytes]) -> list[bytes]:
-    """Leave out events that are nested too deeply to be stored, or have too many parts."""
+    """Drop events that are nested too deeply to be stored, or have too many parts."""
     if not any(map(_is_odd, events)):
         return events
     kept = [event for event in events if not _is_odd(event)]
@@ -96,7 +96,7 @@ def _is_odd(event: bytes) -> bool:
 
 
 def _with_plain_newlines(chunk: bytes) -> bytes:
-    """Turn CRLF and CR into LF, but leave a CR at the end: its LF may be on the way."""
+    """Turn CRLF and CR into LF, except a CR at the end: its LF may still come."""
     if b"\r" not in chunk:
         return chunk
     held = chunk.endswith(b"\r")
@@ -109,7 +109,7 @@ def _data_of(blocks: list[bytes]) -> list[bytes]:
     data: list[bytes] = []
     for block in blocks:
         at = block.find(b"data: ")
-        # Nearly every event is one data line, with at most an event line before it.
+        # Nearly every event is one data line, after at most one event line.
         if (at == 0 or (at > 0 and block[at - 1] == 0x0A)) and block.find(b"\n", at) < 0:
             data.append(block[at + 6 :])
         elif block:
@@ -129,10 +129,10 @@ def _data_of_lines(block: bytes) -> bytes | None:
 
 
 def decode_json(payload: bytes) -> JsonValue:
-    """Decode a payload, leniently.
+    """Decode a payload leniently.
 
     Raises:
-        msgspec.DecodeError: it is no JSON.
+        msgspec.DecodeError: it is not JSON.
     """
     try:
         return msgspec.json.decode(payload)
@@ -141,7 +141,7 @@ def decode_json(payload: bytes) -> JsonValue:
 
 
 def encode_json(value: JsonValue) -> bytes:
-    """Encode a value, leniently: half surrogate pairs in a text are replaced."""
+    """Encode a value leniently: lone surrogates are replaced."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Which authorities providers are checked by: the system's, and one that the environment names."""
+"""The certificate authorities for providers: the system's, and those of an environment variable."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final, TypeAlias
 
 from treadle.model.base import ModelError
 
-# The first that is set wins.
+# The first one that is set wins.
 CA_VARIABLES: Final = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 _MAX_KEPT: Final = 4
-# Which file it is, and what changes with its content.
+# The identity of the file, and what changes with its content.
 _Stamp: TypeAlias = tuple[int, int, int, int]
 
 
 async def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The system's authorities and the one that the environment names, if it does.
+    """Return the system's authorities and those of the environment variable, if set.
 
     Raises:
-        ModelError: the file that it names cannot be read, or has no certificates.
+        ModelError: the file cannot be read, or contains no certificates.
     """
     for variable in CA_VARIABLES:
         path = environ.get(variable)
         if path:
             try:
-                # Off the loop: it takes up to 200 ms to read all authorities of a system.
+                # Off the loop: reading all authorities of a system takes up to 200 ms.
                 return await asyncio.to_thread(_load, path)
             except OSError as error:
                 raise ModelError(f"{variable}: no certificates in {path!r}: {error}") from error

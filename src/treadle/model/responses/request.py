@@ -1,4 +1,4 @@
-"""The Responses API: what is sent, and how its stream becomes events."""
+"""Requests of the Responses API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.model.responses.stream import ResponsesStream
 from treadle.model.structured.schema import to_strict
 from treadle.protocol.base import JsonValue
 
-# Ids that the service itself could have given; it refuses others.
+# Ids that the service itself could have assigned; it rejects others.
 _ID_PREFIXES: Final = {
     "message": "msg_",
     "reasoning": "rs_",
@@ -29,19 +29,19 @@ OUTPUT_SCHEMA_NAME: Final = "codex_output_schema"
 
 
 class ResponsesModel:
-    """A provider that speaks the Responses API."""
+    """A provider with the Responses API."""
 
     def __init__(self, endpoint: ProviderEndpoint) -> None:
         self.provider_id = endpoint.provider_id
         self._endpoint = endpoint
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once."""
+        """Make one request."""
         reading = ResponsesStream(request.model, now=self._endpoint.now)
         return self._endpoint.events("responses", body_of(request), headers_of(request), reading)
 
     async def list_models(self) -> Sequence[str] | None:
-        """The provider's `/models`."""
+        """Return the models that `/models` lists."""
         return await listed(self._endpoint)
 
     async def close(self) -> None:
@@ -50,7 +50,7 @@ class ResponsesModel:
 
 
 def headers_of(request: ModelRequest) -> dict[str, str]:
-    """Who asks and for which thread, in the spellings of old and new servers."""
+    """Return the headers for caller and thread, with the names of old and new servers."""
     metadata = {"session_id": request.thread_id, "turn_id": request.turn_id}
     headers = {
         "session_id": request.thread_id,
@@ -67,7 +67,7 @@ def headers_of(request: ModelRequest) -> dict[str, str]:
 
 
 def body_of(request: ModelRequest) -> dict[str, JsonValue]:
-    """The request as JSON."""
+    """Return the request as JSON."""
     reasoning = _reasoning(request)
     body: dict[str, JsonValue] = {
         "model": request.model,
@@ -87,7 +87,7 @@ def body_of(request: ModelRequest) -> dict[str, JsonValue]:
         body["text"] = text
     if request.service_tier is not None:
         tier = request.service_tier
-        # What people choose as "fast" is called otherwise there.
+        # The service has another name for the tier that users know as "fast".
         body["service_tier"] = "priority" if tier == "fast" else tier
     if request.max_output_tokens is not None:
         body["max_output_tokens"] = request.max_output_tokens
@@ -118,7 +118,7 @@ def _text(request: ModelRequest) -> dict[str, JsonValue]:
 
 
 def _outgoing(item: ModelItem) -> ModelItem | None:
-    """An item as the service will take it back; None if it cannot."""
+    """Return an item as the service accepts it; None if it cannot."""
     kind = item.get("type")
     dropped: set[str] = set()
     prefix = _ID_PREFIXES.get(str(kind))
@@ -128,7 +128,7 @@ def _outgoing(item: ModelItem) -> ModelItem | None:
         sealed = item.get("encrypted_content")
         if isinstance(sealed, str) and sealed.startswith(FOREIGN_SEAL):
             return None
-        # Raw thoughts are for the reader; an id without the seal would be looked up in vain.
+        # Raw reasoning is for the reader; an id without encrypted content would not be found.
         dropped |= {"content"} if sealed else {"content", "id"}
     if not dropped & item.keys():
         return item

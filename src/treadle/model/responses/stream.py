@@ -1,7 +1,7 @@
-"""The stream of the Responses API, read leniently.
+"""Reads the stream of the Responses API leniently.
 
-Servers leave out ids, starts and indices, or give another id in each event; whoever reads the
-events sees one id for one item, and a start before everything else about it.
+Servers omit ids, starts and indices, or use another id in each event. The resulting events have one
+id for each item, and a start before everything else about it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CALLS: Final = ("function_call", "custom_tool_call")
 
 
 class _Event(Struct, frozen=True):
-    """All that is ever needed of an event; other fields are skipped unread."""
+    """The needed fields of an event; others are skipped unread."""
 
     type: str = ""
     delta: JsonValue = None
@@ -72,7 +72,7 @@ _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
 class ResponsesStream:
-    """One response on its way in."""
+    """Decodes the stream of one response."""
 
     def __init__(self, model: str, *, now: Now = time.time) -> None:
         self._model = model
@@ -83,7 +83,7 @@ class ResponsesStream:
         self._done = 0
 
     def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
-        """Limits, and whether another model than the one asked for answers."""
+        """Report rate limits, and whether another model than the requested one responds."""
         events: list[ModelEvent] = [RateLimits(limits_of_headers(headers))]
         model = headers.get("openai-model")
         if model:
@@ -93,7 +93,7 @@ class ResponsesStream:
         return events
 
     def feed(self, payload: bytes) -> Sequence[ModelEvent]:
-        """Take one event."""
+        """Handle one event."""
         try:
             event = _DECODER.decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -108,7 +108,7 @@ class ResponsesStream:
         return self._take(event, payload)
 
     def finish(self) -> Sequence[ModelEvent]:
-        """A stream that ends by itself was cut."""
+        """Raise: the stream was cut."""
         raise disconnected("the stream was closed before response.completed")
 
     def _take(self, event: _Event, payload: bytes) -> Sequence[ModelEvent]:
@@ -159,7 +159,7 @@ class ResponsesStream:
                 return [*started, ReasoningTextDelta(item.id, index, delta)]
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
                 call = self._open.find(event.item_id, event.output_index, _CALLS)
-                # A call that never started has no name to be shown under.
+                # A call that never started has no name to show.
                 return () if call is None else (ToolInputDelta(call.id, call.call_id, delta),)
             case _:
                 return ()
@@ -192,7 +192,7 @@ class ResponsesStream:
         events: list[ModelEvent] = []
         output = response.get("output")
         if not self._done and isinstance(output, list):
-            # Some servers give the items at the very end only.
+            # Some servers send the items only at the very end.
             for index, item in enumerate(output):
                 if _is_item(item):
                     events += self._end(item, index)
@@ -223,7 +223,7 @@ class ResponsesStream:
 
 
 def usage_of(usage: JsonValue) -> ResponseUsage | None:
-    """The tokens that a response reports; details may be missing or null."""
+    """Return the tokens that a response reports; details may be missing or null."""
     if not isinstance(usage, dict):
         return None
     cached = usage.get("input_tokens_details") or {}
@@ -245,7 +245,7 @@ def _mended(payload: bytes) -> _Event | None:
     try:
         return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.warning("skipped an event that is no JSON", extra={"size": len(payload)})
+        logger.warning("skipped an event that is not JSON", extra={"size": len(payload)})
         return None
 
 
@@ -273,7 +273,7 @@ def _new_id(kind: str) -> str:
 
 
 def _is_same_model(answering: str, asked: str) -> bool:
-    """Whether two names differ by a date at most."""
+    """Return whether two names differ by a date at most."""
     return _DATE.sub("", answering.lower()) == _DATE.sub("", asked.lower())
 
 

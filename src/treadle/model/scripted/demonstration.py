@@ -1,7 +1,7 @@
-"""What the scripted model does when nobody wrote it a script.
+"""The default behaviour of the scripted model, without a script.
 
-It owns no state: all it knows is in the request, so it behaves alike after a restart. It never
-calls more than a few tools a turn, whatever comes back.
+It has no state: everything comes from the request, so it behaves the same after a restart. It calls
+only a few tools per turn, whatever they return.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _CONTEXT: Final = (
     "<turn_aborted>",
     "<skill>",
 )
-# Within one line: an expression that goes on to the next takes quadratic time for empty lines.
+# Within one line: matching across empty lines would take quadratic time.
 _RUN: Final = re.compile(r"^[^\S\n]*run:[^\S\n]*(?P<command>\S.*)$", re.IGNORECASE | re.MULTILINE)
 _BACKTICKS: Final = re.compile(r"`(?P<command>[^`\n]+)`")
 _GREETING: Final = (
-    "I am Treadle's demonstration model: a script without intelligence, here so that everything "
+    "I am Treadle's demonstration model: a script, not an AI model, so that everything "
     "else can be tried without a key. Configure a provider to talk to a real model."
 )
-_LOOK, _TELL = "Run a command", "Tell what came back"
+_FIRST_STEP, _SECOND_STEP = "Run a command", "Report its output"
 
 
 def demonstrate(request: ModelRequest) -> list[AnyStep]:
-    """The next steps of a demonstration, found from the history alone."""
+    """Return the next steps of a demonstration, from the history alone."""
     asked, since = _this_turn(request.input)
     if request.subagent == "compact":
         return [says(_summary_of(request.input)), _spent(request)]
@@ -58,20 +58,24 @@ def _act(request: ModelRequest, asked: str, since: Sequence[ModelItem]) -> list[
     called = [str(item.get("name")) for item in since if item.get("type") in _CALLS]
     shell = next((name for name in _SHELLS if name in offered), None)
     may_call = len(called) < MAX_CALLS
-    # A goal that nobody ends is followed by another turn, for ever.
+    # A goal that is never completed would start further turns for ever.
     if may_call and "<objective>" in asked and {"update_goal"} <= offered - set(called):
         return [says(_GREETING), calls("update_goal", {"status": "blocked"})]
     has_plan = "update_plan" in offered and shell is not None
     if has_plan and not called:
         return [
             says(_GREETING),
-            plan((_LOOK, "in_progress"), (_TELL, "pending"), explanation="A small demonstration"),
+            plan(
+                (_FIRST_STEP, "in_progress"),
+                (_SECOND_STEP, "pending"),
+                explanation="A small demonstration",
+            ),
         ]
     if shell is not None and shell not in called and may_call:
         opening = [] if called else [says(_GREETING)]
         return [*opening, calls(shell, _shell_arguments(shell, _command_in(asked)))]
     if has_plan and may_call and called.count("update_plan") < 2:
-        return [plan((_LOOK, "completed"), (_TELL, "completed"))]
+        return [plan((_FIRST_STEP, "completed"), (_SECOND_STEP, "completed"))]
     return [_report(asked, since, request)]
 
 
@@ -89,7 +93,7 @@ def _report(asked: str, since: Sequence[ModelItem], request: ModelRequest) -> An
         and str(item.get("call_id")) in outputs
     ]
     if found:
-        text = "\n\n".join([*found, "That is all that I can do: I do not understand any of it."])
+        text = "\n\n".join([*found, "That is all I can do: I am only a script."])
         return _speak(text)
     return _speak(
         f"{_GREETING}\n\nYou wrote {len(asked.split())} words ({len(asked)} characters): "
@@ -103,7 +107,7 @@ def _speak(text: str) -> AnyStep:
 
 
 def _this_turn(history: Sequence[ModelItem]) -> tuple[str, Sequence[ModelItem]]:
-    """The user's last words, and the items since then."""
+    """Return the user's last message, and the items since then."""
     for at in range(len(history) - 1, -1, -1):
         item = history[at]
         if item.get("type") == "message" and item.get("role") == "user":
@@ -157,7 +161,7 @@ def _shorten(text: str) -> str:
 
 
 def _spent(request: ModelRequest) -> Spends:
-    """Something to look at in the usage display: words, since this model has no tokens."""
+    """Return numbers for the usage display: words, since this model has no tokens."""
     words = len(request.instructions.split())
     words += sum(
         len(_text_of(item.get("content") or item.get("output")).split()) for item in request.input

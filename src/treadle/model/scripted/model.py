@@ -1,6 +1,6 @@
-"""A deterministic model in the package: it needs no key, no network and has no mind.
+"""The scripted model: deterministic, without key and network.
 
-It plays a script; without one it gives a demonstration of the tools it is offered.
+It plays a script; without one it demonstrates the tools that it is offered.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ __all__ = [
 Sleep = Callable[[float], Awaitable[None]]
 
 _NAMESPACE: Final = uuid.UUID("5b5a6f0e-3f63-4f0c-8d38-6a4c1d2b7e11")
-# A script never waits for a network, so it has to let others run now and then by itself.
+# A script never waits for a network, so it must yield to other tasks itself.
 _BREATH: Final = 64
 
 
 class ScriptedModel:
-    """Plays one response of its script for each request, in the order of the requests."""
+    """Plays one response of its script for each request, in order."""
 
     def __init__(
         self,
@@ -113,11 +113,11 @@ class ScriptedModel:
     ) -> None:
         self.provider_id = provider_id
         self.requests: deque[ModelRequest] = deque(maxlen=keep_requests)
-        """The requests so far, the newest of them if there were very many."""
+        """The requests so far; only the newest if there were very many."""
         self._script = script if script is None or callable(script) else _as_script(script)
         self._sleep = sleep
         self._count = 0
-        # One request a line, for whoever runs the server as a process of its own.
+        # One request per line, for tests that run the server as a separate process.
         self._requests_file = requests_file
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
@@ -132,11 +132,11 @@ class ScriptedModel:
         return _Play(request, number, self._sleep).events(steps)
 
     async def list_models(self) -> Sequence[str] | None:
-        """There is no list beside the catalogue."""
+        """Return None: the catalog has all names."""
         return None
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _choose(self, request: ModelRequest, number: int) -> Response:
         script = self._script
@@ -155,7 +155,7 @@ class ScriptedModel:
 
 
 class _Play:
-    """One response on the stage."""
+    """Plays one response."""
 
     def __init__(self, request: ModelRequest, number: int, sleep: Sleep) -> None:
         self._seed = f"{request.thread_id}:{request.turn_id}:{number}"
@@ -296,7 +296,7 @@ class _Play:
         )
 
     def _new_id(self, prefix: str) -> str:
-        """The same for the same place of the same turn, and different everywhere else."""
+        """Return an id that depends only on its position in the turn."""
         self._made += 1
         return f"{prefix}_{uuid.uuid5(_NAMESPACE, f'{self._seed}:{self._made}').hex}"
 
@@ -310,7 +310,7 @@ def _as_steps(response: Response) -> list[AnyStep]:
         return [says(response)]
     given = [response] if isinstance(response, Step) else response
     steps = [says(step) if isinstance(step, str) else step for step in given]
-    return cast("list[AnyStep]", steps)  # a step is made by a function of `script`, all known here
+    return cast("list[AnyStep]", steps)  # steps come from the functions of `script`, all known here
 
 
 def _as_json(arguments: object) -> str:

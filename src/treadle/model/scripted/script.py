@@ -1,7 +1,7 @@
-"""What a scripted model is told to do: steps, responses made of steps, scripts of responses.
+"""The language of scripted models: steps, responses of steps, and scripts of responses.
 
 In JSON a step is an object whose `type` names it (`{"type": "says", "text": "hi"}`), or a plain
-string, which is said. A response is a list of steps, a script a list of responses or an object
+string, which is a message. A response is a list of steps, a script a list of responses or an object
 `{"responses": [...], "then": "demonstrate" | "fail" | "repeat"}`.
 """
 
@@ -21,11 +21,11 @@ from treadle.protocol.error import CodexErrorInfo
 
 
 class Step(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
-    """One thing that a scripted model does."""
+    """One action of a scripted model."""
 
 
 class Says(Step, tag="says", frozen=True):
-    """An assistant message, in one piece or in the given deltas."""
+    """An assistant message, whole or in the given deltas."""
 
     text: str
     deltas: list[str] | None = None
@@ -34,7 +34,7 @@ class Says(Step, tag="says", frozen=True):
 
 
 class Thinks(Step, tag="thinks", frozen=True):
-    """A reasoning item: paragraphs of summary, raw thoughts, or both."""
+    """A reasoning item: paragraphs of a summary, raw reasoning, or both."""
 
     summary: list[str] = []
     raw: str | None = None
@@ -43,19 +43,19 @@ class Thinks(Step, tag="thinks", frozen=True):
 
 
 class Calls(Step, tag="calls", frozen=True):
-    """A function call; the arguments are a JSON value, or a string that goes out as it is."""
+    """A function call; the arguments are a JSON value, or a string that is sent unchanged."""
 
     tool: str
     arguments: JsonValue = None
     call_id: str | None = None
     namespace: str | None = None
-    # Pieces in which the arguments arrive, which must add up to them.
+    # Pieces in which the arguments are streamed, which must add up to them.
     deltas: list[str] | None = None
     id: str | None = None
 
 
 class CustomCall(Step, tag="custom_call", frozen=True):
-    """A call of a tool that takes free text."""
+    """A call of a free-text tool."""
 
     tool: str
     input: str
@@ -65,14 +65,14 @@ class CustomCall(Step, tag="custom_call", frozen=True):
 
 
 class Searches(Step, tag="searches", frozen=True):
-    """A web search that the provider ran by itself."""
+    """A web search that the provider ran itself."""
 
     query: str
     id: str | None = None
 
 
 class Gives(Step, tag="gives", frozen=True):
-    """Any item, exactly as it is written down."""
+    """Any item, exactly as written."""
 
     item: ModelItem
 
@@ -84,20 +84,20 @@ class Spends(Step, tag="usage", frozen=True):
 
 
 class Reroutes(Step, tag="reroutes", frozen=True):
-    """Another model answers."""
+    """Another model responds."""
 
     to_model: str
     reason: str = "highRiskCyberActivity"
 
 
 class ReportsLimits(Step, tag="limits", frozen=True):
-    """News about the account's rate limits."""
+    """An update of the account's rate limits."""
 
     snapshot: JsonValue
 
 
 class Fails(Step, tag="fails", frozen=True):
-    """The attempt ends in an error here."""
+    """The attempt fails here."""
 
     message: str = "scripted failure"
     info: CodexErrorInfo = "other"
@@ -113,19 +113,19 @@ class Drops(Step, tag="drops", frozen=True):
 
 
 class Waits(Step, tag="waits", frozen=True):
-    """Nothing for some seconds, in whatever time the model was given."""
+    """A pause of some seconds, by the model's own clock."""
 
     seconds: float
 
 
 class WaitsFor(Step, tag="waits_for", frozen=True):
-    """Nothing until somebody sets the event; only in scripts written in Python."""
+    """A pause until the event is set; only in scripts written in Python."""
 
     event: asyncio.Event
 
 
 class Ends(Step, tag="ends", frozen=True):
-    """How the response ends: whether the provider says that the turn is over."""
+    """The end of the response: whether the provider reports that the turn is over."""
 
     end_turn: bool | None = None
 
@@ -148,11 +148,11 @@ PlainStep: TypeAlias = (
 AnyStep: TypeAlias = PlainStep | WaitsFor
 Response: TypeAlias = Step | str | Sequence[Step | str]
 Afterwards: TypeAlias = Literal["fail", "repeat", "demonstrate"]
-"""What happens when the script is at its end."""
+"""What happens after the last response of the script."""
 
 
 class Script(Struct, frozen=True):
-    """Responses in the order in which requests will get them."""
+    """Responses in the order of the requests."""
 
     responses: Sequence[Response]
     then: Afterwards = "fail"
@@ -168,7 +168,7 @@ def says(
     id_: str | None = None,
     phase: str | None = None,
 ) -> Says:
-    """Say something; `deltas` are its pieces, or the number of characters of each piece."""
+    """Send a message; `deltas` are its pieces, or the number of characters of each piece."""
     if isinstance(deltas, int):
         deltas = [text[at : at + deltas] for at in range(0, len(text), deltas)]
     pieces = list(deltas) if deltas is not None else None
@@ -178,7 +178,7 @@ def says(
 def thinks(
     *summary: str, raw: str | None = None, encrypted: str | None = None, id_: str | None = None
 ) -> Thinks:
-    """Reason: one paragraph of summary for each argument."""
+    """Reason, with one paragraph of summary per argument."""
     return Thinks(summary=list(summary), raw=raw, encrypted=encrypted, id=id_)
 
 
@@ -211,7 +211,7 @@ def custom_call(
     deltas: Sequence[str] | None = None,
     id_: str | None = None,
 ) -> CustomCall:
-    """Call a tool that takes free text."""
+    """Call a free-text tool."""
     pieces = list(deltas) if deltas is not None else None
     return CustomCall(tool=tool, input=text, call_id=call_id, deltas=pieces, id=id_)
 
@@ -261,7 +261,7 @@ def usage(
 
 
 def reroutes(to_model: str, reason: str = "highRiskCyberActivity") -> Reroutes:
-    """Let another model answer."""
+    """Respond with another model."""
     return Reroutes(to_model=to_model, reason=reason)
 
 
@@ -278,7 +278,7 @@ def fails(
     retry_after: float | None = None,
     is_retryable: bool = False,
 ) -> Fails:
-    """Fail here; before any other step it is the request that fails, afterwards the stream."""
+    """Fail here: the request, if no other step comes before, otherwise the stream."""
     return Fails(
         message=message,
         info=info,
@@ -294,17 +294,17 @@ def drops(message: str = "stream disconnected before completion") -> Drops:
 
 
 def waits(seconds: float) -> Waits:
-    """Do nothing for a while."""
+    """Pause for some seconds."""
     return Waits(seconds=seconds)
 
 
 def waits_for(event: asyncio.Event) -> WaitsFor:
-    """Do nothing until the event is set."""
+    """Pause until the event is set."""
     return WaitsFor(event=event)
 
 
 def ends(*, end_turn: bool | None) -> Ends:
-    """Say at the end whether the turn is over."""
+    """Report at the end whether the turn is over."""
     return Ends(end_turn=end_turn)
 
 
@@ -317,7 +317,7 @@ def load_script(source: Path | str | bytes) -> Script:
     """Read a script from a file, or from JSON text (which starts with a bracket or a brace).
 
     Raises:
-        ValueError: the file is missing, or it is no script; the message says where.
+        ValueError: the file is missing or is not a script; the message says where.
     """
     try:
         text = _script_text(source)

@@ -1,1 +1,1 @@
-"""Structured output: JSON Schemas for providers, and validation of what models answer."""
+"""Structured output: JSON Schemas for providers, and validation of model output."""

@@ -1,28 +1,28 @@
-"""How much work one check of an answer may be, whatever its schema asks for."""
+"""Limits the work of one validation, whatever its schema."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_STEPS: Final = 2_000_000
-"""About half a second: a step is about as long as a state of a pattern takes for a character."""
+"""About half a second: a step is the time of one pattern state for one character."""
 
 
 class SchemaTooComplex(Exception):
-    """The work takes more steps than it may."""
+    """The validation exceeds its number of steps."""
 
 
 class ValidationBudget:
-    """Counts the steps of one check, of all its parts together."""
+    """Counts the steps of one validation, of all its parts together."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Count steps, before they are taken where that can be said.
+        """Count steps, before they are taken if their number is known.
 
         Raises:
-            TooComplex: there are not so many left.
+            TooComplex: the limit is exceeded.
         """
         self._left -= steps
         if self._left < 0:

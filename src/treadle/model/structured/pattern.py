@@ -1,8 +1,8 @@
-"""Regular expressions in time that grows with the text alone, for patterns of unknown origin.
+"""Regular expressions in linear time, for patterns of unknown origin.
 
-The standard library backtracks: a short pattern can take longer than anybody lives, and nothing
-can stop it meanwhile. Here all ways through a pattern are followed at once (Thompson, Pike).
-References to groups, lookaround and flags have no such form; patterns with them are not decided.
+The standard library backtracks: a short pattern can take practically forever, and cannot be
+interrupted. Here all paths through a pattern are followed at once (Thompson, Pike). References,
+lookaround and flags are not possible this way; patterns with them are undecided.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from treadle.model.structured.effort import ValidationBudget
 
 MAX_STATES: Final = 2000
 _MAX_LENGTH: Final = 10_000
-# What other work costs, in steps: one is what a state takes for a character.
+# The cost of other work in steps: one step is one state for one character.
 _PER_CHARACTER: Final = 5
 _PER_PARSED: Final = 10
 _PER_PART: Final = 10
 
-# What the parser of the standard library gives, which has no types.
+# The result of the standard library's parser, which has no types.
 _Parsed: TypeAlias = Any
 Predicate: TypeAlias = Callable[[str], bool]
-# What a state does: test a character, look at the place, or go on in up to two ways at once.
+# What a state does: test a character, test the position, or continue in up to two ways at once.
 _State: TypeAlias = tuple[Predicate | str | None, int, int]
 
 # The parser that `re` itself uses has no public name.
@@ -40,22 +40,22 @@ _CATEGORIES: Final[dict[str, Predicate]] = {
 
 
 class Undecided(Exception):
-    """The pattern has no form that is safe to match."""
+    """The pattern cannot be matched safely."""
 
 
 class Patterns:
-    """The patterns of one check, each prepared once; all work on them is one effort."""
+    """The patterns of one validation, each compiled once; all work on them counts together."""
 
     def __init__(self, effort: ValidationBudget) -> None:
         self._effort = effort
         self._prepared: dict[str, list[_State] | Undecided] = {}
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Whether a pattern is found anywhere in a text.
+        """Return whether a pattern matches anywhere in a text.
 
         Raises:
-            Undecided: that cannot be said.
-            TooComplex: the effort is used up.
+            Undecided: the pattern is not supported.
+            TooComplex: the limit of steps is exceeded.
         """
         states = self._states(pattern)
         active: set[int] = set()
@@ -91,7 +91,7 @@ def _advanced(states: list[_State], reached: set[int], char: str) -> set[int]:
 
 
 def _closure(states: list[_State], start: set[int], text: str, place: int) -> set[int]:
-    """The states that are reached without taking a character."""
+    """Return the states that are reached without consuming a character."""
     reached: set[int] = set()
     stack = list(start)
     while stack:
@@ -126,14 +126,14 @@ def _holds(condition: str, text: str, place: int) -> bool:
 
 
 def _compiled(pattern: str, effort: ValidationBudget) -> list[_State]:
-    """The states of a pattern, from 0 on; the one after the last is reached by a match."""
+    """Return the states of a pattern, from 0; the one after the last means a match."""
     if len(pattern) > _MAX_LENGTH:
         raise Undecided("the pattern is too long")
     effort.spend(len(pattern) * _PER_PARSED)
     try:
         parsed = _parser.parse(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise Undecided("not a pattern of this dialect") from error
+        raise Undecided("unsupported pattern") from error
     if parsed.state.flags & ~re.UNICODE:
         raise Undecided("flags")
     builder = _Builder(effort)
@@ -145,7 +145,7 @@ def _compiled(pattern: str, effort: ValidationBudget) -> list[_State]:
 
 
 class _Builder:
-    """Makes states; each part goes on in the state that is made after it."""
+    """Builds states; each part continues in the state that is added after it."""
 
     def __init__(self, effort: ValidationBudget) -> None:
         self.states: list[_State] = []
@@ -168,7 +168,7 @@ class _Builder:
         self.states[number] = (test, following, other)
 
     def _part(self, code: str, argument: _Parsed) -> None:
-        # Also if it adds no state: what is in a repetition is gone through again and again.
+        # Even without a new state: the contents of a repetition are visited again and again.
         self._effort.spend(_PER_PART * (len(argument) if code == "IN" else 1))
         match code:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
@@ -240,7 +240,7 @@ def _predicate(code: str, argument: _Parsed) -> Predicate:
 
 
 def _set(items: _Parsed) -> Predicate:
-    """A test of one character against what stands in brackets; its time is that of a few."""
+    """Return a test of one character against a bracket expression, in nearly constant time."""
     is_negated = False
     literals: set[str] = set()
     ranges: list[tuple[str, str]] = []
@@ -273,7 +273,7 @@ def _set(items: _Parsed) -> Predicate:
 
 
 def _joined(ranges: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """The first and the last characters of ranges, in order and without those that overlap."""
+    """Return the first and last characters of ranges, sorted and merged."""
     lows: list[str] = []
     highs: list[str] = []
     for low, high in sorted(ranges):

@@ -1,6 +1,6 @@
-"""JSON Schema for structured output: the strict dialect that providers want, and an example.
+"""JSON Schema for structured output: the strict dialect of providers, and an example value.
 
-Checking a text against a schema is `treadle.model.structured.validation`'s.
+`treadle.model.structured.validation` checks a text against a schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BOUNDS", "Strict", "example", "to_strict", "validate"]
 # Keywords whose values are lists, or tables, of schemas.
 _MANY: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _TABLES: Final = ("$defs", "definitions")
-# What the strict dialect does not know; values are still checked against the original.
+# Not in the strict dialect; values are still checked against the original schema.
 _UNKNOWN: Final = frozenset(
     "minProperties maxProperties patternProperties unevaluatedProperties propertyNames uniqueItems "
     "contains minContains maxContains unevaluatedItems default examples $schema $id $comment "
@@ -29,28 +29,28 @@ BOUNDS: Final = frozenset(
     "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern "
     "minItems maxItems".split()
 )
-"""Limits on values, which some providers refuse."""
+"""Limits on values, which some providers reject."""
 
 _FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
 _SHAPES: Final = frozenset({"type", "anyOf", "enum", "const"})
 _MAX_DEPTH: Final = 64
-# For all properties together, with every request.
+# For all properties together, in every request.
 _MAX_STEPS: Final = 5000 * STEPS_PER_CHECK
 
 
 class Strict(Struct, frozen=True):
-    """A schema in the strict dialect, and what it could not keep of the original."""
+    """A schema in the strict dialect, and the losses against the original."""
 
     schema: JsonValue
     lossy: list[str] = []
-    # False if values that fit the original exist which the strict schema forbids.
+    # False if the strict schema forbids values that the original allows.
     is_faithful: bool = True
 
 
 def to_strict(schema: JsonValue, *, without: frozenset[str] = frozenset()) -> Strict:
-    """Close every object, require every property (null stands for absent), report the rest.
+    """Close every object, require every property (null means absent), report the rest.
 
-    `without` names further keywords that a provider does not take.
+    `without` names further keywords that a provider does not accept.
     """
     work = _Strictness(schema, without)
     strict = work.convert(schema, "$", 0)
@@ -66,8 +66,8 @@ class _Strictness:
 
     def convert(self, schema: JsonValue, path: str, depth: int) -> JsonValue:
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-            # `true`, or something that has no end: nothing that could be closed.
-            self._lose(path, "anything goes", is_faithful=False)
+            # `true`, or infinite recursion: nothing can be closed.
+            self._lose(path, "any value is allowed", is_faithful=False)
             return schema
         result = self._without_unknown(schema, path)
         self._convert_parts(result, path, depth)
@@ -81,7 +81,7 @@ class _Strictness:
         if _is_object(result):
             self._close(result, path, depth)
         elif not result.keys() & _SHAPES:
-            self._lose(path, "anything goes", is_faithful=False)
+            self._lose(path, "any value is allowed", is_faithful=False)
         return result
 
     def _without_unknown(self, schema: dict[str, JsonValue], path: str) -> dict[str, JsonValue]:
@@ -115,7 +115,7 @@ class _Strictness:
         properties = result.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         if isinstance(open_ended, dict) or (open_ended is not False and not properties):
-            # A map with free keys has no closed form: the provider must be asked less strictly.
+            # A map with free keys has no closed form: the request must be less strict.
             self._lose(path, "an object with free keys", is_faithful=False)
             return
         required = result.get("required")
@@ -133,7 +133,7 @@ class _Strictness:
         strict = self.convert(schema, path, depth + 1)
         if is_required or not check(None, schema, root=self._root):
             return strict
-        self._lose(path, "optional: null stands for absent")
+        self._lose(path, "optional: null means absent")
         is_plain = isinstance(strict, dict) and isinstance(strict.get("type"), str)
         if is_plain and not strict.keys() & {"enum", "const"}:
             return {**strict, "type": [strict["type"], "null"]}
@@ -154,7 +154,7 @@ def _is_object(schema: dict[str, JsonValue]) -> bool:
 
 
 def example(schema: JsonValue) -> JsonValue:
-    """A small value that fits, as far as the common keywords tell."""
+    """Return a small value that matches, as far as the common keywords determine it."""
     try:
         return _example(schema, SchemaRoot(schema, _MAX_STEPS), 0)
     except SchemaTooComplex:

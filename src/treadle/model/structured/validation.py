@@ -1,4 +1,4 @@
-"""A small JSON Schema validator: the keywords that people use for structured output."""
+"""A small JSON Schema validator, for the keywords that are common in structured output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.protocol.base import JsonValue
 
 MAX_PROBLEMS: Final = 20
 STEPS_PER_CHECK: Final = 20
-"""What it costs to hold one value against one schema, besides what its keywords cost."""
+"""The cost of checking one value against one schema, besides that of its keywords."""
 
 _MAX_DEPTH: Final = 100
 _PER_COMPARISON: Final = 5
@@ -25,9 +25,9 @@ _PER_STEP: Final = 64
 
 
 def validate(text: str, schema: JsonValue) -> list[str]:
-    """What is wrong with a text that should be JSON of that schema; nothing if it fits.
+    """Return what is wrong with a text that should be JSON of a schema; nothing if it matches.
 
-    A property that may be absent may also be null: the strict dialect has no other way to say so.
+    An optional property may also be null: the strict dialect has no other way to omit it.
     """
     try:
         value = msgspec.json.decode(text)
@@ -39,7 +39,7 @@ def validate(text: str, schema: JsonValue) -> list[str]:
 
 
 class SchemaRoot:
-    """Where references are looked up, and how much work is left for all checks against it."""
+    """Resolves references, and counts the work of all checks."""
 
     def __init__(self, schema: JsonValue, steps: int = MAX_STEPS) -> None:
         self.schema = schema
@@ -47,18 +47,18 @@ class SchemaRoot:
         self._patterns = Patterns(self._effort)
 
     def spend(self, steps: int = STEPS_PER_CHECK, *, characters: int = 0) -> None:
-        """Count work: a schema of a few lines can refer to itself more often than time lasts.
+        """Count work: a short schema can refer to itself practically without end.
 
         Raises:
-            TooComplex: there is nothing left.
+            TooComplex: the limit is exceeded.
         """
         self._effort.spend(steps + characters // _PER_STEP)
 
     def referred(self, reference: JsonValue) -> JsonValue:
-        """The schema that a reference names.
+        """Return the schema that a reference names.
 
         Raises:
-            TooComplex: there is nothing left.
+            TooComplex: the limit is exceeded.
         """
         if not isinstance(reference, str):
             return True
@@ -66,10 +66,10 @@ class SchemaRoot:
         return resolve(reference, self.schema)
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Whether a text has what a pattern asks for; one of another dialect forbids nothing.
+        """Return whether a text matches a pattern; an unsupported pattern matches everything.
 
         Raises:
-            TooComplex: there is nothing left.
+            TooComplex: the limit is exceeded.
         """
         self.spend(1, characters=len(pattern))
         try:
@@ -79,10 +79,10 @@ class SchemaRoot:
 
 
 def check(value: JsonValue, schema: JsonValue, *, root: SchemaRoot | None = None) -> list[str]:
-    """What is wrong with a value: a path and a reason each, the first few of them.
+    """Return what is wrong with a value: the first few errors, each with a path and a reason.
 
-    References are looked up in `root`, which is the schema itself unless given. What cannot be
-    checked in a bounded number of steps is not wrong.
+    References are resolved in `root`, by default the schema itself. What cannot be checked in a
+    bounded number of steps counts as valid.
     """
     found: list[str] = []
     with suppress(SchemaTooComplex):
@@ -94,7 +94,7 @@ def check(value: JsonValue, schema: JsonValue, *, root: SchemaRoot | None = None
 
 
 def resolve(reference: str, root: JsonValue) -> JsonValue:
-    """The schema that a local reference names; one that accepts all if there is none."""
+    """Return the schema that a local reference names; one that accepts all if it is missing."""
     if not reference.startswith("#"):
         return True
     place = root
@@ -158,14 +158,14 @@ def _combined(
         yield from _problems(value, part, path, root, depth + 1)
     any_of = _parts(schema, "anyOf")
     if any_of and not any(fits(part) for part in any_of):
-        yield f"{path}: fits none of the {len(any_of)} alternatives"
+        yield f"{path}: matches none of the {len(any_of)} alternatives"
     one_of = _parts(schema, "oneOf")
     if one_of:
         count = sum(fits(part) for part in one_of)
         if count != 1:
-            yield f"{path}: fits {count} of {len(one_of)} alternatives, exactly one is needed"
+            yield f"{path}: matches {count} of {len(one_of)} alternatives, exactly one is needed"
     if "not" in schema and fits(schema["not"]):
-        yield f"{path}: fits what it must not"
+        yield f"{path}: matches a schema that it must not match"
     if "if" in schema:
         branch = "then" if fits(schema["if"]) else "else"
         yield from _problems(value, schema.get(branch, True), path, root, depth + 1)
@@ -215,12 +215,12 @@ def _array(
         seen = [msgspec.json.encode(part, order="sorted") for part in value]
         root.spend(len(seen), characters=4 * sum(map(len, seen)))
         if len(set(seen)) != len(seen):
-            yield f"{path}: items repeat"
+            yield f"{path}: items are not unique"
     if "contains" in schema and not any(
         next(_problems(part, schema["contains"], path, root, depth + 1), None) is None
         for part in value
     ):
-        yield f"{path}: no item is of the kind that it must contain"
+        yield f"{path}: no item matches `contains`"
 
 
 def _string(value: str, schema: dict[str, JsonValue], path: str, root: SchemaRoot) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _is_multiple(value: float, step: float) -> bool:
     try:
         return math.isclose(value / step, round(value / step))
     except (OverflowError, ValueError):
-        return True  # out of reach of this arithmetic
+        return True  # too large for float arithmetic
 
 
 def _bounds(
@@ -295,7 +295,7 @@ def _type_of(value: JsonValue) -> str:
 
 
 def _same(one: JsonValue, other: JsonValue, root: SchemaRoot) -> bool:
-    """Equal as JSON, where true is not 1."""
+    """Return whether two values are equal as JSON, where true is not 1."""
     root.spend(_PER_COMPARISON)
     if isinstance(one, list) and isinstance(other, list):
         pairs = zip(one, other, strict=False)
