@@ -1,5 +1,5 @@
 """Shell commands as text: their words, their parts, and whether they only read.
 
-Pure functions of the argument vector, for the server and for clients alike. Runs nothing, reads no
-file, and knows neither threads nor policies.
+Pure functions of the argument vector, for servers and clients. They run nothing, read no files, and
+know neither threads nor policies.
 """

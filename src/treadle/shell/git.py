@@ -1,4 +1,4 @@
-"""The sub-commands of git that only read, and their options.
+"""The read-only sub-commands of git, and their options.
 
 git reads the settings of the repository, and some of them name programs: a file system monitor, a
 filter, an external diff. The reference calls these commands safe nevertheless, and so do we: a
@@ -17,7 +17,7 @@ from treadle.shell.words import Word
 
 
 def accepts_git(words: Sequence[Word]) -> bool:
-    """Does git only read when it is given these words?"""
+    """Return whether git only reads with these words."""
     rest = list(words)
     while rest and rest[0].expansion == "none" and rest[0].text in _GLOBAL:
         del rest[0]

@@ -1,7 +1,7 @@
-"""Options and operands that are allowed, program by program, and nothing else.
+"""Allow lists of options and operands, by program.
 
-A table lists what a program may be given. Whatever is not listed is not allowed, so an option that
-a new release adds, or that only one implementation has, is never taken for harmless.
+Only listed options are allowed, so an option that a new release adds, or that only one
+implementation has, is never considered harmless.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Final, Literal
 from treadle.shell.words import Word
 
 Shape = Literal["any", "number", "format"]
-"""What a value may be; a format must not make git verify signatures, which runs a program."""
+"""The kind of a value; a format must not make git verify signatures, which runs a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """Whether an option takes a value, and where that stands."""
+    """Whether an option takes a value, and where it is."""
 
     value: Literal["none", "required", "optional", "separate"] = "none"
     shape: Shape = "any"
 
 
 class AllowedArguments:
-    """What one program may be given.
+    """The allowed arguments of one program.
 
     `text` names the options, separated by blanks:
 
@@ -82,7 +82,7 @@ class AllowedArguments:
             self._short.update(dict.fromkeys(name, option))
 
     def accepts(self, words: Sequence[Word]) -> bool:
-        """Are all of a program's words allowed?"""
+        """Return whether all words of a program are allowed."""
         operands = at = 0
         while at < len(words):
             word = words[at]
@@ -112,15 +112,15 @@ class AllowedArguments:
         return count <= self._max_operands and all(word.expansion == "none" for word in rest)
 
     def _accepts_expansion(self, word: Word) -> bool:
-        """Can the word, after expansion, only be operands?"""
+        """Return whether the word, after expansion, can only be operands."""
         if word.expansion == "none" or self._takes_anything:
             return True
-        # What does not begin with a wildcard begins with what is written there.
+        # A word that does not begin with a wildcard begins with its literal text.
         is_name = word.expansion == "paths" and word.text[:1] not in _MAY_BECOME_OPTION
         return is_name and self._max_operands is None
 
     def _find(self, text: str) -> _Option | None:
-        """The option whose value is still to come, or a plain one; None if one is not allowed."""
+        """Return the option whose value is still to come, or a plain one; None if not allowed."""
         if text.startswith("--"):
             return self._find_long(text)
         if self._has_numbers and _NUMBER.fullmatch(text[1:]):
@@ -154,7 +154,7 @@ def _is_option(word: Word) -> bool:
 
 
 def _is_separate_value(word: Word, shape: Shape) -> bool:
-    """May the word be a value? Where an option takes none, it is an option or operand instead."""
+    """Return whether a word may be a value; otherwise it is an option or operand."""
     if word.expansion != "none" or not _fits(word.text, shape):
         return False
     is_option = word.text[:1] == "-" and word.text != "-"

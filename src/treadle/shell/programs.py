@@ -1,4 +1,4 @@
-"""Programs that only read, and the options with which that is so on every system.
+"""Programs that only read, and the options with which they do so on every system.
 
 Each list was compared with GNU coreutils, BusyBox, the BSDs and macOS, and uutils. An option that
 writes, starts a program or changes the system on one of them is left out for all.
@@ -15,7 +15,7 @@ from treadle.shell.options import AllowedArguments
 
 @cache
 def find_program(name: str) -> AllowedArguments | None:
-    """What a program may be given; None if it is not known."""
+    """Return the allowed arguments of a program; None if it is unknown."""
     text = _READERS.get(name)
     if text is not None:
         takes_anything = name in _TAKE_ANYTHING
