@@ -242,7 +242,7 @@ def memory_of_machine() -> int:
 
 
 def _cgroup_files(controller: str) -> Iterable[str]:
-    """Yield the files that may hold a limit: of our own cgroup if visible, else of the mount."""
+    """Return the files that may hold a limit: of our own cgroup if visible, else of the mount."""
     try:
         lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -37,7 +37,7 @@ class Mounts:
         self._repeated = [mount for mount in self._all if devices.count(mount.device) > 1]
 
     def other_names(self, path: str) -> Iterator[tuple[str, str]]:
-        """Return the other places of a path without links, each with the part visible there.
+        """Yield the other places of a path without links, each with the part visible there.
 
         The part is empty for the path itself, and relative where only part of it is mounted.
         """

@@ -158,7 +158,7 @@ def open_folder(path: str) -> int:
 
 
 def between(folder: str, path: str) -> Iterator[str]:
-    """Return the folders between a folder and a path below it."""
+    """Yield the folders between a folder and a path below it."""
     inner = path[len(folder.rstrip("/")) + 1 :].split("/")[:-1]
     for name in inner:
         folder = os.path.join(folder, name)

@@ -271,7 +271,7 @@ def _holds_packages(folder: str) -> bool:
 
 
 def _links_in(settings: str) -> Iterator[str]:
-    """Return the links directly in a settings folder and among its rules."""
+    """Yield the links directly in a settings folder and among its rules."""
     for folder in (settings, os.path.join(settings, "rules")):
         try:
             with os.scandir(folder) as entries:

@@ -38,7 +38,7 @@ class MemoryJournal:
         return done
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
-        """Return the events in the range that are still in memory."""
+        """Yield the events in the range that are still in memory."""
         start = bisect_right(self._events, after, key=lambda event: event.seq)
         for event in self._events[start:]:
             if until is not None and event.seq > until:

@@ -219,7 +219,7 @@ class _Mounts:
         self._has_bind_fd = flavour.has_bind_fd
 
     def arguments(self) -> Iterator[str]:
-        """Return the arguments for bubblewrap.
+        """Yield the arguments for bubblewrap.
 
         Raises:
             Unprotectable: a path cannot be kept read-only, or has just changed.

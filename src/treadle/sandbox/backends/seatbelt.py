@@ -44,7 +44,7 @@ def arguments(argv: Sequence[str], confinement: Confinement) -> list[str]:
 
 
 def profile(confinement: Confinement) -> str:
-    """Yield the rules in Seatbelt's language."""
+    """Return the rules in Seatbelt's language."""
     names = _parameters(confinement)
     return _BASE + "".join(f"{rule}\n" for rule in _rules(confinement, names))
 

@@ -62,7 +62,7 @@ def own_cgroup() -> OwnCgroup | None:
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    """Return where cgroups of version 2 are mounted: the mounted part, and the mount point."""
+    """Yield where cgroups of version 2 are mounted: the mounted part, and the mount point."""
     for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
         fields, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):

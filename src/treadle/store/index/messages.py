@@ -108,7 +108,7 @@ class _Texts:
         raise StopIteration
 
     def waiting(self) -> list[str]:
-        """Yield the messages of input that no turn has consumed: no other line contains them."""
+        """Return the messages of input that no turn has consumed: no other line contains them."""
         return [self._cut(text) for text in self._inputs.values() if text and self._room > 0]
 
     def _cut(self, text: str) -> str:

@@ -268,7 +268,7 @@ class FileJournal:
             logger.exception("index not updated", extra={"thread_id": self.thread_id})
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
-        """Return the events in the range, from the file."""
+        """Yield the events in the range, from the file."""
         last = self.last_seq if until is None else min(until, self.last_seq)
         if after >= last or self._is_deleted:
             return
