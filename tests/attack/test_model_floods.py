@@ -112,7 +112,7 @@ async def test_a_response_with_too_much_text_fails_and_the_thread_continues(
 
     turn = params_of(failed, "turn/completed")[-1]["turn"]
     assert turn["status"] == "failed"
-    assert turn["error"]["message"] == f"the answer has more than {MAX_TEXT} characters of text"
+    assert turn["error"]["message"] == f"the response has more than {MAX_TEXT} characters of text"
     assert outline(messages)[-2:] == EPILOGUE
 
 

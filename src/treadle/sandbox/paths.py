@@ -11,7 +11,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -119,6 +119,25 @@ def change_time(path: str) -> int | None:
 
 def links(path: str) -> list[str]:
     """Return the links on the way to what a path names."""
+    return _follow(path)[1]
+
+
+def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
+    """Return a path without links; `may_follow` judges each link on the way.
+
+    Links that the kernel follows by itself, such as `/proc/self/fd/1`, stay as they are.
+
+    Raises:
+        OSError: the path has a link that may not be followed, or too many links.
+    """
+    place, links = _follow(path)
+    if len(links) >= _LINKS or not all(map(may_follow, links)):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return place
+
+
+def _follow(path: str) -> tuple[str, list[str]]:
+    """Return the place that a path leads to, and the links on the way."""
     found: list[str] = []
     place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
     while ahead and len(found) < _LINKS:
