@@ -104,7 +104,7 @@ async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, 
     begun = [each.turn.id for each in events if isinstance(each, TurnStartedNotification)]
     over = [each.turn.id for each in events if isinstance(each, TurnCompletedNotification)]
     turns = await threads.turns(thread)
-    heard = Counter(
+    published = Counter(
         part.text
         for turn in turns
         for item in turn.items
@@ -112,7 +112,7 @@ async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, 
         for part in item.content
         if isinstance(part, TextUserInput)
     )
-    told = Counter(
+    in_history = Counter(
         part["text"]
         for item in thread.history.items
         if item.get("role") == "user"
@@ -120,7 +120,7 @@ async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, 
         if part["text"].startswith("message ")
     )
     assert begun == over == [turn.id for turn in turns]
-    assert heard == told == Counter(crowd.said)
+    assert published == in_history == Counter(crowd.said)
     assert {turn.status for turn in turns} >= {"completed", "interrupted"}
     await threads.close()
     assert await _left_over() == []

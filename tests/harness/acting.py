@@ -31,14 +31,14 @@ class Scene:
 
     async def finish(self, turn_id: str) -> tuple[list[JsonValue], JsonValue]:
         """Wait for the end of the turn, which must be a good one."""
-        told = await self.client.end_of(turn_id)
-        assert outline(told)[-2:] == EPILOGUE
-        return told, self.model.requests[-1].outputs()["call-1"]
+        messages = await self.client.end_of(turn_id)
+        assert outline(messages)[-2:] == EPILOGUE
+        return messages, self.model.requests[-1].outputs()["call-1"]
 
     async def goes_on(self) -> None:
         """See that the thread can be talked to, and that the model knows what happened."""
-        told = await self.client.run(self.thread_id, "and now?")
-        assert outline(told)[-2:] == EPILOGUE
+        messages = await self.client.run(self.thread_id, "and now?")
+        assert outline(messages)[-2:] == EPILOGUE
         assert "call-1" in self.model.requests[-1].outputs()
 
 
@@ -59,8 +59,8 @@ def is_there(path: str) -> bool:
     return Path(path).exists()
 
 
-def only(told: list[JsonValue], kind: str) -> JsonValue:
+def only(messages: list[JsonValue], kind: str) -> JsonValue:
     """The one item of a kind that was completed."""
-    items = (params["item"] for params in params_of(told, "item/completed"))
+    items = (params["item"] for params in params_of(messages, "item/completed"))
     (item,) = [item for item in items if item["type"] == kind]
     return item

@@ -36,8 +36,8 @@ class Bench:
     ) -> tuple[list[JsonValue], str]:
         """Have the model call a tool; gives what was told of the turn, and the tool's output."""
         self.stage.model.plays(calls(tool, arguments, call_id))
-        told = await self.client.run(self.thread_id)
-        return told, self.output(call_id)
+        messages = await self.client.run(self.thread_id)
+        return messages, self.output(call_id)
 
     async def begin(self, tool: str, arguments: JsonValue, call_id: str = "call-1") -> str:
         """Have the model call a tool, and do not wait for the end of the turn; gives its id."""
@@ -74,15 +74,15 @@ def together(*wanted: tuple[str, JsonValue, str]) -> Reply:
     return Reply([created("resp-t"), *(done(item) for item in items), completed("resp-t")])
 
 
-def commands(told: Sequence[JsonValue], method: str = "item/completed") -> list[JsonValue]:
+def commands(messages: Sequence[JsonValue], method: str = "item/completed") -> list[JsonValue]:
     """The commands that were started or completed."""
-    items = [params["item"] for params in params_of(told, method)]
+    items = [params["item"] for params in params_of(messages, method)]
     return [item for item in items if item["type"] == "commandExecution"]
 
 
-def streamed(told: Sequence[JsonValue], item_id: str = "call-1") -> str:
+def streamed(messages: Sequence[JsonValue], item_id: str = "call-1") -> str:
     """What a command printed while it ran."""
-    deltas = params_of(told, "item/commandExecution/outputDelta")
+    deltas = params_of(messages, "item/commandExecution/outputDelta")
     return "".join(delta["delta"] for delta in deltas if delta["itemId"] == item_id)
 
 

@@ -78,8 +78,8 @@ async def call(
 ) -> tuple[JsonValue, JsonValue]:
     """Have the model call a tool; gives the item as it ended, and what the model was told."""
     model.plays(calls(tool, arguments or {}))
-    told = await client.run(thread_id)
-    return item_of(told), model.requests[-1].outputs()["call-1"]
+    messages = await client.run(thread_id)
+    return item_of(messages), model.requests[-1].outputs()["call-1"]
 
 
 def namespaced(tool: str, arguments: str = "{}") -> Reply:
@@ -94,9 +94,9 @@ def namespaced(tool: str, arguments: str = "{}") -> Reply:
     return Reply([created(), done(item), completed()])
 
 
-def item_of(told: list[JsonValue], method: str = "item/completed") -> JsonValue:
+def item_of(messages: list[JsonValue], method: str = "item/completed") -> JsonValue:
     """The last call of an MCP tool that was told."""
-    items = [params["item"] for params in params_of(told, method)]
+    items = [params["item"] for params in params_of(messages, method)]
     found = [item for item in items if item["type"] == "mcpToolCall"]
     return found[-1] if found else None
 

@@ -62,8 +62,8 @@ def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
     elif name == "progress":
         token = params["_meta"]["progressToken"]
         for step, words in enumerate(["x" * MIB, "second", "y" * MIB, "fourth"]):
-            told = {"progressToken": token, "progress": step, "message": words}
-            send(method="notifications/progress", params=told)
+            progress = {"progressToken": token, "progress": step, "message": words}
+            send(method="notifications/progress", params=progress)
         reply(id_, "echo")
     elif name == "endless":
         while True:

@@ -88,8 +88,8 @@ def steps(peer: Peer, params: Json) -> Json:
     """Tell how far it has come."""
     token = params["_meta"]["progressToken"]
     for step in (1, 2):
-        told = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
-        peer.send(method="notifications/progress", params=told)
+        progress = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
+        peer.send(method="notifications/progress", params=progress)
     return text("done")
 
 

@@ -73,14 +73,14 @@ def close(child_id: str) -> Response:
     return calls("close_agent", {"target": child_id}, call_id="close")
 
 
-def of(told: list[JsonValue], thread_id: str) -> list[JsonValue]:
+def of(messages: list[JsonValue], thread_id: str) -> list[JsonValue]:
     """What was told of one thread."""
-    return [message for message in told if message["params"].get("threadId") == thread_id]
+    return [message for message in messages if message["params"].get("threadId") == thread_id]
 
 
-def deeds(told: list[JsonValue]) -> list[JsonValue]:
+def deeds(messages: list[JsonValue]) -> list[JsonValue]:
     """The finished dealings with other agents."""
-    done = (params["item"] for params in params_of(told, "item/completed"))
+    done = (params["item"] for params in params_of(messages, "item/completed"))
     return [item for item in done if item["type"] == "collabAgentToolCall"]
 
 

@@ -81,19 +81,19 @@ class Client:
         self, method: str, when: Callable[[JsonValue], bool] = lambda _params: True
     ) -> list[JsonValue]:
         """Everything that was told, up to and including the notification that is waited for."""
-        told: list[JsonValue] = []
+        messages: list[JsonValue] = []
         async with asyncio.timeout(SECONDS):
             while True:
                 message = self.unread.pop(0) if self.unread else await self._receive()
-                told.append(message)
+                messages.append(message)
                 if message.get("method") == method and when(message["params"]):
-                    return told
+                    return messages
 
     async def settled(self) -> list[JsonValue]:
         """Everything that was told until now: an answer comes after all that went before it."""
         await self.ask("thread/loaded/list", {})
-        told, self.unread = self.unread, []
-        return told
+        messages, self.unread = self.unread, []
+        return messages
 
     async def _receive(self) -> JsonValue:
         message = await self.peer.receive()
@@ -106,7 +106,7 @@ class Client:
         """Begin a thread and give its id."""
         answer = await self.ask("thread/start", params)
         thread_id: str = answer["thread"]["id"]
-        await self.until("thread/started", lambda told: told["thread"]["id"] == thread_id)
+        await self.until("thread/started", lambda params: params["thread"]["id"] == thread_id)
         return thread_id
 
     async def begin(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
@@ -164,9 +164,9 @@ FAILURE = ["thread/status/changed systemError", "error willRetry=False", "turn/c
 ASIDES = frozenset({"account/rateLimits/updated", "warning"})
 
 
-def outline(told: Sequence[JsonValue]) -> list[str]:
+def outline(messages: Sequence[JsonValue]) -> list[str]:
     """The methods in order, with the type of an item or a status where there is one."""
-    return [line_of(message) for message in told if message.get("method") not in ASIDES]
+    return [line_of(message) for message in messages if message.get("method") not in ASIDES]
 
 
 def line_of(message: JsonValue) -> str:
@@ -189,9 +189,9 @@ def _outcome(answer: JsonValue) -> str:
     return "ok" if "result" in answer else str(answer["error"]["message"])
 
 
-def params_of(told: Sequence[JsonValue], method: str) -> list[JsonValue]:
+def params_of(messages: Sequence[JsonValue], method: str) -> list[JsonValue]:
     """What the notifications of this method say."""
-    return [message["params"] for message in told if message.get("method") == method]
+    return [message["params"] for message in messages if message.get("method") == method]
 
 
 def keys(value: JsonValue, path: str = "") -> set[str]:

@@ -54,11 +54,11 @@ async def test_a_child_is_a_thread_of_its_own_that_its_parents_clients_hear(
     thread_id = await client.start()
     team.plays(spawn(agent_type="explorer"), wait)
     turn_id = await client.begin(thread_id)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
     child_id = team.child_id
-    thread = params_of(told, "thread/started")[0]["thread"]
+    thread = params_of(messages, "thread/started")[0]["thread"]
 
-    assert outline(of(told, child_id)) == [
+    assert outline(of(messages, child_id)) == [
         "thread/status/changed active",
         "turn/started",
         "item/started userMessage",
@@ -67,7 +67,7 @@ async def test_a_child_is_a_thread_of_its_own_that_its_parents_clients_hear(
         "item/completed agentMessage",
         *EPILOGUE,
     ]
-    assert params_of(of(told, child_id), "turn/started")[0]["turn"]["rootTurnId"] == turn_id
+    assert params_of(of(messages, child_id), "turn/started")[0]["turn"]["rootTurnId"] == turn_id
     assert thread["id"] == child_id
     about = {"agent_nickname": "Ada", "agent_path": None, "agent_role": "explorer"}
     spawned = {"depth": 1, "parent_thread_id": thread_id, **about}
@@ -81,14 +81,14 @@ async def test_the_items_of_the_parent_tell_what_it_does_with_its_child(
 ) -> None:
     thread_id = await client.start(model="gpt-5.4")
     team.plays(spawn(), wait, more, wait, close, resume)
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     child_id = team.child_id
     done: JsonValue = {"status": "completed", "message": "child done"}
     pending: JsonValue = {"status": "pendingInit", "message": None}
     item = {"type": "collabAgentToolCall", "senderThreadId": thread_id, "status": "completed"}
     plain = {**item, "receiverThreadIds": [child_id], "prompt": None, "reasoningEffort": None}
 
-    finished = deeds(told)
+    finished = deeds(messages)
     assert finished[0] == plain | {
         "id": "spawn",
         "tool": "spawnAgent",
@@ -120,14 +120,14 @@ async def test_the_items_of_the_parent_tell_what_it_does_with_its_child(
 async def test_a_resumed_child_is_heard_again_and_remembers(client: Client, team: Team) -> None:
     thread_id = await client.start()
     team.plays(spawn(), wait, close, resume, more, wait)
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     statuses = [
         params["status"]["type"]
-        for params in params_of(of(told, team.child_id), "thread/status/changed")
+        for params in params_of(of(messages, team.child_id), "thread/status/changed")
     ]
 
     assert statuses == ["active", "idle", "notLoaded", "idle", "active", "idle"]
-    assert len(params_of(of(told, team.child_id), "turn/completed")) == 2
+    assert len(params_of(of(messages, team.child_id), "turn/completed")) == 2
     second = [request for request in team.model.requests if request.subagent][-1]
     assert "child done" in json.dumps(list(second.input))
 
@@ -156,7 +156,7 @@ async def test_a_child_that_ends_later_is_told_to_the_parent_in_its_next_turn(
     done = asyncio.Event()
     team.children = [[waits_for(done), "child done"]]
     team.plays(spawn())
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     done.set()
     await client.until("turn/completed", is_over(team.child_id))
     await client.run(thread_id, "and?")
@@ -166,7 +166,7 @@ async def test_a_child_that_ends_later_is_told_to_the_parent_in_its_next_turn(
         if "<subagent_notification>" in json.dumps(item)
     ]
 
-    assert outline(of(told, thread_id))[-2:] == EPILOGUE
+    assert outline(of(messages, thread_id))[-2:] == EPILOGUE
     news = {
         "agent_path": team.child_id,
         "nickname": "Ada",
@@ -179,14 +179,14 @@ async def test_a_child_that_fails_is_errored(client: Client, team: Team) -> None
     thread_id = await client.start()
     team.children = [fails("out of order")]
     team.plays(spawn(), wait)
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert outline(of(told, team.child_id))[-3:] == FAILURE
-    assert (deeds(told)[1]["status"], deeds(told)[1]["agentsStates"][team.child_id]) == (
+    assert outline(of(messages, team.child_id))[-3:] == FAILURE
+    assert (deeds(messages)[1]["status"], deeds(messages)[1]["agentsStates"][team.child_id]) == (
         "failed",
         {"status": "errored", "message": "out of order"},
     )
-    assert outline(of(told, thread_id))[-2:] == EPILOGUE
+    assert outline(of(messages, thread_id))[-2:] == EPILOGUE
 
 
 async def test_there_are_six_agents_and_no_more(client: Client, team: Team) -> None:
@@ -195,10 +195,10 @@ async def test_there_are_six_agents_and_no_more(client: Client, team: Team) -> N
     team.children = [[waits_for(held), "child done"] for _ in range(6)]
     many = [calls("spawn_agent", TASK, call_id=f"s{number}") for number in range(8)]
     team.plays(many, close, spawn())
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     held.set()
 
-    spawned = [deed for deed in deeds(told) if deed["tool"] == "spawnAgent"]
+    spawned = [deed for deed in deeds(messages) if deed["tool"] == "spawnAgent"]
     assert sorted(deed["status"] for deed in spawned) == ["completed"] * 7 + ["failed"] * 2
     # The agent that begins last may ask its model after the parent does.
     parent = [request for request in team.model.requests if request.subagent is None][-1]
@@ -214,18 +214,20 @@ async def test_interrupting_a_parent_closes_its_children(
     team.children = [[waits_for(asyncio.Event())]]
     team.plays(spawn(), wait)
     turn_id = await client.begin(thread_id)
-    told = await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+    messages = await client.until(
+        "item/started", lambda params: params["item"].get("tool") == "wait"
+    )
     child_id = team.child_id
-    if "turn/started" not in outline(of(told, child_id)):
+    if "turn/started" not in outline(of(messages, child_id)):
         await client.until("turn/started", is_over(child_id))
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     # In either order: they are events of two threads.
-    told = await client.until("thread/status/changed", is_let_go(child_id))
-    if "turn/completed interrupted" not in outline(of(told, thread_id)):
-        told += await client.until("turn/completed", is_over(thread_id))
+    messages = await client.until("thread/status/changed", is_let_go(child_id))
+    if "turn/completed interrupted" not in outline(of(messages, thread_id)):
+        messages += await client.until("turn/completed", is_over(thread_id))
 
-    assert [(deed["tool"], deed["status"]) for deed in deeds(told)] == [("wait", "interrupted")]
-    assert outline(of(told, child_id))[-2:] == [
+    assert [(deed["tool"], deed["status"]) for deed in deeds(messages)] == [("wait", "interrupted")]
+    assert outline(of(messages, child_id))[-2:] == [
         "turn/completed interrupted",
         "thread/status/changed notLoaded",
     ]
@@ -258,10 +260,10 @@ async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
         ("close_agent", {"target": UNKNOWN_THREAD}),
     ]:
         team.plays(calls(tool, arguments))
-        told = await client.run(second)
+        messages = await client.run(second)
         target = arguments.get("target") or arguments["id"]
         assert team.last_output() == f"agent with id {target} not found"
-        assert [(deed["status"], deed["agentsStates"]) for deed in deeds(told)] == [
+        assert [(deed["status"], deed["agentsStates"]) for deed in deeds(messages)] == [
             ("failed", {target: {"status": "notFound", "message": None}})
         ]
 
@@ -291,10 +293,10 @@ async def test_bad_arguments_are_answered_to_the_model(
 ) -> None:
     thread_id = await client.start()
     team.plays(calls(tool, arguments))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
     assert team.last_output().startswith(text)
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_client_that_joins_later_hears_the_children_too(
@@ -308,9 +310,11 @@ async def test_a_client_that_joins_later_hears_the_children_too(
     async with client_of(server) as late:
         await late.ask("thread/resume", {"threadId": thread_id})
         held.set()
-        told = await late.until("turn/completed", is_over(team.child_id))
+        messages = await late.until("turn/completed", is_over(team.child_id))
 
-    assert [item["item"]["text"] for item in params_of(told, "item/completed")] == ["child done"]
+    assert [item["item"]["text"] for item in params_of(messages, "item/completed")] == [
+        "child done"
+    ]
 
 
 async def test_children_are_closed_with_a_parent_that_nobody_hears(
@@ -353,11 +357,11 @@ async def test_clients_of_the_parent_answer_the_questions_of_a_child(
     turn_id = await client.begin(thread_id)
     asked = (await client.until("item/commandExecution/requestApproval"))[-1]
     await client.peer.send({"id": asked["id"], "result": {"decision": "accept"}})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert asked["params"]["threadId"] == team.child_id
     assert (tmp_path / "made").exists()
-    assert outline(of(told, thread_id))[-2:] == EPILOGUE
+    assert outline(of(messages, thread_id))[-2:] == EPILOGUE
 
 
 async def test_only_those_who_hear_the_parent_hear_the_child(
@@ -369,10 +373,10 @@ async def test_only_those_who_hear_the_parent_hear_the_child(
         team.plays(spawn(), wait)
         await client.run(thread_id)
         # Everybody is told of every thread's status, and of nothing else.
-        told = of(await other.settled(), team.child_id)
+        messages = of(await other.settled(), team.child_id)
         await other.run(own, "hello")
 
-    assert outline(told) == ["thread/status/changed active", "thread/status/changed idle"]
+    assert outline(messages) == ["thread/status/changed active", "thread/status/changed idle"]
 
 
 async def test_a_child_is_found_again_under_another_server(home: Path, team: Team) -> None:
@@ -386,14 +390,14 @@ async def test_a_child_is_found_again_under_another_server(home: Path, team: Tea
     async with playing(home, ScriptedModel(team.play)) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
         team.plays(more(child_id), wait(child_id))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
 
     assert [[thread["id"] for thread in page] for page in (listed, children)] == [
         [thread_id],
         [child_id],
     ]
-    assert [(deed["tool"], deed["status"]) for deed in deeds(told)] == [
+    assert [(deed["tool"], deed["status"]) for deed in deeds(messages)] == [
         ("sendInput", "completed"),
         ("wait", "completed"),
     ]
-    assert params_of(told, "thread/started")[0]["thread"]["agentNickname"] == "Ada"
+    assert params_of(messages, "thread/started")[0]["thread"]["agentNickname"] == "Ada"

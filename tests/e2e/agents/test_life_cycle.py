@@ -50,13 +50,13 @@ async def test_what_the_user_says_ends_a_wait(client: Client, team: Team) -> Non
     team.children = [[waits_for(held), "child done"]]
     team.plays(spawn(), wait)
     turn_id = await client.begin(thread_id)
-    await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+    await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
     steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("never mind")]}
     await client.ask("turn/steer", steer)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
     held.set()
 
-    (waited,) = [deed for deed in deeds(told) if deed["tool"] == "wait"]
+    (waited,) = [deed for deed in deeds(messages) if deed["tool"] == "wait"]
     assert waited["agentsStates"][team.child_id]["status"] == "running"
     assert json.loads(team.last_output()) == {
         "status": {},
@@ -85,13 +85,14 @@ async def test_input_can_interrupt_a_child(client: Client, team: Team) -> None:
         return [waits_for(began), call]
 
     team.plays(spawn(), send, wait)
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     ends = [
-        params["turn"]["status"] for params in params_of(of(told, team.child_id), "turn/completed")
+        params["turn"]["status"]
+        for params in params_of(of(messages, team.child_id), "turn/completed")
     ]
 
     assert ends == ["interrupted", "completed"]
-    assert deeds(told)[-1]["agentsStates"][team.child_id]["message"] == "redirected"
+    assert deeds(messages)[-1]["agentsStates"][team.child_id]["message"] == "redirected"
 
 
 async def test_a_wait_that_is_over_says_that_nobody_has_finished(
@@ -103,11 +104,13 @@ async def test_a_wait_that_is_over_says_that_nobody_has_finished(
     team.children = [[waits_for(held), "child done"]]
     team.plays(spawn(), lambda id_: calls("wait_agent", {"targets": [id_], "timeout_ms": 1}), wait)
     turn_id = await client.begin(thread_id)
-    told = await client.until("item/completed", lambda told: told["item"].get("tool") == "wait")
+    messages = await client.until(
+        "item/completed", lambda params: params["item"].get("tool") == "wait"
+    )
     held.set()
-    told += await client.end_of(turn_id)
+    messages += await client.end_of(turn_id)
 
-    waits = [deed for deed in deeds(told) if deed["tool"] == "wait"]
+    waits = [deed for deed in deeds(messages) if deed["tool"] == "wait"]
     states = [deed["agentsStates"][team.child_id]["status"] for deed in waits]
     assert states == ["running", "completed"]
     assert team.outputs(team.model.requests[-1])[1] == {"status": {}, "timed_out": True}
@@ -131,25 +134,25 @@ async def test_two_agents_work_at_once_and_each_is_told_apart(client: Client, te
         return [calls("wait_agent", {"targets": [id_]}, call_id=f"w-{id_}") for id_ in ids]
 
     team.plays(both, wait_both)
-    told = await client.run(thread_id)
-    started = [params["thread"] for params in params_of(told, "thread/started")]
+    messages = await client.run(thread_id)
+    started = [params["thread"] for params in params_of(messages, "thread/started")]
     texts = {
         thread["agentNickname"]: [
             params["item"]["text"]
-            for params in params_of(of(told, thread["id"]), "item/completed")
+            for params in params_of(of(messages, thread["id"]), "item/completed")
             if params["item"]["type"] == "agentMessage"
         ]
         for thread in started
     }
 
     assert texts == {"Ada": ["done one"], "Arachne": ["done two"]}
-    own = params_of(of(told, thread_id), "item/completed")
+    own = params_of(of(messages, thread_id), "item/completed")
     assert {params["item"]["type"] for params in own} == {
         "userMessage",
         "collabAgentToolCall",
         "agentMessage",
     }
-    assert outline(of(told, thread_id))[-2:] == EPILOGUE
+    assert outline(of(messages, thread_id))[-2:] == EPILOGUE
 
 
 def spawn_call(task: str, call_id: str) -> AnyStep:
@@ -179,10 +182,10 @@ async def test_interrupting_an_agent_closes_those_below_it_however_deep(
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     gone: set[str] = set()
     while gone != set(below):
-        told = await client.until(
-            "thread/status/changed", lambda told: told["status"]["type"] == "notLoaded"
+        messages = await client.until(
+            "thread/status/changed", lambda params: params["status"]["type"] == "notLoaded"
         )
-        gone.add(told[-1]["params"]["threadId"])
+        gone.add(messages[-1]["params"]["threadId"])
 
     assert server.threads.loaded_ids() == [thread_id]
     ends = [(await client.read(id_))["turns"][-1]["status"] for id_ in below]
@@ -242,10 +245,10 @@ async def test_a_child_that_its_clients_let_go_of_can_be_given_more(
     await client.ask("thread/unsubscribe", {"threadId": team.child_id})
     await client.until("thread/status/changed", is_let_go(team.child_id))
     team.plays(more(team.child_id), wait(team.child_id))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert [deed["status"] for deed in deeds(told)] == ["completed", "completed"]
-    assert outline(of(told, team.child_id))[-2:] == EPILOGUE
+    assert [deed["status"] for deed in deeds(messages)] == ["completed", "completed"]
+    assert outline(of(messages, team.child_id))[-2:] == EPILOGUE
     assert words(await client.read(team.child_id)) == [
         ["look", "child done"],
         ["more", "child done"],
@@ -274,13 +277,13 @@ async def test_after_a_kill_both_a_parent_and_its_child_go_on(
             again = await question(client, ASK)
             assert again["params"]["threadId"] == id_
             await answer(client, again, {"decision": "accept"})
-            told = await client.until("turn/completed", is_over(id_))
-            assert told[-1]["params"]["turn"]["status"] == "completed"
+            messages = await client.until("turn/completed", is_over(id_))
+            assert messages[-1]["params"]["turn"]["status"] == "completed"
         team.plays(resume(child_id), more(child_id), wait(child_id))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         child = await client.read(child_id)
 
-    assert {deed["status"] for deed in deeds(told)} == {"completed"}
+    assert {deed["status"] for deed in deeds(messages)} == {"completed"}
     assert words(child) == [["look", "commandExecution", "child done"], ["more", "child done"]]
     assert (tmp_path / "made").read_text() == "ran\nran\n"
 
@@ -295,16 +298,18 @@ async def test_after_a_kill_a_wait_is_over_and_the_child_can_be_resumed(
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start()
         await client.begin(thread_id)
-        told = await client.until("turn/started", lambda told: told["threadId"] != thread_id)
-        child_id = told[-1]["params"]["threadId"]
+        messages = await client.until(
+            "turn/started", lambda params: params["threadId"] != thread_id
+        )
+        child_id = messages[-1]["params"]["threadId"]
         await client.until("item/completed", is_over(child_id))
         os.kill(killed.pid, signal.SIGKILL)
     async with playing(home, team.model) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
         team.plays(resume(child_id), more(child_id), wait(child_id))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         child = await client.read(child_id)
 
     assert [turn["status"] for turn in child["turns"]] == ["interrupted", "completed"]
-    assert {deed["status"] for deed in deeds(told)} == {"completed"}
+    assert {deed["status"] for deed in deeds(messages)} == {"completed"}
     assert words(child) == [["look"], ["more", "child done"]]

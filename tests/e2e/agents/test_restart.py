@@ -70,8 +70,8 @@ async def test_a_turn_that_goes_on_after_a_kill_finds_a_child_that_was_done(
     team.plays(wait(child_id))
     async with playing(home, team.model) as server, client_of(server) as client:
         await goes_on(client, thread_id)
-        told = await client.until("turn/completed", is_over(thread_id))
-    (waited,) = deeds(told)
+        messages = await client.until("turn/completed", is_over(thread_id))
+    (waited,) = deeds(messages)
     assert waited["agentsStates"] == {child_id: {"status": "completed", "message": "child done"}}
     assert json.loads(team.last_output())["status"] == {child_id: {"completed": "child done"}}
 
@@ -86,11 +86,11 @@ async def test_a_child_that_waits_for_an_answer_goes_on_when_its_parent_waits_fo
         await goes_on(client, thread_id)
         asked = await question(client, ASK)
         await answer(client, asked, ACCEPT)
-        told = await client.until("turn/completed", is_over(thread_id))
+        messages = await client.until("turn/completed", is_over(thread_id))
         child = await client.read(child_id)
     assert asked["params"]["threadId"] == child_id
     assert words(child) == [["look", "commandExecution", "child done"]]
-    assert deeds(told)[-1]["agentsStates"][child_id]["message"] == "child done"
+    assert deeds(messages)[-1]["agentsStates"][child_id]["message"] == "child done"
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -103,9 +103,11 @@ async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_
     async with playing(home, team.model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
         turn_id = await client.begin(thread_id)
-        told = await client.until(ASK)
-        if "wait" not in [params["item"].get("tool") for params in params_of(told, "item/started")]:
-            await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+        messages = await client.until(ASK)
+        if "wait" not in [
+            params["item"].get("tool") for params in params_of(messages, "item/started")
+        ]:
+            await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
         if end == "close":
             await server.close()
         # What is on the disk while a server runs is what it leaves when it is killed.
@@ -115,11 +117,11 @@ async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_
         unloaded = await client.read(thread_id)
         resumed = await client.ask("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), ACCEPT)
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
     assert unloaded["turns"] == resumed["thread"]["turns"]
     assert [turn["status"] for turn in unloaded["turns"]] == ["inProgress"]
-    assert deeds(told)[-1]["agentsStates"][team.child_id]["message"] == "child done"
-    assert told[-1]["params"]["turn"]["status"] == "completed"
+    assert deeds(messages)[-1]["agentsStates"][team.child_id]["message"] == "child done"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -133,8 +135,8 @@ async def test_every_tool_for_agents_finds_a_child_after_a_kill(
     team.plays(act(child_id), wait(child_id))
     async with playing(home, team.model) as server, client_of(server) as client:
         await goes_on(client, thread_id)
-        told = await client.until("turn/completed", is_over(thread_id))
-    done = [(deed["tool"], deed["status"]) for deed in deeds(told)]
+        messages = await client.until("turn/completed", is_over(thread_id))
+    done = [(deed["tool"], deed["status"]) for deed in deeds(messages)]
     assert done == [(outcome, "completed"), ("wait", "completed")]
 
 
@@ -147,11 +149,11 @@ async def test_a_child_that_was_closed_is_closed_after_a_restart(home: Path, tea
     async with playing(home, team.model) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
         team.plays(wait(child_id), more(child_id))
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
         refused = team.last_output()
         team.plays(resume(child_id), more(child_id), wait(child_id))
         after = await client.run(thread_id)
-    assert deeds(told)[0]["agentsStates"] == {child_id: {"status": "shutdown", "message": None}}
+    assert deeds(messages)[0]["agentsStates"] == {child_id: {"status": "shutdown", "message": None}}
     assert refused == f"agent {child_id} is closed; resume it first"
     assert [deed["status"] for deed in deeds(after)] == ["completed"] * 3
 
@@ -172,8 +174,8 @@ async def test_a_child_that_was_resumed_is_closed_with_its_parent(home: Path, te
         await client.until("thread/status/changed", is_let_go(thread_id))
         await client.ask("thread/resume", {"threadId": thread_id})
         team.plays(spawn(), wait)
-        told = await client.run(thread_id)
-    assert [deed["status"] for deed in deeds(told)] == ["completed", "completed"]
+        messages = await client.run(thread_id)
+    assert [deed["status"] for deed in deeds(messages)] == ["completed", "completed"]
 
 
 async def test_a_child_of_another_thread_is_not_found(home: Path, team: Team) -> None:
@@ -183,9 +185,9 @@ async def test_a_child_of_another_thread_is_not_found(home: Path, team: Team) ->
     async with playing(home, team.model) as server, client_of(server) as client:
         other_id = await client.start()
         team.plays(wait(team.child_id), more(team.child_id))
-        told = await client.run(other_id)
+        messages = await client.run(other_id)
         loaded = server.threads.loaded_ids()
-    assert [deed["status"] for deed in deeds(told)] == ["failed", "failed"]
+    assert [deed["status"] for deed in deeds(messages)] == ["failed", "failed"]
     assert loaded == [other_id]
 
 
@@ -200,12 +202,12 @@ async def test_a_turn_that_a_client_starts_in_a_child_is_waited_for(home: Path, 
         await client.until("turn/started", is_over(team.child_id))
         team.plays(wait(team.child_id))
         await client.begin(thread_id)
-        await client.until("item/started", lambda told: told["item"].get("tool") == "wait")
+        await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
         held.set()
-        told = await client.until("turn/completed", is_over(thread_id))
-    (waited,) = deeds(told)
+        messages = await client.until("turn/completed", is_over(thread_id))
+    (waited,) = deeds(messages)
     assert waited["agentsStates"][team.child_id]["message"] == "for the client"
-    assert len(params_of(of(told, team.child_id), "turn/completed")) == 1
+    assert len(params_of(of(messages, team.child_id), "turn/completed")) == 1
 
 
 async def test_a_turn_whose_server_was_killed_reads_as_interrupted_before_it_is_loaded(
@@ -218,8 +220,10 @@ async def test_a_turn_whose_server_was_killed_reads_as_interrupted_before_it_is_
         async with asyncio.timeout(SECONDS), over(killed) as client:
             thread_id = await client.start()
             await client.begin(thread_id)
-            told = await client.until("turn/started", lambda told: told["threadId"] != thread_id)
-            child_id = told[-1]["params"]["threadId"]
+            messages = await client.until(
+                "turn/started", lambda params: params["threadId"] != thread_id
+            )
+            child_id = messages[-1]["params"]["threadId"]
             alive = [await statuses(reader, id_) for id_ in (thread_id, child_id)]
             os.kill(killed.pid, signal.SIGKILL)
         dead = [await statuses(reader, id_) for id_ in (thread_id, child_id)]

@@ -50,7 +50,7 @@ async def test_a_folder_is_open_to_the_command_that_asked_for_it_and_to_no_other
 ) -> None:
     script = f"touch {granted}/a; touch {tmp_path}/a; touch here; true"
     async with bench(home, FEATURE, **POLICY) as on:
-        asked, told = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
+        asked, messages = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
         later, _ = await on.call("exec_command", {"cmd": f"touch {granted}/b", "login": False})
         workspace = on.stage.workspace
 
@@ -65,7 +65,7 @@ async def test_a_folder_is_open_to_the_command_that_asked_for_it_and_to_no_other
         "availableDecisions": ["accept", "cancel"],
         "reason": "it is needed",
     }
-    assert [item["exitCode"] for item in commands(told)] == [0]
+    assert [item["exitCode"] for item in commands(messages)] == [0]
     assert [item["exitCode"] for item in commands(later)] == [1]
     assert (granted / "a").exists()
     assert not (granted / "b").exists()
@@ -78,10 +78,10 @@ async def test_a_yes_to_some_permissions_is_no_yes_to_run_without_the_sandbox(
 ) -> None:
     script = f"touch {tmp_path}/outside"
     async with bench(home, FEATURE, **POLICY) as on:
-        _, told = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
+        _, messages = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
 
-    assert [item["exitCode"] for item in commands(told)] == [1]
-    assert ASK not in outline(told)
+    assert [item["exitCode"] for item in commands(messages)] == [1]
+    assert ASK not in outline(messages)
     assert not (tmp_path / "outside").exists()
 
 
@@ -89,9 +89,9 @@ async def test_a_yes_to_a_dangerous_command_is_no_yes_to_run_it_without_the_sand
     home: Path, tmp_path: Path, granted: Path
 ) -> None:
     async with bench(home, **POLICY) as on:
-        _, told = await accepted(on, {"cmd": f"rm -rf {granted}", "login": False})
+        _, messages = await accepted(on, {"cmd": f"rm -rf {granted}", "login": False})
 
-    assert [item["exitCode"] for item in commands(told)] == [1]
+    assert [item["exitCode"] for item in commands(messages)] == [1]
     assert (tmp_path / "granted").exists()
 
 
@@ -123,9 +123,9 @@ async def test_what_was_approved_for_the_session_is_not_asked_again(
     arguments = wish(f"date >> {granted}/a", file_system={"write": [str(granted)]})
     async with bench(home, FEATURE, **POLICY) as on:
         await accepted(on, arguments, "acceptForSession")
-        told, _ = await on.call("exec_command", arguments)
+        messages, _ = await on.call("exec_command", arguments)
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert len((granted / "a").read_text().splitlines()) == 2
 
 
@@ -138,9 +138,9 @@ async def test_what_was_granted_before_need_not_be_asked_for(home: Path, granted
         grant = {"permissions": {"fileSystem": {"write": [str(granted)]}}, "scope": "session"}
         await answer(on.client, asked, grant)
         await on.client.end_of(turn_id)
-        told, _ = await on.call("exec_command", wish(f"touch {granted}/a", **wanted), "call-2")
+        messages, _ = await on.call("exec_command", wish(f"touch {granted}/a", **wanted), "call-2")
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert (granted / "a").exists()
 
 
@@ -184,11 +184,11 @@ async def test_a_request_that_cannot_be_put_is_refused(
 ) -> None:
     """Upstream's words."""
     async with bench(home, feature, **POLICY) as on:
-        told, said = await on.call("exec_command", arguments)
+        messages, said = await on.call("exec_command", arguments)
 
     assert said == output
-    assert params_of(told, ASK) == []
-    assert commands(told) == []
+    assert params_of(messages, ASK) == []
+    assert commands(messages) == []
 
 
 async def test_the_model_is_told_of_them_where_they_are_on(home: Path) -> None:

@@ -38,13 +38,13 @@ async def test_an_amendment_is_a_rule_from_then_on(home: Path) -> None:
     amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
     async with bench(home, **POLICY) as on:
         await decided(on, escalated("touch a"), amendment)
-        told, _ = await on.call("exec_command", plain("touch b"))
+        messages, _ = await on.call("exec_command", plain("touch b"))
         other = await on.client.start(cwd=str(on.stage.workspace), **POLICY)
         on.thread_id = other
         again, _ = await on.call("exec_command", plain("touch c"))
         workspace = on.stage.workspace
 
-    assert ASK not in outline(told) + outline(again)
+    assert ASK not in outline(messages) + outline(again)
     assert all((workspace / name).exists() for name in "abc")
     assert (home / "rules" / "default.rules").read_text() == (
         'prefix_rule(pattern=["touch"], decision="allow")\n'
@@ -66,13 +66,13 @@ async def test_an_amendment_that_is_no_rule_counts_as_nonsense(
     home: Path, decision: JsonValue
 ) -> None:
     async with bench(home, **POLICY) as on:
-        told = await decided(on, escalated("touch a"), decision)
+        messages = await decided(on, escalated("touch a"), decision)
         output = on.output()
         workspace = on.stage.workspace
 
-    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert [item["status"] for item in commands(messages)] == ["failed"]
     assert "approval request failed" in output
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
     assert not (workspace / "a").exists()
     assert not (home / "rules" / "default.rules").exists()
 
@@ -81,12 +81,12 @@ async def test_an_amendment_that_cannot_be_stored_counts_for_this_command(home: 
     (home / "rules").write_text("in the way")
     amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
     async with bench(home, **POLICY) as on:
-        told = await decided(on, escalated("touch a"), amendment)
+        messages = await decided(on, escalated("touch a"), amendment)
         workspace = on.stage.workspace
 
-    assert [item["status"] for item in commands(told)] == ["completed"]
-    (warning,) = params_of(told, "warning")
-    assert warning["message"].startswith("failed to store the rule: ")
+    assert [item["status"] for item in commands(messages)] == ["completed"]
+    (warning,) = params_of(messages, "warning")
+    assert warning["message"].startswith("the rule was not stored: ")
     assert (workspace / "a").exists()
 
 
@@ -97,9 +97,9 @@ async def test_a_rule_about_a_host_is_stored_and_a_denied_host_declines_the_comm
     amendment = {"action": action, "host": "Example.org"}
     decision = {"applyNetworkPolicyAmendment": {"network_policy_amendment": amendment}}
     async with bench(home, **POLICY) as on:
-        told = await decided(on, escalated("touch a"), decision)
+        messages = await decided(on, escalated("touch a"), decision)
 
-    assert [item["status"] for item in commands(told)] == [status]
+    assert [item["status"] for item in commands(messages)] == [status]
     assert (home / "rules" / "default.rules").read_text() == (
         f'network_rule(host="example.org", protocol="https", decision="{action}", '
         f'justification="{action.title()} https_connect access to example.org")\n'
@@ -113,8 +113,8 @@ async def test_an_answer_for_the_session_counts_for_the_same_command_only(home: 
         assert ASK not in outline(same)
         (on.stage.workspace / "sub").mkdir()
         for arguments in (plain("touch b"), plain("touch a") | {"workdir": "sub"}):
-            told = await decided(on, arguments, "decline")
-            assert [item["status"] for item in commands(told)] == ["declined"]
+            messages = await decided(on, arguments, "decline")
+            assert [item["status"] for item in commands(messages)] == ["declined"]
 
 
 @pytest.mark.parametrize(("trust", "is_heeded"), [("trusted", True), ("untrusted", False)])
@@ -128,9 +128,11 @@ async def test_rules_of_a_project_count_if_it_is_trusted(
         rules.mkdir(parents=True)
         text = 'prefix_rule(pattern=["echo"], decision="forbidden", justification="quiet, please")'
         (rules / "project.rules").write_text(text)
-        told, output = await on.call("exec_command", plain("echo hello"))
+        messages, output = await on.call("exec_command", plain("echo hello"))
 
-    assert [item["status"] for item in commands(told)] == ["declined" if is_heeded else "completed"]
+    assert [item["status"] for item in commands(messages)] == [
+        "declined" if is_heeded else "completed"
+    ]
     assert ("quiet, please" in output) is is_heeded
 
 
@@ -148,5 +150,5 @@ async def test_a_broken_rules_file_is_told_once_and_the_rest_holds(home: Path) -
         settled = await on.client.settled()
 
     assert [item["status"] for item in commands(first)] == ["declined"]
-    warnings = [told["message"] for told in params_of([*first, *second, *settled], "warning")]
+    warnings = [params["message"] for params in params_of([*first, *second, *settled], "warning")]
     assert len([text for text in warnings if "a.rules" in text]) == 1

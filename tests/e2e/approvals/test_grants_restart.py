@@ -87,9 +87,9 @@ async def goes_on(client: Client, thread_id: str) -> list[JsonValue]:
     return await client.end_of(resumed["thread"]["turns"][-1]["id"])
 
 
-def ends(told: list[JsonValue]) -> dict[str, str]:
+def ends(messages: list[JsonValue]) -> dict[str, str]:
     """How commands and edits ended."""
-    items = (params["item"] for params in params_of(told, "item/completed"))
+    items = (params["item"] for params in params_of(messages, "item/completed"))
     return {item["id"]: item["status"] for item in items if "status" in item}
 
 
@@ -109,9 +109,9 @@ async def test_what_was_approved_for_the_session_holds_in_a_turn_that_goes_on(
     made.unlink()
     model = ScriptedModel([asks("true", "call-4"), edits(made, "call-5"), "done"])
     async with playing(home, model) as server, client_of(server) as client:
-        told = await goes_on(client, thread_id)
-    assert ends(told) == dict.fromkeys(("call-3", "call-4", "call-5"), "completed")
-    assert not params_of(told, COMMAND) + params_of(told, FILES)
+        messages = await goes_on(client, thread_id)
+    assert ends(messages) == dict.fromkeys(("call-3", "call-4", "call-5"), "completed")
+    assert not params_of(messages, COMMAND) + params_of(messages, FILES)
     assert made.exists()
 
 
@@ -161,12 +161,12 @@ async def test_permissions_that_were_granted_hold_in_a_turn_that_goes_on(
         [edits(elsewhere / "a", "call-3"), "done", edits(elsewhere / "b", "call-4"), "done"]
     )
     async with playing(home, model) as server, client_of(server) as client:
-        told = await goes_on(client, thread_id)
+        messages = await goes_on(client, thread_id)
         turn_id = await client.begin(thread_id)
         if scope == "turn":
             await answer(client, await question(client, FILES), {"decision": "decline"})
         after = await client.end_of(turn_id)
-    assert ends(told)["call-3"] == "completed"
+    assert ends(messages)["call-3"] == "completed"
     assert ends(after) == {"call-4": "declined" if scope == "turn" else "completed"}
 
 
@@ -195,9 +195,9 @@ async def test_a_strict_review_holds_in_a_turn_that_goes_on(
         resumed = await client.ask("thread/resume", {"threadId": thread_id})
         found = {"contentItems": [{"type": "inputText", "text": "x"}], "success": True}
         await answer(client, await question(client, "item/tool/call"), found)
-        told = await client.end_of(resumed["thread"]["turns"][-1]["id"])
-    assert "item/autoApprovalReview/completed" in outline(told)
-    assert ends(told)["call-3"] == "declined"
+        messages = await client.end_of(resumed["thread"]["turns"][-1]["id"])
+    assert "item/autoApprovalReview/completed" in outline(messages)
+    assert ends(messages)["call-3"] == "declined"
 
 
 async def test_a_tool_that_was_approved_for_the_session_is_called_unasked_in_a_turn_that_goes_on(
@@ -217,5 +217,5 @@ async def test_a_tool_that_was_approved_for_the_session_is_called_unasked_in_a_t
     client = await stage.client()
     await client.ask("thread/resume", {"threadId": thread_id})
     await answer(client, await question(client, ELICITATION), {"action": "decline"})
-    told = await client.end_of(turn_id)
-    assert ends(told) == {"call-2": "failed", "call-3": "completed"}
+    messages = await client.end_of(turn_id)
+    assert ends(messages) == {"call-2": "failed", "call-3": "completed"}

@@ -82,9 +82,9 @@ async def client(server: Server) -> AsyncIterator[Client]:
         yield client
 
 
-def command(told: list[JsonValue]) -> JsonValue:
+def command(messages: list[JsonValue]) -> JsonValue:
     """The command as it ended."""
-    done = (params["item"] for params in params_of(told, "item/completed"))
+    done = (params["item"] for params in params_of(messages, "item/completed"))
     return next(item for item in done if item["type"] == "commandExecution")
 
 
@@ -94,8 +94,8 @@ async def test_an_approved_command_runs_and_nobody_is_asked(
     guarded.says = [verdict("allow"), usage(10, 5)]
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
     turn_id = await client.begin(thread_id, "make it")
-    told = await client.end_of(turn_id)
-    [started], [completed] = params_of(told, STARTED), params_of(told, COMPLETED)
+    messages = await client.end_of(turn_id)
+    [started], [completed] = params_of(messages, STARTED), params_of(messages, COMPLETED)
 
     text = f"/bin/bash -lc 'touch {guarded.target}'"
     about: JsonValue = {
@@ -128,8 +128,8 @@ async def test_an_approved_command_runs_and_nobody_is_asked(
             "userAuthorization": "high",
         },
     }
-    assert (command(told)["status"], guarded.target.exists()) == ("completed", True)
-    assert "item/commandExecution/requestApproval" not in outline(told)
+    assert (command(messages)["status"], guarded.target.exists()) == ("completed", True)
+    assert "item/commandExecution/requestApproval" not in outline(messages)
 
 
 async def test_the_reviewer_sees_the_conversation_and_has_no_tools(
@@ -203,8 +203,8 @@ async def test_what_is_too_large_to_be_seen_is_not_approved(
     thread_id = await client.start(
         cwd=str(tmp_path), approvalPolicy="untrusted", approvalsReviewer="auto_review"
     )
-    told = await client.run(thread_id, "make it")
-    review = params_of(told, COMPLETED)[0]["review"]
+    messages = await client.run(thread_id, "make it")
+    review = params_of(messages, COMPLETED)[0]["review"]
 
     assert (review["status"], review["rationale"]) == ("denied", TOO_LARGE)
     assert not guarded.target.exists()
@@ -297,13 +297,13 @@ async def test_whatever_is_no_approval_is_a_refusal(
 ) -> None:
     guarded.says = says
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
-    told = await client.run(thread_id, "make it")
-    review = params_of(told, COMPLETED)[0]["review"]
+    messages = await client.run(thread_id, "make it")
+    review = params_of(messages, COMPLETED)[0]["review"]
 
     assert review["status"] == status
     assert review["rationale"].startswith(rationale)
-    assert (command(told)["status"], guarded.target.exists()) == ("declined", False)
-    assert outline(told)[-2:] == EPILOGUE
+    assert (command(messages)["status"], guarded.target.exists()) == ("declined", False)
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_review_ends_with_its_turn(
@@ -314,9 +314,9 @@ async def test_a_review_ends_with_its_turn(
     turn_id = await client.begin(thread_id, "make it")
     await client.until(STARTED)
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert [params["review"]["status"] for params in params_of(told, COMPLETED)] == ["aborted"]
+    assert [params["review"]["status"] for params in params_of(messages, COMPLETED)] == ["aborted"]
     assert not guarded.target.exists()
 
 

@@ -32,8 +32,8 @@ async def update(
 ) -> tuple[JsonValue, JsonValue]:
     """Change the settings; gives the policy and the profile that are told."""
     await client.ask("thread/settings/update", {"threadId": thread_id, **change})
-    told = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
-    return told["sandboxPolicy"], told["activePermissionProfile"]
+    settings = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
+    return settings["sandboxPolicy"], settings["activePermissionProfile"]
 
 
 async def test_a_profile_stands_until_another_policy_is_given(stage: Stage) -> None:

@@ -96,7 +96,7 @@ async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered:
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "output"),
     [
         ({"permissions": {}}, NOTHING),
         (
@@ -152,11 +152,11 @@ async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered:
     ],
 )
 async def test_a_grant_can_narrow_the_request_and_never_widen_it(
-    offered: Stage, reply: JsonValue, told: JsonValue
+    offered: Stage, reply: JsonValue, output: JsonValue
 ) -> None:
     client, thread_id = await start(offered)
 
-    assert await granted(offered, client, thread_id, reply) == told
+    assert await granted(offered, client, thread_id, reply) == output
 
 
 async def test_an_error_for_an_answer_grants_nothing(offered: Stage) -> None:
@@ -165,10 +165,10 @@ async def test_an_error_for_an_answer_grants_nothing(offered: Stage) -> None:
 
     turn_id = await client.begin(thread_id)
     await refuse(client, await question(client, ASK))
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert json.loads(offered.model.requests[-1].outputs()["call-1"]) == NOTHING
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ async def test_where_nobody_may_be_asked_nothing_is_granted(
     client, thread_id = await start(offered, approvalPolicy=policy)
     offered.model.plays(calls("request_permissions", {"permissions": WANTED}))
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert json.loads(offered.model.requests[-1].outputs()["call-1"]) == NOTHING
 
 
@@ -224,9 +224,9 @@ async def test_a_request_for_nothing_or_for_something_unknown_is_refused_unasked
     client, thread_id = await start(offered)
     offered.model.plays(calls("request_permissions", arguments))
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert offered.model.requests[-1].outputs() == {"call-1": output}
 
 
@@ -275,7 +275,7 @@ async def test_a_grant_lasts_as_long_as_its_scope_says(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "output"),
     [
         (
             "allow",
@@ -291,7 +291,7 @@ async def test_a_grant_lasts_as_long_as_its_scope_says(
     ],
 )
 async def test_a_reviewing_model_may_decide_in_the_users_stead(
-    home: Path, outcome: str, told: JsonValue
+    home: Path, outcome: str, output: JsonValue
 ) -> None:
     verdict = {
         "risk_level": "low",
@@ -324,7 +324,7 @@ async def test_a_reviewing_model_may_decide_in_the_users_stead(
         "requestPermissions",
         "call-1",
     )
-    assert json.loads(model.requests[-1].input[-1]["output"]) == told
+    assert json.loads(model.requests[-1].input[-1]["output"]) == output
 
 
 async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
@@ -360,8 +360,8 @@ async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
         strict = await client.end_of(turn_id)
         usual = await client.run(thread_id)
 
-    (told,) = params_of(strict, "autoApprovalReview/strictReviewRequired")
-    assert (told["threadId"], told["turnId"]) == (thread_id, turn_id)
+    (params,) = params_of(strict, "autoApprovalReview/strictReviewRequired")
+    assert (params["threadId"], params["turnId"]) == (thread_id, turn_id)
     reviewed = params_of(strict, "item/autoApprovalReview/completed")
     assert [each["action"]["type"] for each in reviewed] == ["command", "applyPatch"]
     assert statuses(strict) == {"commandExecution": "declined", "fileChange": "declined"}
@@ -370,7 +370,7 @@ async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
     assert statuses(usual) == {"commandExecution": "completed"}
 
 
-def statuses(told: list[JsonValue]) -> dict[str, str]:
+def statuses(messages: list[JsonValue]) -> dict[str, str]:
     """How commands and edits ended."""
-    items = (params["item"] for params in params_of(told, "item/completed"))
+    items = (params["item"] for params in params_of(messages, "item/completed"))
     return {item["type"]: item["status"] for item in items if "status" in item}

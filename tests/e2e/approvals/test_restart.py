@@ -52,9 +52,9 @@ def stored(folder: Path, *steps: AnyStep) -> str:
     return str(write_script(folder / "script.json", [msgspec.to_builtins(list(steps))]))
 
 
-def commands(told: list[JsonValue]) -> dict[str, JsonValue]:
+def commands(messages: list[JsonValue]) -> dict[str, JsonValue]:
     """How commands ended, by their ids."""
-    items = [params["item"] for params in params_of(told, "item/completed")]
+    items = [params["item"] for params in params_of(messages, "item/completed")]
     return {item["id"]: item["status"] for item in items if item["type"] == "commandExecution"}
 
 
@@ -66,7 +66,7 @@ def outputs(model: ScriptedModel) -> dict[str, str]:
 
 async def completed(client: Client, call_id: str) -> list[JsonValue]:
     """Wait until a command has ended."""
-    return await client.until("item/completed", lambda told: told["item"]["id"] == call_id)
+    return await client.until("item/completed", lambda params: params["item"]["id"] == call_id)
 
 
 async def test_two_calls_that_wait_are_both_asked_again(home: Path, work: Path) -> None:
@@ -84,8 +84,8 @@ async def test_two_calls_that_wait_are_both_asked_again(home: Path, work: Path) 
         assert [one["params"]["itemId"] for one in asked] == ["call-1", "call-2"]
         await answer(client, asked[1], {"decision": "decline"})
         await answer(client, asked[0], {"decision": "accept"})
-        told = await client.end_of(turn_id)
-    assert commands(told) == {"call-1": "completed", "call-2": "declined"}
+        messages = await client.end_of(turn_id)
+    assert commands(messages) == {"call-1": "completed", "call-2": "declined"}
     assert (work / "a").read_text() == "1\n"
     assert not (work / "b").exists()
 
@@ -99,8 +99,8 @@ async def test_what_had_ended_is_not_run_again_and_its_output_is_not_lost(
     async with asyncio.timeout(SECONDS), over(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        told = await client.until(ASK)
-        if "call-1" not in commands(told):
+        messages = await client.until(ASK)
+        if "call-1" not in commands(messages):
             await completed(client, "call-1")
         # What it printed is the model's a moment later; a request comes after that.
         await client.read(thread_id)
@@ -111,8 +111,8 @@ async def test_what_had_ended_is_not_run_again_and_its_output_is_not_lost(
         asked = await question(client, ASK)
         assert asked["params"]["itemId"] == "call-2"
         await answer(client, asked, {"decision": "accept"})
-        told = await client.end_of(turn_id)
-        assert commands(told) == {"call-2": "completed"}
+        messages = await client.end_of(turn_id)
+        assert commands(messages) == {"call-2": "completed"}
         given = outputs(model)
         thread = await client.read(thread_id)
     assert given["call-1"].endswith("Output:\n1\n")
@@ -135,8 +135,8 @@ async def test_what_ran_beside_a_question_when_the_server_was_killed_is_over(
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
         pid = int(await asyncio.to_thread((work / "pid").read_text))
-        told = await client.until(ASK)
-        if "call-1" not in [params["item"]["id"] for params in params_of(told, "item/started")]:
+        messages = await client.until(ASK)
+        if "call-1" not in [params["item"]["id"] for params in params_of(messages, "item/started")]:
             await client.until("item/started", lambda params: params["item"]["id"] == "call-1")
         os.kill(server.pid, signal.SIGKILL)
     wait_until_gone(pid)
@@ -175,11 +175,11 @@ async def test_a_command_that_may_be_run_once_more_is_not_run_again_unasked(
         asked = await question(client, ASK)
         before = (work / "log").read_text()
         await answer(client, asked, {"decision": decision})
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
 
     status = "completed" if decision == "accept" else "declined"
     assert (before, (work / "log").read_text()) == ("x", lines)
-    assert commands(told) == {"e1": status}
+    assert commands(messages) == {"e1": status}
     assert ("its output is lost" in outputs(model)["e1"]) == (decision == "decline")
 
 
@@ -195,9 +195,9 @@ async def test_a_deadline_that_passed_while_no_server_ran_counts(home: Path, wor
     async with playing(home, [[says("done")]]) as server, client_of(server) as client:
         server.threads.clock = lambda: late
         await client.ask("thread/resume", {"threadId": thread_id})
-        told = await client.end_of(turn_id)
-    assert commands(told) == {"call-1": "declined"}
-    assert len(params_of(told, "serverRequest/resolved")) == 1
+        messages = await client.end_of(turn_id)
+    assert commands(messages) == {"call-1": "declined"}
+    assert len(params_of(messages, "serverRequest/resolved")) == 1
     assert not (work / "a").exists()
 
 

@@ -57,12 +57,12 @@ def rollout_of(thread: JsonValue) -> str:
     return Path(thread["path"]).read_text("utf-8")
 
 
-def commands(told: list[JsonValue]) -> list[JsonValue]:
+def commands(messages: list[JsonValue]) -> list[JsonValue]:
     """The commands that were completed, without what differs from run to run."""
     kept = ("id", "status", "exitCode", "aggregatedOutput")
     return [
         {key: params["item"][key] for key in kept}
-        for params in params_of(told, "item/completed")
+        for params in params_of(messages, "item/completed")
         if params["item"]["type"] == "commandExecution"
     ]
 
@@ -85,10 +85,10 @@ async def asking(home: Path, work: Path, command: str) -> AsyncIterator[tuple[Cl
 
 async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: Path) -> None:
     async with asking(home, work, "touch a && echo made") as (client, _thread, turn_id):
-        told = await client.until(ASK)
-        await answer(client, told[-1], "accept")
-        told += await client.end_of(turn_id)
-    assert outline(told)[4:] == [
+        messages = await client.until(ASK)
+        await answer(client, messages[-1], "accept")
+        messages += await client.end_of(turn_id)
+    assert outline(messages)[4:] == [
         "thread/status/changed active",
         "item/started commandExecution",
         ASK,
@@ -101,10 +101,10 @@ async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: P
         "thread/status/changed idle",
         "turn/completed completed",
     ]
-    assert commands(told) == [
+    assert commands(messages) == [
         {"id": "call-1", "status": "completed", "exitCode": 0, "aggregatedOutput": "made\n"}
     ]
-    flags = [p["status"].get("activeFlags") for p in params_of(told, "thread/status/changed")]
+    flags = [p["status"].get("activeFlags") for p in params_of(messages, "thread/status/changed")]
     assert flags == [[], ["waitingOnApproval"], [], None]
     assert (work / "a").exists()
 
@@ -125,21 +125,21 @@ async def test_whatever_is_no_yes_is_a_no_and_the_turn_goes_on(
     async with asking(home, work, "touch a") as (client, _thread, turn_id):
         question = await asked(client)
         await client.peer.send({"id": question["id"], **reply})
-        told = await client.end_of(turn_id)
-    assert commands(told) == [
+        messages = await client.end_of(turn_id)
+    assert commands(messages) == [
         {"id": "call-1", "status": status, "exitCode": None, "aggregatedOutput": None}
     ]
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
     assert not (work / "a").exists()
 
 
 async def test_cancel_ends_the_turn(home: Path, work: Path) -> None:
     async with asking(home, work, "touch a") as (client, thread_id, turn_id):
         await answer(client, await asked(client), "cancel")
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
         again = await client.run(thread_id, "go on")
-    assert [item["status"] for item in commands(told)] == ["declined"]
-    assert outline(told)[-1] == "turn/completed interrupted"
+    assert [item["status"] for item in commands(messages)] == ["declined"]
+    assert outline(messages)[-1] == "turn/completed interrupted"
     assert outline(again)[-1] == "turn/completed completed"
     assert not (work / "a").exists()
 
@@ -150,13 +150,13 @@ async def test_an_interrupted_turn_ends_and_then_its_question_is_void(
     async with asking(home, work, "touch a") as (client, thread_id, turn_id):
         question = await asked(client)
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-        told = await client.until("serverRequest/resolved")
-        assert params_of(told, "serverRequest/resolved") == [
+        messages = await client.until("serverRequest/resolved")
+        assert params_of(messages, "serverRequest/resolved") == [
             {"threadId": thread_id, "requestId": question["id"]}
         ]
         await answer(client, question, "accept")
         assert await client.settled() == []
-    assert outline(told)[-2:] == ["turn/completed interrupted", "serverRequest/resolved"]
+    assert outline(messages)[-2:] == ["turn/completed interrupted", "serverRequest/resolved"]
     assert not (work / "a").exists()
 
 
@@ -171,9 +171,9 @@ async def test_every_client_is_asked_and_the_first_answer_wins(home: Path, work:
             await answer(two, question, "accept")
             await answer(one, question, "decline")
             for client in (one, two):
-                told = await client.end_of(turn_id)
-                assert [item["status"] for item in commands(told)] == ["completed"]
-                assert len(params_of(told, "serverRequest/resolved")) == 1
+                messages = await client.end_of(turn_id)
+                assert [item["status"] for item in commands(messages)] == ["completed"]
+                assert len(params_of(messages, "serverRequest/resolved")) == 1
     assert (work / "a").read_text() == "ran\n"
 
 
@@ -191,8 +191,8 @@ async def test_a_client_that_cannot_answer_does_not_speak_for_one_that_can(
             await two.peer.send({"id": question["id"], "error": error})
             await two.settled()
             await answer(one, question, "accept")
-            told = await one.end_of(turn_id)
-    assert [item["status"] for item in commands(told)] == ["completed"]
+            messages = await one.end_of(turn_id)
+    assert [item["status"] for item in commands(messages)] == ["completed"]
 
 
 async def test_a_refusal_counts_when_the_others_are_gone(home: Path, work: Path) -> None:
@@ -205,8 +205,8 @@ async def test_a_refusal_counts_when_the_others_are_gone(home: Path, work: Path)
             await asked(two)
             await one.peer.send({"id": question["id"], "error": {"code": 1, "message": "no"}})
             await one.settled()
-        told = await one.end_of(turn_id)
-    assert [item["status"] for item in commands(told)] == ["failed"]
+        messages = await one.end_of(turn_id)
+    assert [item["status"] for item in commands(messages)] == ["failed"]
 
 
 async def test_a_client_that_comes_later_is_asked_what_is_open(home: Path, work: Path) -> None:
@@ -235,14 +235,14 @@ async def test_a_client_that_comes_back_with_its_place_is_asked_again(
         async with client_of(server) as first:
             thread_id = await first.start(cwd=str(work), **POLICY)
             turn_id = await first.begin(thread_id)
-            told = await first.until(ASK)
-        seq = max(message.get("seq", 0) for message in told)
+            messages = await first.until(ASK)
+        seq = max(message.get("seq", 0) for message in messages)
         async with client_of(server) as second:
             await second.ask("thread/resume", {"threadId": thread_id, "afterSeq": seq})
             again = await asked(second)
             await answer(second, again, "accept")
             rest = await second.end_of(turn_id)
-    assert again["params"] == told[-1]["params"]
+    assert again["params"] == messages[-1]["params"]
     seqs = [message["seq"] for message in rest if "seq" in message]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
@@ -266,8 +266,8 @@ async def test_an_answer_after_a_restart_continues_the_same_turn(home: Path, wor
         assert left.pop("startedAtMs") >= right.pop("startedAtMs")
         assert left == right
         await answer(client, question, "accept")
-        told = await client.end_of(turn_id)
-        assert commands(told) == [
+        messages = await client.end_of(turn_id)
+        assert commands(messages) == [
             {"id": "call-1", "status": "completed", "exitCode": 0, "aggregatedOutput": None}
         ]
         thread = await client.read(thread_id)
@@ -289,18 +289,18 @@ async def test_an_answer_after_a_kill_continues_the_same_turn(home: Path, work: 
     async with asyncio.timeout(SECONDS), over(spawn_server(home, TREADLE_SCRIPT=str(last))) as back:
         await back.ask("thread/resume", {"threadId": thread_id})
         await answer(back, await asked(back), "accept")
-        told = await back.end_of(turn_id)
-    assert [item["status"] for item in commands(told)] == ["completed"]
-    assert outline(told)[-1] == "turn/completed completed"
+        messages = await back.end_of(turn_id)
+    assert [item["status"] for item in commands(messages)] == ["completed"]
+    assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "a").read_text() == "ran\n"
 
 
 async def test_a_deadline_answers_in_the_place_of_everybody(home: Path, work: Path) -> None:
     (home / "config.toml").write_text('[asks]\ndeadline_ms = 1\ndecision = "decline"\n')
     async with asking(home, work, "touch a") as (client, _thread, turn_id):
-        told = await client.end_of(turn_id)
-    assert [item["status"] for item in commands(told)] == ["declined"]
-    assert len(params_of(told, "serverRequest/resolved")) == 1
+        messages = await client.end_of(turn_id)
+    assert [item["status"] for item in commands(messages)] == ["declined"]
+    assert len(params_of(messages, "serverRequest/resolved")) == 1
     assert not (work / "a").exists()
 
 

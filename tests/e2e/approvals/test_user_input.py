@@ -119,9 +119,9 @@ async def test_questions_without_a_choice_are_refused_unasked(
     thread_id = await client.start()
     stage.model.plays(calls("request_user_input", arguments))
 
-    told = await client.run(thread_id, collaborationMode=PLAN)
+    messages = await client.run(thread_id, collaborationMode=PLAN)
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert stage.model.requests[-1].outputs() == {"call-1": output}
 
 
@@ -136,10 +136,10 @@ async def test_an_error_or_nonsense_for_an_answer_counts_as_none(stage: Stage) -
     turn_id = await client.begin(thread_id, collaborationMode=PLAN)
     await refuse(client, await question(client, ASK))
     await answer(client, await question(client, ASK), {"bad": 1})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert stage.model.requests[-1].outputs() == {"call-1": NOTHING, "call-2": NOTHING}
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_with_a_deadline_the_question_says_so_and_resolves_itself(stage: Stage) -> None:
@@ -148,12 +148,12 @@ async def test_with_a_deadline_the_question_says_so_and_resolves_itself(stage: S
     thread_id = await client.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
 
-    told = await client.run(thread_id, collaborationMode=PLAN)
+    messages = await client.run(thread_id, collaborationMode=PLAN)
 
-    (asked,) = params_of(told, ASK)
+    (asked,) = params_of(messages, ASK)
     assert (asked["isBlocking"], asked["autoResolutionMs"]) == (False, 500)
     assert stage.model.requests[-1].outputs() == {"call-1": NOTHING}
-    assert "serverRequest/resolved" in outline(told)
+    assert "serverRequest/resolved" in outline(messages)
 
 
 async def test_a_pending_question_shows_in_the_status_and_ends_with_an_interrupted_turn(
@@ -167,10 +167,10 @@ async def test_a_pending_question_shows_in_the_status_and_ends_with_an_interrupt
     await question(client, ASK)
     thread = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.until("serverRequest/resolved")
+    messages = await client.until("serverRequest/resolved")
 
     assert thread["status"] == WAITING
-    assert outline(told)[-3:] == [
+    assert outline(messages)[-3:] == [
         "thread/status/changed idle",
         "turn/completed interrupted",
         "serverRequest/resolved",

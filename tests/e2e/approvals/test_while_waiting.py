@@ -56,22 +56,22 @@ async def test_it_can_be_read_and_listed(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         thread = await client.read(thread_id)
         listed = await client.ask("thread/list", {})
-        told = await finish(client, asked)
+        messages = await finish(client, asked)
     status = {"type": "active", "activeFlags": ["waitingOnApproval"]}
     assert thread["status"] == status
     assert [turn["status"] for turn in thread["turns"]] == ["inProgress"]
     assert [entry["status"] for entry in listed["data"]] == [status]
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
 
 
 async def test_a_fork_of_it_asks_nobody_and_can_be_used(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         forked = await client.ask("thread/fork", {"threadId": thread_id})
         fork = forked["thread"]
-        told = await client.run(fork["id"], "go on")
+        messages = await client.run(fork["id"], "go on")
         await finish(client, asked)
-    assert ASK not in outline(told)
-    assert outline(told)[-1] == "turn/completed completed"
+    assert ASK not in outline(messages)
+    assert outline(messages)[-1] == "turn/completed completed"
     assert [turn["status"] for turn in fork["turns"]] == ["interrupted"]
     assert (work / "a").exists()
 
@@ -79,9 +79,9 @@ async def test_a_fork_of_it_asks_nobody_and_can_be_used(home: Path, work: Path) 
 async def test_it_cannot_be_rolled_back(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         refused = await client.refusal("thread/rollback", {"threadId": thread_id, "numTurns": 1})
-        told = await finish(client, asked)
+        messages = await finish(client, asked)
     assert "turn" in refused.message
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
 
 
 async def test_it_waits_on_when_its_last_client_unsubscribes(home: Path, work: Path) -> None:
@@ -89,8 +89,8 @@ async def test_it_waits_on_when_its_last_client_unsubscribes(home: Path, work: P
         await client.ask("thread/unsubscribe", {"threadId": thread_id})
         async with client_of(server) as other:
             await other.ask("thread/resume", {"threadId": thread_id})
-            told = await finish(other, await question(other, ASK))
-    assert outline(told)[-1] == "turn/completed completed"
+            messages = await finish(other, await question(other, ASK))
+    assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "a").exists()
 
 
@@ -100,8 +100,8 @@ async def test_a_refusal_counts_when_the_others_have_unsubscribed(home: Path, wo
         asked = await question(other, ASK)
         await client.ask("thread/unsubscribe", {"threadId": thread_id})
         await refuse(other, asked)
-        told = await other.end_of(asked["params"]["turnId"])
-    assert outline(told)[-1] == "turn/completed completed"
+        messages = await other.end_of(asked["params"]["turnId"])
+    assert outline(messages)[-1] == "turn/completed completed"
     assert not (work / "a").exists()
 
 
@@ -117,8 +117,8 @@ async def test_one_who_unsubscribes_and_comes_back_is_waited_for(home: Path, wor
         await client.settled()
         await refuse(other, theirs)
         await other.settled()
-        told = await finish(client, asked)
-    assert outline(told)[-1] == "turn/completed completed"
+        messages = await finish(client, asked)
+    assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "a").exists()
 
 
@@ -128,11 +128,11 @@ async def test_putting_it_away_ends_the_turn_and_voids_the_question(
 ) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         await client.ask(method, {"threadId": thread_id})
-        told = await client.settled()
+        messages = await client.settled()
         await answer(client, asked, {"decision": "accept"})
         await client.settled()
-    assert "turn/completed interrupted" in outline(told)
-    assert params_of(told, "serverRequest/resolved") == [
+    assert "turn/completed interrupted" in outline(messages)
+    assert params_of(messages, "serverRequest/resolved") == [
         {"threadId": thread_id, "requestId": asked["id"]}
     ]
     assert not (work / "a").exists()
@@ -183,9 +183,9 @@ async def test_every_kind_of_question_outlives_its_server(
         await client.ask("thread/resume", {"threadId": thread_id, "config": config})
         again = await question(client, method)
         await answer(client, again, reply)
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
     for asked in (first, again):
         asked["params"].pop("startedAtMs", None)
     assert again["params"] == first["params"]
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "b").exists() is (method == "item/fileChange/requestApproval")

@@ -54,11 +54,11 @@ async def test_a_pipe_in_the_workspace_stops_nothing(home: Path, work: Path, pla
                 cwd=str(work), sandbox="workspace-write", approvalPolicy="never"
             )
             model.plays(calls("exec_command", {"cmd": "echo done"}))
-            told = await client.run(thread_id)
+            messages = await client.run(thread_id)
             await client.ask("skills/list", {"cwds": [str(work)]})
 
-    assert outline(told)[-2:] == EPILOGUE
-    assert [item["aggregatedOutput"] for item in commands(told)] == ["done\n"]
+    assert outline(messages)[-2:] == EPILOGUE
+    assert [item["aggregatedOutput"] for item in commands(messages)] == ["done\n"]
 
 
 async def test_a_pipe_for_a_configuration_is_refused_by_name(home: Path, work: Path) -> None:

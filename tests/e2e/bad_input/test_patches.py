@@ -118,14 +118,14 @@ async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:
     """What was in it is not told: it would not fit a message."""
     async with acting(home, **WRITES) as scene:
         (scene.work / "large").write_bytes(b"\0" * 32 * MEBIBYTE)
-        told, _ = await scene.play(
+        messages, _ = await scene.play(
             patches("*** Begin Patch\n*** Delete File: large\n*** End Patch")
         )
         await scene.goes_on()
 
         assert not is_there(str(scene.work / "large"))
-    assert [change["diff"] for change in only(told, "fileChange")["changes"]] == [""]
-    assert "Binary files" in params_of(told, "turn/diff/updated")[-1]["diff"]
+    assert [change["diff"] for change in only(messages, "fileChange")["changes"]] == [""]
+    assert "Binary files" in params_of(messages, "turn/diff/updated")[-1]["diff"]
 
 
 async def test_a_patch_of_a_path_outside_the_roots(home: Path) -> None:

@@ -53,7 +53,7 @@ async def test_malformed_arguments(home: Path, arguments: str) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more, **WRITES) as scene:
         scene.model.plays(all_of(arguments))
-        told = await scene.client.run(scene.thread_id)
+        messages = await scene.client.run(scene.thread_id)
         outputs = scene.model.requests[-1].outputs()
         await scene.client.run(scene.thread_id, "and now?")
 
@@ -61,7 +61,7 @@ async def test_malformed_arguments(home: Path, arguments: str) -> None:
     assert {tool: output[: len(prefix)] for tool, output in outputs.items()} == dict.fromkeys(
         TOOLS, prefix
     )
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 def all_of(arguments: str) -> Reply:
@@ -76,11 +76,11 @@ def all_of(arguments: str) -> Reply:
 async def test_a_binary_file_that_a_command_prints(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         (scene.work / "a.bin").write_bytes(BINARY)
-        told, output = await scene.play(calls("exec_command", {"cmd": "cat a.bin"}))
+        messages, output = await scene.play(calls("exec_command", {"cmd": "cat a.bin"}))
         await scene.goes_on()
 
     shown = BINARY.decode("utf-8", "replace")
-    assert commands(told)[0]["aggregatedOutput"] == shown
+    assert commands(messages)[0]["aggregatedOutput"] == shown
     assert output.endswith(f"Output:\n{shown}")
 
 
@@ -96,10 +96,10 @@ async def test_a_binary_file_that_is_no_picture(home: Path) -> None:
 
 async def test_a_command_that_writes_outside_the_roots(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
-        told, output = await scene.play(calls("exec_command", {"cmd": f"echo x > {OUTSIDE}"}))
+        messages, output = await scene.play(calls("exec_command", {"cmd": f"echo x > {OUTSIDE}"}))
         await scene.goes_on()
 
-    (item,) = commands(told)
+    (item,) = commands(messages)
     assert (item["status"], item["exitCode"]) == ("failed", 1)
     assert "Read-only file system" in output
     assert not is_there(OUTSIDE)
@@ -109,10 +109,10 @@ async def test_a_command_that_forks_and_daemonises(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         script = "(setsid sh -c 'echo $$ > pid; exec sleep 1000' </dev/null >/dev/null 2>&1 &)"
         ready = "until [ -s pid ]; do :; done; echo up"
-        told, output = await scene.play(calls("exec_command", {"cmd": f"{script}; {ready}"}))
+        messages, output = await scene.play(calls("exec_command", {"cmd": f"{script}; {ready}"}))
         await scene.goes_on()
 
-    (item,) = commands(told)
+    (item,) = commands(messages)
     assert (item["status"], item["exitCode"], item["aggregatedOutput"]) == ("completed", 0, "up\n")
     assert output.endswith("Output:\nup\n")
 
@@ -123,13 +123,13 @@ async def test_100_mb_of_output(home: Path) -> None:
         transport = scene.client.peer.transport
         assert isinstance(transport, SubprocessTransport)
         before = peak_memory(transport.pid)
-        told, output = await scene.play(
+        messages, output = await scene.play(
             calls("exec_command", {"cmd": many, "yield_time_ms": 30000})
         )
         after = peak_memory(transport.pid)
         await scene.goes_on()
 
-    (item,) = commands(told)
+    (item,) = commands(messages)
     assert (item["status"], item["exitCode"]) == ("completed", 0)
     assert item["aggregatedOutput"].endswith("the end\n")
     assert output.endswith("the end\n")
@@ -170,11 +170,11 @@ async def test_a_client_tool_that_answers_nonsense(
         scene.model.plays(calls("lookup", {}))
         turn_id = await scene.client.begin(scene.thread_id)
         await answer(scene.client, await question(scene.client, "item/tool/call"), result)
-        told, output = await scene.finish(turn_id)
+        messages, output = await scene.finish(turn_id)
         await scene.goes_on()
 
     assert output == text
-    assert only(told, "dynamicToolCall")["status"] == ("failed" if text else "completed")
+    assert only(messages, "dynamicToolCall")["status"] == ("failed" if text else "completed")
 
 
 FAILED = "dynamic tool request failed"
@@ -197,11 +197,11 @@ async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: s
         turn_id = await scene.client.begin(scene.thread_id)
         asked = await question(scene.client, "item/tool/call")
         await scene.client.peer.send_raw(b'{"id": %d' % asked["id"] + rest)
-        told, output = await scene.finish(turn_id)
+        messages, output = await scene.finish(turn_id)
         await scene.goes_on()
 
     assert output == text
-    assert only(told, "dynamicToolCall")["status"] == "failed"
+    assert only(messages, "dynamicToolCall")["status"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: s
 async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonValue) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more) as scene:
-        told, output = await scene.play(calls("mcp__mini__give", {"result": result}))
+        messages, output = await scene.play(calls("mcp__mini__give", {"result": result}))
         await scene.goes_on()
 
-    item = item_of(told)
+    item = item_of(messages)
     assert item["status"] == "failed"
     assert "the answer to tools/call does not fit the protocol" in item["error"]["message"]
     assert "pydantic" not in item["error"]["message"]
@@ -223,10 +223,12 @@ async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonVal
 async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio(tool_timeout_sec=0.5)
     async with acting(home, more) as scene:
-        told, output = await scene.play(calls("mcp__mini__garble", {"line": "<html>oops</html>"}))
+        messages, output = await scene.play(
+            calls("mcp__mini__garble", {"line": "<html>oops</html>"})
+        )
         await scene.goes_on()
 
-    item = item_of(told)
+    item = item_of(messages)
     assert item["status"] == "failed"
     assert text_of(output) == item["error"]["message"]
     assert item["error"]["message"].endswith(
@@ -238,8 +240,8 @@ async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
 async def test_an_mcp_server_that_dies_in_the_middle(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more) as scene:
-        told, output = await scene.play(calls("mcp__mini__die", {}))
-        item = item_of(told)
+        messages, output = await scene.play(calls("mcp__mini__die", {}))
+        item = item_of(messages)
         _, again = await scene.play(calls("mcp__mini__echo", {"text": "x"}))
 
     assert item["status"] == "failed"
@@ -282,10 +284,10 @@ async def test_two_clients_that_answer_at_once(home: Path) -> None:
 def check_one_answer(heard: list[list[JsonValue]], trace: Path) -> None:
     """See that both clients heard of one and the same decision, and that it was carried out."""
     ran = trace.exists()
-    for told in heard:
-        assert outline(told).count("serverRequest/resolved") == 1
-        assert outline(told)[-2:] == EPILOGUE
-        (item,) = commands(told)
+    for messages in heard:
+        assert outline(messages).count("serverRequest/resolved") == 1
+        assert outline(messages)[-2:] == EPILOGUE
+        (item,) = commands(messages)
         assert item["status"] == ("completed" if ran else "declined")
     if ran:
         assert trace.read_text() == "ran\n"

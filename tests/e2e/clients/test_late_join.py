@@ -32,18 +32,18 @@ class Halfway:
             await self.go_on.wait()
 
 
-def events(told: list[JsonValue]) -> list[JsonValue]:
+def events(messages: list[JsonValue]) -> list[JsonValue]:
     """What has a place in the thread."""
-    return [message for message in told if "seq" in message]
+    return [message for message in messages if "seq" in message]
 
 
-def stored(told: list[JsonValue]) -> list[JsonValue]:
+def stored(messages: list[JsonValue]) -> list[JsonValue]:
     """What is told even when it is long past: everything but deltas."""
-    return [event for event in events(told) if event["method"] not in DELTAS]
+    return [event for event in events(messages) if event["method"] not in DELTAS]
 
 
-def seqs(told: list[JsonValue]) -> list[int]:
-    return [message["seq"] for message in events(told)]
+def seqs(messages: list[JsonValue]) -> list[int]:
+    return [message["seq"] for message in events(messages)]
 
 
 async def resume(client: Client, thread_id: str, after: int | None = None) -> JsonValue:
@@ -88,16 +88,16 @@ async def test_clients_with_different_positions_each_get_what_they_have_not_seen
         for after in (0, 1, last // 2, last - 1, last):
             async with client_of(server) as other:
                 await resume(other, thread_id, after)
-                told = events(await other.settled())
-                assert told == [event for event in whole if event["seq"] > after]
+                messages = events(await other.settled())
+                assert messages == [event for event in whole if event["seq"] > after]
 
 
 async def test_a_position_beyond_the_end_is_refused_and_the_thread_stays_free(home: Path) -> None:
     """Ours: a client with such a position speaks of another history; silence would hide it."""
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
-        told = await client.run(thread_id)
-        last = seqs(told)[-1]
+        messages = await client.run(thread_id)
+        last = seqs(messages)[-1]
         params = {"threadId": thread_id, "afterSeq": last + 1}
         refused = await client.refusal("thread/resume", params)
         assert (refused.code, refused.data["path"], refused.kind) == (
@@ -136,13 +136,13 @@ async def test_a_fork_counts_from_its_own_beginning(home: Path) -> None:
         await client.run(thread_id)
         answer = await client.ask("thread/fork", {"threadId": thread_id})
         fork_id = answer["thread"]["id"]
-        told = events(await client.run(fork_id))
+        messages = events(await client.run(fork_id))
         async with client_of(server) as other:
             await resume(other, fork_id, 0)
             everything = events(await other.settled())
-    copied, own = everything[: -len(stored(told))], everything[-len(stored(told)) :]
-    assert seqs(copied) + seqs(told) == list(range(1, told[-1]["seq"] + 1))
-    assert own == stored(told)
+    copied, own = everything[: -len(stored(messages))], everything[-len(stored(messages)) :]
+    assert seqs(copied) + seqs(messages) == list(range(1, messages[-1]["seq"] + 1))
+    assert own == stored(messages)
     assert {event["params"]["threadId"] for event in everything} == {fork_id}
 
 
@@ -162,10 +162,12 @@ async def test_who_was_away_when_turns_were_taken_back_is_told_so_in_its_place(
         await client.run(thread_id, "instead")
         async with client_of(server) as other:
             await resume(other, thread_id, after)
-            told = events(await other.settled())
+            messages = events(await other.settled())
         thread = await client.read(thread_id)
-    told_turns = [line for line in outline(told) if line.startswith(("turn/", "thread/reverted"))]
-    assert told_turns == [
+    turn_lines = [
+        line for line in outline(messages) if line.startswith(("turn/", "thread/reverted"))
+    ]
+    assert turn_lines == [
         "turn/started",
         "turn/completed completed",
         "thread/reverted",

@@ -15,20 +15,20 @@ async def test_everybody_hears_of_a_thread_and_subscribers_of_its_turns(stage: S
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
     (started,) = await bob.until("thread/started")
-    told = await alice.run(thread_id, "one")
+    messages = await alice.run(thread_id, "one")
     overheard = await bob.settled()
 
     assert started["params"]["thread"]["id"] == thread_id
-    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
     assert outline(overheard) == BROADCAST
 
     joined = (await bob.ask("thread/resume", {"threadId": thread_id}))["thread"]
     assert words(joined) == [["one", "done"]]
-    told = await alice.run(thread_id, "two")
-    heard = await bob.end_of(told[-1]["params"]["turn"]["id"])
+    messages = await alice.run(thread_id, "two")
+    heard = await bob.end_of(messages[-1]["params"]["turn"]["id"])
     heard = [each for each in heard if each["method"] != "thread/goal/cleared"]
-    assert outline(heard) == outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
-    turns = [each["params"].get("turnId") for each in told if "item/" in each["method"]]
+    assert outline(heard) == outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    turns = [each["params"].get("turnId") for each in messages if "item/" in each["method"]]
     assert turns == [each["params"].get("turnId") for each in heard if "item/" in each["method"]]
 
 
@@ -53,11 +53,11 @@ async def test_who_unsubscribes_hears_no_more_while_others_do(stage: Stage) -> N
 
     left = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
     again = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
-    told = await bob.run(thread_id)
+    messages = await bob.run(thread_id)
     overheard = await alice.settled()
 
     assert (left["status"], again["status"]) == ("unsubscribed", "notSubscribed")
-    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
     assert outline(overheard) == BROADCAST
 
 

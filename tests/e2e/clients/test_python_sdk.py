@@ -108,11 +108,11 @@ def kinds(items: Sequence[BaseModel]) -> list[str]:
 
 def heard(turn: TurnHandle) -> list[tuple[str, JsonValue]]:
     """All that is told of a turn: methods and params."""
-    told: list[tuple[str, JsonValue]] = []
+    messages: list[tuple[str, JsonValue]] = []
     for notification in turn.stream():
         assert not isinstance(notification.payload, UnknownNotification), notification
-        told.append((notification.method, plain(notification.payload)))
-    return told
+        messages.append((notification.method, plain(notification.payload)))
+    return messages
 
 
 def test_a_run_gives_the_answer_the_items_and_the_usage(home: Path) -> None:
@@ -133,11 +133,11 @@ def test_a_run_gives_the_answer_the_items_and_the_usage(home: Path) -> None:
 def test_a_turn_streams_its_answer_as_it_is_made(home: Path) -> None:
     place = Place(home, said("one two", deltas=["one", " ", "two"]))
     with Codex(place.config()) as codex:
-        told = heard(codex.thread_start().turn("go"))
+        messages = heard(codex.thread_start().turn("go"))
 
-    deltas = [params["delta"] for method, params in told if method == "item/agentMessage/delta"]
+    deltas = [params["delta"] for method, params in messages if method == "item/agentMessage/delta"]
     assert deltas == ["one", " ", "two"]
-    assert (told[0][0], told[-1][0]) == ("turn/started", "turn/completed")
+    assert (messages[0][0], messages[-1][0]) == ("turn/started", "turn/completed")
 
 
 def test_commands_and_patches_are_told_in_a_way_that_it_knows(home: Path) -> None:
@@ -151,9 +151,9 @@ def test_commands_and_patches_are_told_in_a_way_that_it_knows(home: Path) -> Non
     )
     with Codex(place.config()) as codex:
         thread = codex.thread_start(sandbox=Sandbox.workspace_write, cwd=str(place.folder))
-        told = heard(thread.turn("work"))
+        messages = heard(thread.turn("work"))
 
-    items = [params["item"] for method, params in told if method == "item/completed"]
+    items = [params["item"] for method, params in messages if method == "item/completed"]
     command, change = items[1:3]
     assert (command["type"], command["status"], command["exitCode"]) == (
         "commandExecution",
@@ -162,7 +162,7 @@ def test_commands_and_patches_are_told_in_a_way_that_it_knows(home: Path) -> Non
     )
     assert (change["type"], change["status"]) == ("fileChange", "completed")
     assert (place.folder / "made.txt").read_text("utf-8") == "hello\n"
-    methods = {method for method, _ in told}
+    methods = {method for method, _ in messages}
     assert methods >= {"turn/diff/updated", "turn/plan/updated", "item/started"}
 
 
@@ -257,8 +257,8 @@ def test_images_and_skills_reach_the_model(home: Path) -> None:
 
     content = [part for item in place.requests()[0]["input"] for part in item.get("content", [])]
     assert [part["image_url"] for part in content if part["type"] == "input_image"] == [url, url]
-    (told,) = [part["text"] for part in content if part.get("text", "").startswith("<skill>")]
-    assert all(text in told for text in ("<name>demo</name>", f"<path>{skill}</path>", "BODY"))
+    (messages,) = [part["text"] for part in content if part.get("text", "").startswith("<skill>")]
+    assert all(text in messages for text in ("<name>demo</name>", f"<path>{skill}</path>", "BODY"))
 
 
 def test_what_another_tool_says_is_no_word_of_the_user(home: Path) -> None:

@@ -144,8 +144,8 @@ async def hear_some(url: str, thread_id: str, after: int, share: float) -> list[
     """Come back and hear a part of what was missed, then lose the line again."""
     async with over(await connect_websocket(url)) as client:
         await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
-        told = [message for message in await client.settled() if is_shown(message)]
-        return told[: round(share * len(told))]
+        messages = [message for message in await client.settled() if is_shown(message)]
+        return messages[: round(share * len(messages))]
 
 
 def is_shown(message: JsonValue) -> bool:

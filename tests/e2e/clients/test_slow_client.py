@@ -47,33 +47,33 @@ async def test_a_client_that_stops_reading_stalls_nobody_and_catches_up_complete
         ):
             thread_id = await reader.start()
             await sleeper.ask("thread/resume", {"threadId": thread_id})
-            told = await reader.run(thread_id)
+            messages = await reader.run(thread_id)
             before = resident(process)
             for _ in range(TURNS - 1):
-                told += await reader.run(thread_id)
+                messages += await reader.run(thread_id)
                 reader.heard.clear()
             grown = resident(process) - before
             ends = [await sleeper.until("turn/completed") for _ in range(TURNS)]
             heard = [message for end in ends for message in end]
-    assert durable(heard) == durable(told)
+    assert durable(heard) == durable(messages)
     numbers = [message["seq"] for message in heard if "seq" in message]
     assert numbers == sorted(set(numbers))
     # It was far behind: it got complete messages instead of the pieces of most.
-    assert deltas(heard) < deltas(told)
+    assert deltas(heard) < deltas(messages)
     assert grown < MAX_GROWTH
 
 
-def durable(told: list[JsonValue]) -> list[tuple[int, str, JsonValue]]:
+def durable(messages: list[JsonValue]) -> list[tuple[int, str, JsonValue]]:
     """The events of the thread that everybody gets, however late."""
     return [
         (message["seq"], message["method"], message["params"])
-        for message in told
+        for message in messages
         if "seq" in message and not message["method"].endswith("/delta")
     ]
 
 
-def deltas(told: list[JsonValue]) -> int:
-    return sum(message["method"].endswith("/delta") for message in told)
+def deltas(messages: list[JsonValue]) -> int:
+    return sum(message["method"].endswith("/delta") for message in messages)
 
 
 async def test_a_client_that_does_not_read_leaves_the_others_their_pace(home: Path) -> None:
@@ -91,8 +91,8 @@ async def test_a_client_that_does_not_read_leaves_the_others_their_pace(home: Pa
     assert outline(heard)[-1] == "turn/completed completed"
 
 
-def events(told: list[JsonValue]) -> list[JsonValue]:
-    return [message for message in told if "seq" in message]
+def events(messages: list[JsonValue]) -> list[JsonValue]:
+    return [message for message in messages if "seq" in message]
 
 
 async def ended(client: Client) -> list[JsonValue]:

@@ -33,7 +33,9 @@ async def killed_while_asked(home: Path, calls: Sequence[str], answered: int = 0
         asked = [await question(client, ASK) for _ in calls]
         for each in asked[:answered]:
             await answer(client, each, found("before"))
-            await client.until("item/completed", lambda told: told["item"]["type"] != "userMessage")
+            await client.until(
+                "item/completed", lambda params: params["item"]["type"] != "userMessage"
+            )
         os.kill(server.pid, signal.SIGKILL)
     return thread_id
 
@@ -42,9 +44,9 @@ def found(text: str) -> JsonValue:
     return {"contentItems": [{"type": "inputText", "text": text}], "success": True}
 
 
-def ended(told: list[JsonValue]) -> dict[str, str]:
+def ended(messages: list[JsonValue]) -> dict[str, str]:
     """How calls ended that were completed."""
-    items = (params["item"] for params in params_of(told, "item/completed"))
+    items = (params["item"] for params in params_of(messages, "item/completed"))
     return {item["id"]: item["status"] for item in items if item["type"] == "dynamicToolCall"}
 
 
@@ -62,12 +64,12 @@ async def test_a_client_answers_after_a_kill_and_the_same_turn_goes_on(home: Pat
         asked = [await question(client, ASK) for _ in range(2)]
         for each in reversed(asked):
             await answer(client, each, found(f"for {each['params']['callId']}"))
-        told = await client.until("turn/completed")
+        messages = await client.until("turn/completed")
 
     assert resumed["thread"]["turns"][-1]["status"] == "inProgress"
-    assert ended(told) == {"c1": "completed", "c2": "completed"}
+    assert ended(messages) == {"c1": "completed", "c2": "completed"}
     assert outputs(model) == {"c1": "for c1", "c2": "for c2"}
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_call_that_was_answered_before_is_not_made_again(home: Path) -> None:
@@ -77,12 +79,12 @@ async def test_a_call_that_was_answered_before_is_not_made_again(home: Path) -> 
         await client.ask("thread/resume", {"threadId": thread_id})
         asked = await question(client, ASK)
         await answer(client, asked, found("after"))
-        told = await client.until("turn/completed")
+        messages = await client.until("turn/completed")
 
     assert asked["params"]["callId"] == "c2"
-    assert ended(told) == {"c2": "completed"}
+    assert ended(messages) == {"c2": "completed"}
     assert outputs(model)["c2"] == "after"
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize("tools", [[], [OTHER]])
@@ -93,15 +95,15 @@ async def test_a_client_that_comes_back_without_the_tool_ends_the_call(
     model = ScriptedModel(["done", "and on"])
     async with playing(home, model) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id, "dynamicTools": tools})
-        told = await client.until("turn/completed")
+        messages = await client.until("turn/completed")
         first = outputs(model)
         await client.run(thread_id, "and now?")
         items = (await client.read(thread_id))["turns"][0]["items"]
 
     assert first == {"c1": "unsupported call: lookup"}
-    assert ended(told) == {"c1": "failed"}
+    assert ended(messages) == {"c1": "failed"}
     assert [item["status"] for item in items if item["type"] == "dynamicToolCall"] == ["failed"]
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_thread_whose_server_was_killed_can_be_interrupted_instead(home: Path) -> None:
@@ -112,11 +114,11 @@ async def test_a_thread_whose_server_was_killed_can_be_interrupted_instead(home:
         await question(client, ASK)
         turn_id = resumed["thread"]["turns"][-1]["id"]
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-        told = await client.end_of(turn_id)
+        messages = await client.end_of(turn_id)
         later = await goes_on(client, thread_id)
 
-    assert ended(told) == {"c1": "failed"}
-    assert told[-1]["params"]["turn"]["status"] == "interrupted"
+    assert ended(messages) == {"c1": "failed"}
+    assert messages[-1]["params"]["turn"]["status"] == "interrupted"
     assert later[-2:] == EPILOGUE
 
 

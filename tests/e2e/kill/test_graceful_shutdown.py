@@ -56,8 +56,8 @@ async def check(home: Path, thread_id: str, turn_id: str) -> None:
         params: JsonValue = {"input": [{"type": "text", "text": "go"}], "clientUserMessageId": "m"}
         again = await client.ask("turn/start", {"threadId": thread_id, **params})
         assert again["turn"]["id"] == turn_id
-        told = await client.run(thread_id, "on")
-        assert outline(told)[-1] == "turn/completed completed"
+        messages = await client.run(thread_id, "on")
+        assert outline(messages)[-1] == "turn/completed completed"
 
 
 @pytest.mark.parametrize("end", [terminate, interrupt])
@@ -135,9 +135,11 @@ async def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(
     async with playing(home, ["next"]) as server, client_of(server) as client:
         params = {"threadId": thread_id, "afterSeq": 0}
         await client.ask("thread/resume", params)
-        told = await client.end_of(turn_id)
-        assert outline(told)[-2:] == LAST_WORDS
-        assert len([line for line in outline(told) if line == "item/completed agentMessage"]) == 31
+        messages = await client.end_of(turn_id)
+        assert outline(messages)[-2:] == LAST_WORDS
+        assert (
+            len([line for line in outline(messages) if line == "item/completed agentMessage"]) == 31
+        )
 
 
 async def test_closing_a_server_ends_its_turns_with_what_they_have(home: Path) -> None:
@@ -155,8 +157,8 @@ async def test_closing_a_server_ends_its_turns_with_what_they_have(home: Path) -
         turn_id = await client.begin(thread_id, "go")
         await reached.wait()
         await server.close()
-        told = await client.end_of(turn_id)
-        assert outline(told)[-2:] == LAST_WORDS
+        messages = await client.end_of(turn_id)
+        assert outline(messages)[-2:] == LAST_WORDS
         assert await client.peer.receive_all() == []
     async with playing(home, ["next"]) as server, client_of(server) as client:
         answer = await client.ask("thread/resume", {"threadId": thread_id})

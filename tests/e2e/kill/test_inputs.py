@@ -57,7 +57,7 @@ async def steer(client: Client, thread_id: str, turn_id: str, text: str) -> None
 
 async def completed(client: Client, item_id: str) -> None:
     """Wait until an item is told to be complete."""
-    await client.until("item/completed", lambda told: told["item"]["id"] == item_id)
+    await client.until("item/completed", lambda params: params["item"]["id"] == item_id)
 
 
 def cut_before_turn(path: Path, text: bytes) -> None:
@@ -168,7 +168,9 @@ async def test_the_output_of_a_command_of_the_user_beside_a_question_survives_a_
         turn_id = await client.begin(thread_id, "first")
         await question(client, ASK)
         await client.ask("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
-        await client.until("item/completed", lambda told: told["item"].get("source") == "userShell")
+        await client.until(
+            "item/completed", lambda params: params["item"].get("source") == "userShell"
+        )
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as server, client_of(server) as client:
@@ -224,8 +226,10 @@ async def test_a_turn_that_goes_on_has_what_its_tools_had_done_while_the_model_s
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        told = await client.until(ASK)
-        if "call-1" not in [params["item"]["id"] for params in params_of(told, "item/completed")]:
+        messages = await client.until(ASK)
+        if "call-1" not in [
+            params["item"]["id"] for params in params_of(messages, "item/completed")
+        ]:
             await completed(client, "call-1")
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done"])

@@ -11,10 +11,10 @@ from treadle.protocol.base import JsonValue
 PLAN: JsonValue = {"plan": []}
 
 
-async def failure(told: list[JsonValue]) -> str:
+async def failure(messages: list[JsonValue]) -> str:
     """Why a turn failed, which must be for lack of budget."""
-    assert outline(told)[-3:] == FAILURE
-    error = told[-1]["params"]["turn"]["error"]
+    assert outline(messages)[-3:] == FAILURE
+    error = messages[-1]["params"]["turn"]["error"]
     assert error["codexErrorInfo"] == "sessionBudgetExceeded"
     return str(error["message"])
 
@@ -23,9 +23,9 @@ async def test_a_turn_ends_when_its_model_requests_are_used(stage: Stage) -> Non
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(*[calls("update_plan", PLAN, f"c{number}") for number in range(5)])
-    told = await client.run(thread_id, budget={"maxModelRequests": 2})
+    messages = await client.run(thread_id, budget={"maxModelRequests": 2})
 
-    assert await failure(told) == "the turn's budget of 2 model requests is used"
+    assert await failure(messages) == "the turn's budget of 2 model requests is used"
     assert len(stage.model.requests) == 2
     stage.model.replies.clear()
     # It was the turn's budget: the next one has its own.
@@ -36,19 +36,19 @@ async def test_a_turn_ends_when_its_tokens_are_used(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(*[calls("update_plan", PLAN, f"c{number}") for number in range(5)])
-    told = await client.run(thread_id, budget={"maxTokens": 30})
+    messages = await client.run(thread_id, budget={"maxTokens": 30})
 
-    assert await failure(told) == "the turn's budget of 30 tokens is used"
-    assert len(params_of(told, "thread/tokenUsage/updated")) == 2
+    assert await failure(messages) == "the turn's budget of 30 tokens is used"
+    assert len(params_of(messages, "thread/tokenUsage/updated")) == 2
 
 
 async def test_a_turn_ends_when_its_time_is_up(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(says("never", "m1", ["n"], asyncio.Event()))
-    told = await client.run(thread_id, budget={"maxSeconds": 0.05})
+    messages = await client.run(thread_id, budget={"maxSeconds": 0.05})
 
-    assert "budget of 0.05 s is used" in await failure(told)
+    assert "budget of 0.05 s is used" in await failure(messages)
 
 
 async def test_the_budget_of_a_thread_holds_for_all_its_turns_and_after_a_restart(

@@ -39,10 +39,10 @@ async def test_a_compaction_is_a_turn_that_takes_no_input(stage: Stage) -> None:
     steer = {"threadId": thread_id, "input": [said("x")], "expectedTurnId": turn_id}
     refused = await client.refusal("turn/steer", steer)
     gate.set()
-    told = begun + await client.end_of(turn_id)
+    messages = begun + await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
-    assert outline(told) == [*PROLOGUE[:2], *COMPACTION, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE[:2], *COMPACTION, *EPILOGUE]
     assert refused.message == refused.data["message"] == "cannot steer a compact turn"
     assert refused.data["codexErrorInfo"] == {"activeTurnNotSteerable": {"turnKind": "compact"}}
     asked = stage.model.requests[1].body
@@ -88,10 +88,10 @@ async def test_a_full_context_is_compacted_before_the_next_message(stage: Stage)
     thread_id = await client.start()
     stage.model.plays(says("long", "m1", tokens=(900, 200)), says(NOTES, "m2", tokens=(1000, 20)))
     await client.run(thread_id, "fill it")
-    told = await client.run(thread_id, "next")
+    messages = await client.run(thread_id, "next")
     again = await client.run(thread_id, "and next")
 
-    assert outline(told) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
     assert outline(again) == [*PROLOGUE, *ANSWER, *EPILOGUE]
     assert stage.model.requests[2].talk()[-2:] == [
         ("user", stage.model.requests[2].talk()[-2][1]),
@@ -126,10 +126,10 @@ async def test_an_overflow_is_followed_by_a_compaction(stage: Stage) -> None:
     await client.run(thread_id, "hello")
     stage.model.plays(fails("context_length_exceeded", "too long"), says(NOTES, "m1"))
     failed = await client.run(thread_id, "too much")
-    told = await client.run(thread_id, "next")
+    messages = await client.run(thread_id, "next")
 
     assert params_of(failed, "error")[0]["error"]["codexErrorInfo"] == "contextWindowExceeded"
-    assert outline(told) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
 
 
 async def test_a_history_too_long_to_be_summed_up_loses_its_older_half(stage: Stage) -> None:
@@ -140,9 +140,9 @@ async def test_a_history_too_long_to_be_summed_up_loses_its_older_half(stage: St
         await client.run(thread_id, text)
     stage.model.plays(fails("context_length_exceeded", "too long"), says(NOTES, "m1"))
     await client.ask("thread/compact/start", {"threadId": thread_id})
-    told = await client.until("turn/completed")
+    messages = await client.until("turn/completed")
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     first, second = (asked.body["input"] for asked in stage.model.requests[-2:])
     assert len(second) < len(first)
     assert second[-1] == first[-1]

@@ -35,13 +35,13 @@ async def test_a_goal_is_pursued_turn_after_turn_until_it_is_complete(stage: Sta
     stage.model.plays(says("working", "m1"), says("working on", "m2"), *reaches_goal())
 
     goal = await set_goal(client, thread_id, objective="ship it", tokenBudget=1000)
-    told = await client.until(
+    messages = await client.until(
         "thread/goal/updated", lambda params: params["goal"]["status"] == "complete"
     )
     await client.until("turn/completed")
 
     assert (goal["objective"], goal["status"], goal["tokensUsed"]) == ("ship it", "active", 0)
-    assert [line for line in outline(told) if line.startswith("turn/completed")] == [
+    assert [line for line in outline(messages) if line.startswith("turn/completed")] == [
         "turn/completed completed",
         "turn/completed completed",
     ]
@@ -55,11 +55,11 @@ async def test_a_goal_stops_when_its_tokens_are_used(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await set_goal(client, thread_id, objective="ship it", tokenBudget=20)
-    told = await client.until(
+    messages = await client.until(
         "thread/goal/updated", lambda params: params["goal"]["status"] == "budgetLimited"
     )
 
-    assert told[-1]["params"]["goal"]["tokensUsed"] == 30
+    assert messages[-1]["params"]["goal"]["tokensUsed"] == 30
     assert len(stage.model.requests) == 2
 
 
@@ -76,11 +76,11 @@ async def test_a_turn_that_fails_or_is_interrupted_suspends_the_goal(stage: Stag
     await set_goal(client, thread_id, status="active")
     turn_id = (await client.until("turn/started"))[-1]["params"]["turn"]["id"]
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.until(
+    messages = await client.until(
         "thread/goal/updated", lambda params: params["goal"]["status"] == "paused"
     )
 
-    assert told[-1]["params"]["turnId"] == turn_id
+    assert messages[-1]["params"]["turnId"] == turn_id
 
 
 async def test_a_goal_survives_a_restart_and_is_told_on_resume(stage: Stage) -> None:
@@ -92,12 +92,12 @@ async def test_a_goal_survives_a_restart_and_is_told_on_resume(stage: Stage) -> 
 
     unloaded = (await client.ask("thread/goal/get", {"threadId": thread_id}))["goal"]
     await client.ask("thread/resume", {"threadId": thread_id})
-    told = await client.until("thread/goal/updated")
+    messages = await client.until("thread/goal/updated")
     cleared = await client.ask("thread/goal/clear", {"threadId": thread_id})
     again = await client.ask("thread/goal/clear", {"threadId": thread_id})
 
     assert (unloaded["objective"], unloaded["status"]) == ("ship it", "paused")
-    assert told[-1]["params"]["goal"] == unloaded
+    assert messages[-1]["params"]["goal"] == unloaded
     assert (cleared, again) == ({"cleared": True}, {"cleared": False})
     await client.until("thread/goal/cleared")
     assert await client.ask("thread/goal/get", {"threadId": thread_id}) == {"goal": None}
@@ -123,12 +123,12 @@ async def test_a_message_of_the_user_joins_the_turn_that_pursues_the_goal(stage:
     await set_goal(client, thread_id, objective="ship it")
     turn_id = await client.begin(thread_id, "how is it going?")
     gate.set()
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     spoken = [text for turn in words(await client.read(thread_id)) for text in turn]
     assert "how is it going?" in spoken
-    assert params_of(told, "turn/started")[0]["turn"]["id"] == turn_id
+    assert params_of(messages, "turn/started")[0]["turn"]["id"] == turn_id
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -148,9 +148,9 @@ async def test_an_active_goal_is_pursued_again_when_the_thread_is_resumed(
     model = ScriptedModel([[tool("update_goal", {"status": "complete"})], "reached"])
     async with playing(home, model) as server, client_of(server) as client:
         resumed = await client.ask("thread/resume", {"threadId": thread_id})
-        told = await client.until("turn/completed")
+        messages = await client.until("turn/completed")
         goal = await client.ask("thread/goal/get", {"threadId": thread_id})
     assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["completed", "interrupted"]
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert goal["goal"]["status"] == "complete"
     assert "ship it" in str(model.requests[0].input[-1])

@@ -12,11 +12,11 @@ async def test_a_message_that_is_sent_twice_is_heard_once(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
-    told = await client.end_of(first)
+    messages = await client.end_of(first)
     asked = {"threadId": thread_id, "input": [said("hi")], "clientUserMessageId": "msg-1"}
     again = (await client.ask("turn/start", asked))["turn"]
 
-    assert params_of(told, "item/completed")[0]["item"]["clientId"] == "msg-1"
+    assert params_of(messages, "item/completed")[0]["item"]["clientId"] == "msg-1"
     assert (again["id"], again["status"], again["items"]) == (first, "completed", [])
     assert words(await client.read(thread_id)) == [["hi", "done"]]
     assert len(stage.model.requests) == 1

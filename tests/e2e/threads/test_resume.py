@@ -25,7 +25,7 @@ async def test_a_thread_goes_on_in_a_fresh_server_where_it_stopped(stage: Stage)
     listed = (await client.ask("thread/list", {}))["data"]
     early = await client.refusal("turn/start", {**id_, "input": [said("x")]})
     resumed = await client.ask("thread/resume", id_)
-    told = await client.settled()
+    messages = await client.settled()
     turn = await client.run(thread_id, "second")
 
     assert unloaded["turns"] == resumed["thread"]["turns"] == before["turns"]
@@ -35,7 +35,7 @@ async def test_a_thread_goes_on_in_a_fresh_server_where_it_stopped(stage: Stage)
     assert early.message == f"thread not found: {thread_id}"
     assert resumed["thread"]["status"] == {"type": "idle"}
     assert resumed["collaborationMode"]["mode"] == "default"
-    assert sorted(outline(told)) == ["thread/goal/cleared", "thread/status/changed idle"]
+    assert sorted(outline(messages)) == ["thread/goal/cleared", "thread/status/changed idle"]
     assert outline(turn) == [*PROLOGUE, *ANSWER, *EPILOGUE]
     assert [role for role, _ in stage.model.requests[1].said()] == [
         "developer",
@@ -164,10 +164,10 @@ async def test_a_running_thread_can_be_joined_by_resume(stage: Stage) -> None:
 
     joined = (await other.ask("thread/resume", {"threadId": thread_id}))["thread"]
     gate.set()
-    told = await other.end_of(turn_id)
+    messages = await other.end_of(turn_id)
 
     assert [(turn["id"], turn["status"]) for turn in joined["turns"]] == [(turn_id, "inProgress")]
-    assert outline(told)[-4:] == ["item/completed agentMessage", ANSWER[2], *EPILOGUE]
+    assert outline(messages)[-4:] == ["item/completed agentMessage", ANSWER[2], *EPILOGUE]
 
 
 @pytest.mark.parametrize("ephemeral", [False, True])
@@ -180,7 +180,7 @@ async def test_a_fork_goes_its_own_way(stage: Stage, ephemeral: bool) -> None:
     asked = {"threadId": thread_id, "ephemeral": ephemeral}
     forked = (await client.ask("thread/fork", asked))["thread"]
     (started,) = await client.until("thread/started")
-    told = await client.run(forked["id"], "two")
+    messages = await client.run(forked["id"], "two")
     await client.run(thread_id, "three")
 
     assert forked["forkedFromId"] == thread_id
@@ -189,7 +189,7 @@ async def test_a_fork_goes_its_own_way(stage: Stage, ephemeral: bool) -> None:
     assert started["params"]["thread"] == {**forked, "turns": []}
     assert words(await client.read(forked["id"])) == [["one", "done"], ["two", "done"]]
     assert words(await client.read(thread_id)) == [["one", "done"], ["three", "done"]]
-    usage = params_of(told, "thread/tokenUsage/updated")[0]["tokenUsage"]["total"]
+    usage = params_of(messages, "thread/tokenUsage/updated")[0]["tokenUsage"]["total"]
     assert usage["totalTokens"] == 30
 
 

@@ -17,11 +17,11 @@ async def test_settings_can_be_changed_without_a_turn(stage: Stage) -> None:
     change = {"threadId": thread_id, "model": "mock-2", "effort": "high", "summary": "concise"}
 
     assert await client.ask("thread/settings/update", change) == {}
-    (told,) = await client.until("thread/settings/updated")
+    (notification,) = await client.until("thread/settings/updated")
     await client.ask("thread/settings/update", change)
     await client.run(thread_id)
 
-    settings = told["params"]["threadSettings"]
+    settings = notification["params"]["threadSettings"]
     assert (settings["model"], settings["effort"], settings["summary"]) == (
         "mock-2",
         "high",
@@ -48,12 +48,12 @@ async def test_what_a_turn_overrides_stays_and_is_told_after_the_answer(stage: S
         "serviceTier": "fast",
         "personality": "friendly",
     }
-    told = await client.run(thread_id, **overrides)
+    messages = await client.run(thread_id, **overrides)
     await client.run(thread_id)
 
-    settings = params_of(told, "thread/settings/updated")[0]["threadSettings"]
+    settings = params_of(messages, "thread/settings/updated")[0]["threadSettings"]
     assert {name: settings[name] for name in overrides} == overrides
-    assert outline(told)[0] == "thread/settings/updated"
+    assert outline(messages)[0] == "thread/settings/updated"
     first, second = (asked.body for asked in stage.model.requests)
     assert (second["model"], second["service_tier"]) == (first["model"], first["service_tier"])
     assert "without a sandbox" in first["input"][0]["content"][0]["text"]
@@ -88,11 +88,11 @@ async def test_overrides_of_the_configuration_reach_the_turns(stage: Stage) -> N
     client = await stage.client()
     config = {"model": "mock-7", "model_reasoning_effort": "low", "model_context_window": 5000}
     thread_id = await client.start(config=config)
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
     asked = stage.model.requests[0].body
     assert (asked["model"], asked["reasoning"]) == ("mock-7", {"effort": "low"})
-    usage = params_of(told, "thread/tokenUsage/updated")[0]["tokenUsage"]
+    usage = params_of(messages, "thread/tokenUsage/updated")[0]["tokenUsage"]
     assert usage["modelContextWindow"] == 5000
 
 
@@ -100,7 +100,7 @@ async def test_a_model_that_is_known_gets_its_usual_settings(stage: Stage) -> No
     """Upstream: effort and summary by default, verbosity only where it is understood."""
     stage.configure('model_verbosity = "high"')
     client = await stage.client()
-    told = await client.run(await client.start(model="gpt-5.5"))
+    messages = await client.run(await client.start(model="gpt-5.5"))
     await client.run(await client.start())
 
     known, unknown = (asked.body for asked in stage.model.requests)
@@ -108,7 +108,7 @@ async def test_a_model_that_is_known_gets_its_usual_settings(stage: Stage) -> No
     assert known["text"] == {"verbosity": "high"}
     assert known["include"] == ["reasoning.encrypted_content"]
     assert (unknown["reasoning"], "text" in unknown) == (None, False)
-    assert params_of(told, "warning") == []
+    assert params_of(messages, "warning") == []
 
 
 async def test_a_model_that_is_not_known_is_warned_of_once(stage: Stage) -> None:
@@ -130,9 +130,9 @@ async def test_a_plan_in_plan_mode_is_an_item_of_its_own(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     turn_id = await client.begin(thread_id, "plan it", collaborationMode=PLAN_MODE)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert outline(told) == [
+    assert outline(messages) == [
         "thread/settings/updated",
         *PROLOGUE,
         "item/started agentMessage",
@@ -146,11 +146,11 @@ async def test_a_plan_in_plan_mode_is_an_item_of_its_own(stage: Stage) -> None:
         "thread/tokenUsage/updated",
         *EPILOGUE,
     ]
-    plan, answer = (params["item"] for params in params_of(told, "item/completed")[1:])
+    plan, answer = (params["item"] for params in params_of(messages, "item/completed")[1:])
     assert plan == {"type": "plan", "id": f"{turn_id}-plan", "text": "- step 1\n- step 2\n"}
     assert answer["text"] == "Intro\n"
-    told_deltas = [params["delta"] for params in params_of(told, "item/plan/delta")]
-    assert "".join(told_deltas) == plan["text"]
+    deltas = [params["delta"] for params in params_of(messages, "item/plan/delta")]
+    assert "".join(deltas) == plan["text"]
     assert words(await client.read(thread_id)) == [["plan it", plan["text"], "Intro\n"]]
     await client.run(thread_id, "go")
     assert stage.model.requests[1].talk()[1] == ("assistant", text)
@@ -164,10 +164,10 @@ async def test_a_mode_decides_about_model_and_effort_until_they_are_changed(stag
 
     async def after(**change: JsonValue) -> list[JsonValue]:
         await client.ask("thread/settings/update", {"threadId": thread_id, **change})
-        told = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
-        mode = told["collaborationMode"]
+        settings = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
+        mode = settings["collaborationMode"]
         own = (mode["settings"]["model"], mode["settings"]["reasoning_effort"])
-        assert own == (told["model"], told["effort"])
+        assert own == (settings["model"], settings["effort"])
         return [mode["mode"], *own]
 
     plan: JsonValue = {"model": "mock-2", "reasoning_effort": "high"}

@@ -49,8 +49,8 @@ async def test_items_of_tools_are_the_same_wherever_they_are_shown(home: Path, w
         thread_id = await client.start(
             cwd=str(work), approvalPolicy="never", sandbox="workspace-write", model="gpt-5.5"
         )
-        told = await client.run(thread_id)
-        completed = [params["item"] for params in params_of(told, "item/completed")]
+        messages = await client.run(thread_id)
+        completed = [params["item"] for params in params_of(messages, "item/completed")]
         expected = {item["id"]: item for item in completed if item["type"] in KINDS}
         read = await client.read(thread_id)
     async with playing(home, [[says("more")]]) as server, client_of(server) as client:

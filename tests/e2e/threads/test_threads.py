@@ -67,11 +67,11 @@ async def test_a_new_thread_is_there_at_once(stage: Stage) -> None:
     """Upstream 0.163 stores it at once but lists it after its first message only."""
     client = await stage.client()
     answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
-    (told,) = await client.until("thread/started")
+    (notification,) = await client.until("thread/started")
     thread = answer["thread"]
     id_ = {"threadId": thread["id"]}
 
-    assert told["params"]["thread"] == thread
+    assert notification["params"]["thread"] == thread
     assert is_there(thread["path"])
     assert thread == (await client.ask("thread/read", id_))["thread"]
     assert (await client.read(thread["id"]))["turns"] == []
@@ -117,11 +117,11 @@ async def test_a_name_is_told_and_found_again(stage: Stage) -> None:
     thread_id = await client.start()
 
     assert await client.ask("thread/name/set", {"threadId": thread_id, "name": " My name "}) == {}
-    (told,) = await client.until("thread/name/updated")
+    (notification,) = await client.until("thread/name/updated")
     blank = await client.refusal("thread/name/set", {"threadId": thread_id, "name": "  "})
     await client.run(thread_id)
 
-    assert told["params"] == {"threadId": thread_id, "threadName": "My name"}
+    assert notification["params"] == {"threadId": thread_id, "threadName": "My name"}
     assert blank.message == "thread name must not be empty"
     listed = (await client.ask("thread/list", {}))["data"]
     assert [thread["name"] for thread in listed] == ["My name"]
@@ -175,8 +175,8 @@ async def test_an_archived_thread_is_put_away_and_can_be_brought_back(stage: Sta
     id_ = {"threadId": thread_id}
 
     assert await client.ask("thread/archive", id_) == {}
-    told = await client.until("thread/archived")
-    assert outline(told) == ["thread/status/changed notLoaded", "thread/archived"]
+    messages = await client.until("thread/archived")
+    assert outline(messages) == ["thread/status/changed notLoaded", "thread/archived"]
     again = await client.refusal("thread/archive", id_)
     resume = await client.refusal("thread/resume", id_)
     archived = (await client.ask("thread/list", {"archived": True}))["data"]
@@ -203,9 +203,9 @@ async def test_a_deleted_thread_is_gone(stage: Stage) -> None:
     path = (await client.read(thread_id))["path"]
 
     await client.ask("thread/delete", {"threadId": thread_id})
-    told = await client.until("thread/deleted")
+    messages = await client.until("thread/deleted")
 
-    assert outline(told) == ["thread/status/changed notLoaded", "thread/deleted"]
+    assert outline(messages) == ["thread/status/changed notLoaded", "thread/deleted"]
     assert not is_there(path)
     await client.refusal("thread/read", {"threadId": thread_id})
 
@@ -224,8 +224,8 @@ async def test_the_last_subscriber_that_leaves_unloads_the_thread(stage: Stage) 
         return [answer["status"] for answer in answers]
 
     assert await leave() == ["unsubscribed", "notSubscribed", "unsubscribed"]
-    told = await client.until("thread/closed")
-    assert outline(told)[-2:] == ["thread/status/changed notLoaded", "thread/closed"]
+    messages = await client.until("thread/closed")
+    assert outline(messages)[-2:] == ["thread/status/changed notLoaded", "thread/closed"]
     assert (await client.ask("thread/loaded/list", {}))["data"] == []
     after = await client.ask("thread/unsubscribe", {"threadId": thread_id})
     assert after == {"status": "notLoaded"}
@@ -280,10 +280,10 @@ async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None
 async def test_items_can_be_injected_into_what_the_model_sees(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
-    told = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "psst"}]}
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "psst"}]}
 
     empty = await client.refusal("thread/inject_items", {"threadId": thread_id, "items": []})
-    await client.ask("thread/inject_items", {"threadId": thread_id, "items": [told]})
+    await client.ask("thread/inject_items", {"threadId": thread_id, "items": [item]})
     await client.run(thread_id, "hi")
 
     assert empty.message == "items must not be empty"

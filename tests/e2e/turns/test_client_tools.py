@@ -35,13 +35,13 @@ async def call_once(
     turn_id = await client.begin(thread_id)
     asked = await question(client, CALL)
     await answer(client, asked, reply)
-    told = await client.end_of(turn_id)
-    return told, stage.model.requests[-1].outputs()[call_id]
+    messages = await client.end_of(turn_id)
+    return messages, stage.model.requests[-1].outputs()[call_id]
 
 
-def completed_item(told: list[JsonValue]) -> JsonValue:
+def completed_item(messages: list[JsonValue]) -> JsonValue:
     """The dynamic tool call as it ended, without its duration."""
-    items = [params["item"] for params in params_of(told, "item/completed")]
+    items = [params["item"] for params in params_of(messages, "item/completed")]
     item = next(item for item in items if item["type"] == "dynamicToolCall")
     assert item.pop("durationMs") >= 0
     return item
@@ -147,11 +147,11 @@ async def test_each_kind_of_content_reaches_the_model_in_a_form_it_can_take(
     client = await stage.client()
     thread_id = await client.start(dynamicTools=[LOOKUP])
 
-    told, given = await call_once(
+    messages, given = await call_once(
         stage, client, thread_id, {"contentItems": content, "success": True}, "call-1"
     )
 
-    assert completed_item(told) == item("completed", content)
+    assert completed_item(messages) == item("completed", content)
     assert given == output
 
 
@@ -177,11 +177,11 @@ async def test_a_tool_that_fails_or_talks_nonsense_is_told_to_the_model_and_the_
     client = await stage.client()
     thread_id = await client.start(dynamicTools=[LOOKUP])
 
-    told, given = await call_once(stage, client, thread_id, reply, "call-1")
+    messages, given = await call_once(stage, client, thread_id, reply, "call-1")
 
-    assert completed_item(told) == item("failed", [text(words)])
+    assert completed_item(messages) == item("failed", [text(words)])
     assert given == words
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_client_that_answers_with_an_error_fails_the_call_only(stage: Stage) -> None:
@@ -191,11 +191,11 @@ async def test_a_client_that_answers_with_an_error_fails_the_call_only(stage: St
 
     turn_id = await client.begin(thread_id)
     await refuse(client, await question(client, CALL))
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert completed_item(told) == item("failed", [text("dynamic tool request failed")])
+    assert completed_item(messages) == item("failed", [text("dynamic tool request failed")])
     assert stage.model.requests[-1].outputs() == {"call-1": "dynamic tool request failed"}
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize("arguments", ["{not json", ""])
@@ -206,9 +206,9 @@ async def test_arguments_that_are_no_json_never_reach_the_client(
     thread_id = await client.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", arguments))
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert "dynamicToolCall" not in str(told)
+    assert "dynamicToolCall" not in str(messages)
     output = stage.model.requests[-1].outputs()["call-1"]
     assert output.startswith("failed to parse function arguments: ")
 
@@ -233,10 +233,10 @@ async def test_an_interrupted_call_is_completed_as_failed_before_the_turn_ends(
     turn_id = await client.begin(thread_id)
     await question(client, CALL)
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.until("serverRequest/resolved")
+    messages = await client.until("serverRequest/resolved")
 
-    assert completed_item(told) == item("failed", [])
-    assert outline(told)[-4:] == [
+    assert completed_item(messages) == item("failed", [])
+    assert outline(messages)[-4:] == [
         "item/completed dynamicToolCall",
         "thread/status/changed idle",
         "turn/completed interrupted",
@@ -285,10 +285,10 @@ async def test_a_client_that_comes_back_finds_the_call_open_and_answers_it(stage
     await second.ask("thread/resume", {"threadId": thread_id})
     again = await question(second, CALL)
     await answer(second, again, OPEN)
-    told = await second.end_of(turn_id)
+    messages = await second.end_of(turn_id)
 
     assert again["params"] == asked["params"]
-    assert completed_item(told) == item("completed", OPEN["contentItems"])
+    assert completed_item(messages) == item("completed", OPEN["contentItems"])
     assert stage.model.requests[-1].outputs() == {"call-1": "Ticket is open."}
 
 
@@ -303,9 +303,9 @@ async def test_a_call_survives_the_server_and_continues_the_same_turn(stage: Sta
     second = await stage.client()
     await second.ask("thread/resume", {"threadId": thread_id})
     await answer(second, await question(second, CALL), OPEN)
-    told = await second.end_of(turn_id)
+    messages = await second.end_of(turn_id)
 
-    assert completed_item(told) == item("completed", OPEN["contentItems"])
+    assert completed_item(messages) == item("completed", OPEN["contentItems"])
     assert stage.model.requests[-1].outputs() == {"call-1": "Ticket is open."}
 
 
@@ -314,12 +314,12 @@ async def test_with_a_deadline_the_model_is_told_that_no_answer_came(stage: Stag
     thread_id = await client.start(dynamicTools=[{**LOOKUP, "deadlineMs": 1}])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert completed_item(told) == item("failed", [text("no answer came in time")])
+    assert completed_item(messages) == item("failed", [text("no answer came in time")])
     assert stage.model.requests[-1].outputs() == {"call-1": "no answer came in time"}
-    assert outline(told)[: len(PROLOGUE)] == PROLOGUE
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[: len(PROLOGUE)] == PROLOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_client_may_bring_other_tools_when_it_resumes_and_they_stay(stage: Stage) -> None:
@@ -375,11 +375,11 @@ async def test_the_model_reads_both_ends_of_a_long_answer_and_clients_all_of_it(
     thread_id = await client.start(dynamicTools=[LOOKUP])
     parts = [text("begin" + "x" * 100_000 + "end"), text("more")]
 
-    told, given = await call_once(
+    messages, given = await call_once(
         stage, client, thread_id, {"contentItems": parts, "success": True}, "call-1"
     )
 
-    assert completed_item(told) == item("completed", parts)
+    assert completed_item(messages) == item("completed", parts)
     long = "begin" + "x" * 15 + "…24992 tokens truncated…" + "x" * 17 + "end"
     assert given == [
         {"type": "input_text", "text": long},

@@ -71,13 +71,13 @@ async def test_a_failed_turn_says_why_three_times_and_the_thread_goes_on(
     thread_id = await client.start()
     stage.model.plays(reply)
 
-    told = await client.run(thread_id, "one")
+    messages = await client.run(thread_id, "one")
     status = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]["status"]
     again = await client.run(thread_id, "two")
 
-    assert outline(told) == [*PROLOGUE, *FAILURE]
-    error = params_of(told, "error")[0]["error"]
-    assert error == told[-1]["params"]["turn"]["error"]
+    assert outline(messages) == [*PROLOGUE, *FAILURE]
+    error = params_of(messages, "error")[0]["error"]
+    assert error == messages[-1]["params"]["turn"]["error"]
     assert error["codexErrorInfo"] == info
     assert text in error["message"]
     assert status == {"type": "systemError"}
@@ -92,15 +92,15 @@ async def test_a_stream_that_is_cut_twice_is_asked_for_a_third_time(stage: Stage
     stage.model.plays(cut, cut, says("recovered", "m1"))
     client = await stage.client()
 
-    told = await client.run(await client.start())
+    messages = await client.run(await client.start())
 
     retry = "error willRetry=True"
-    assert outline(told) == [*PROLOGUE, retry, retry, *ANSWER, *EPILOGUE]
-    errors = [params["error"] for params in params_of(told, "error")]
+    assert outline(messages) == [*PROLOGUE, retry, retry, *ANSWER, *EPILOGUE]
+    errors = [params["error"] for params in params_of(messages, "error")]
     assert [error["message"] for error in errors] == ["Reconnecting... 1/2", "Reconnecting... 2/2"]
     assert [error["codexErrorInfo"] for error in errors] == [DISCONNECTED, DISCONNECTED]
     assert errors[0]["additionalDetails"].startswith("stream disconnected before completion")
-    usage = params_of(told, "thread/tokenUsage/updated")
+    usage = params_of(messages, "thread/tokenUsage/updated")
     assert [each["tokenUsage"]["total"]["totalTokens"] for each in usage] == [15]
 
 
@@ -114,9 +114,9 @@ async def test_a_stream_that_breaks_after_a_finished_item_goes_on_from_that_item
     client = await stage.client()
     thread_id = await client.start()
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert outline(told) == [
+    assert outline(messages) == [
         *PROLOGUE,
         *ANSWER[:2],
         "error willRetry=True",
@@ -152,10 +152,10 @@ async def test_a_call_that_was_made_before_the_stream_broke_is_not_left_open(
     stage.model.plays(Reply([created(), done(call)], is_cut=True))
     client = await stage.client()
     thread_id = await client.start()
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
     await client.run(thread_id, "next")
 
-    assert outline(told)[-3:] == FAILURE
+    assert outline(messages)[-3:] == FAILURE
     assert stage.model.requests[1].outputs() == {"c1": "unsupported call: nope"}
 
 
@@ -164,10 +164,10 @@ async def test_an_unknown_provider_fails_the_turn_with_its_name(stage: Stage) ->
     thread_id = await client.start()
     (stage.home / "config.toml").write_text('model_provider = "openai"\n', "utf-8")
 
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert outline(told)[-3:] == FAILURE
-    assert "`mock_provider` not found" in params_of(told, "error")[0]["error"]["message"]
+    assert outline(messages)[-3:] == FAILURE
+    assert "`mock_provider` not found" in params_of(messages, "error")[0]["error"]["message"]
 
 
 async def test_rate_limits_that_the_provider_reports_are_told_to_everybody(stage: Stage) -> None:
@@ -179,8 +179,8 @@ async def test_rate_limits_that_the_provider_reports_are_told_to_everybody(stage
 
     for each in (client, other):
         await each.settled()
-        told = params_of(each.heard, "account/rateLimits/updated")[-1]["rateLimits"]
-        assert told["primary"] == {"usedPercent": 12, "windowDurationMins": 300, "resetsAt": None}
+        params = params_of(each.heard, "account/rateLimits/updated")[-1]["rateLimits"]
+        assert params["primary"] == {"usedPercent": 12, "windowDurationMins": 300, "resetsAt": None}
 
 
 async def test_an_answer_of_another_model_is_told(stage: Stage) -> None:
@@ -188,9 +188,9 @@ async def test_an_answer_of_another_model_is_told(stage: Stage) -> None:
     stage.model.plays(Reply(steps, headers={"openai-model": "mock-other"}))
     client = await stage.client()
     thread_id = await client.start()
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    rerouted = params_of(told, "model/rerouted")
+    rerouted = params_of(messages, "model/rerouted")
     assert [(each["fromModel"], each["toModel"]) for each in rerouted] == [
         ("mock-model", "mock-other")
     ]
@@ -218,6 +218,6 @@ async def test_an_item_of_an_unexpected_shape_fails_no_turn(
     thread_id = await client.start(cwd=str(stage.workspace))
     event = {"type": f"response.output_item.{step}", "output_index": 0, "item": item}
     stage.model.plays(Reply([created(), event, completed()]), says("ok"))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert params_of(told, "turn/completed")[-1]["turn"]["status"] == "completed"
+    assert params_of(messages, "turn/completed")[-1]["turn"]["status"] == "completed"

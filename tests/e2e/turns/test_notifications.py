@@ -14,20 +14,20 @@ async def test_what_a_client_opted_out_of_is_not_told(stage: Stage) -> None:
     client = await stage.client(optOutNotificationMethods=opted)
     stage.model.plays(says("hello", "m1", ["hel", "lo"]))
     answer = await client.ask("thread/start", {})
-    told = await client.run(answer["thread"]["id"])
+    messages = await client.run(answer["thread"]["id"])
 
-    assert outline(told) == [*PROLOGUE, *ANSWER, *EPILOGUE]
-    assert not {message["method"] for message in told} & set(opted)
+    assert outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
+    assert not {message["method"] for message in messages} & set(opted)
 
 
 async def test_raw_events_are_told_to_threads_that_asked_for_them(stage: Stage) -> None:
     """Upstream 0.163: what the model is sent and what it sends, exactly."""
     client = await stage.client()
     thread_id = await client.start(experimentalRawEvents=True)
-    told = await client.run(thread_id, "raw")
+    messages = await client.run(thread_id, "raw")
 
     raw = "rawResponseItem/completed"
-    assert outline(told) == [
+    assert outline(messages) == [
         *PROLOGUE[:2],
         raw,
         raw,
@@ -39,9 +39,9 @@ async def test_raw_events_are_told_to_threads_that_asked_for_them(stage: Stage) 
         "thread/tokenUsage/updated",
         *EPILOGUE,
     ]
-    items = [params["item"] for params in params_of(told, raw)]
+    items = [params["item"] for params in params_of(messages, raw)]
     assert [item["role"] for item in items] == ["developer", "user", "user", "assistant"]
-    assert params_of(told, "rawResponse/completed")[0]["usage"]["totalTokens"] == 15
+    assert params_of(messages, "rawResponse/completed")[0]["usage"]["totalTokens"] == 15
 
 
 async def test_a_skill_is_read_to_the_model_before_the_message_that_names_it(
@@ -127,8 +127,8 @@ async def test_turns_of_different_threads_run_at_the_same_time(stage: Stage) -> 
     first = await client.begin(slow)
     await stage.model.asked(1)
 
-    told = await client.run(fast)
+    messages = await client.run(fast)
     gate.set()
 
-    assert told[-1]["params"]["turn"]["items"][0]["text"] == "fast"
+    assert messages[-1]["params"]["turn"]["items"][0]["text"] == "fast"
     assert (await client.end_of(first))[-1]["params"]["turn"]["status"] == "completed"

@@ -68,8 +68,8 @@ async def begin(client: Client, thread_id: str, target: JsonValue, **more: JsonV
     return await client.ask("review/start", {"threadId": thread_id, "target": target, **more})
 
 
-def items(told: list[JsonValue], kind: str) -> list[JsonValue]:
-    done = (params["item"] for params in params_of(told, "item/completed"))
+def items(messages: list[JsonValue], kind: str) -> list[JsonValue]:
+    done = (params["item"] for params in params_of(messages, "item/completed"))
     return [item for item in done if item["type"] == kind]
 
 
@@ -80,12 +80,12 @@ async def test_a_review_is_a_turn_whose_id_is_the_same_everywhere(
     reviewed.answers = [[FOUND, usage(10, 5)]]
     answer = await begin(client, thread_id, CURRENT, delivery="inline")
     turn_id = answer["turn"]["id"]
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     label = {"type": "text", "text": "current changes", "text_elements": []}
     message = {"type": "userMessage", "id": turn_id, "clientId": None, "content": [label]}
     assert (answer["reviewThreadId"], answer["turn"]["items"]) == (thread_id, [message])
-    assert outline(told) == [
+    assert outline(messages) == [
         "thread/status/changed active",
         "turn/started",
         *ENTERED,
@@ -96,11 +96,11 @@ async def test_a_review_is_a_turn_whose_id_is_the_same_everywhere(
         *ANSWER[:2],
         *EPILOGUE,
     ]
-    ids = {params["turnId"] for params in params_of(told, "item/completed")}
-    assert ids | {params_of(told, "turn/started")[0]["turn"]["id"]} == {turn_id}
-    assert items(told, "enteredReviewMode")[0]["review"] == "current changes"
-    assert items(told, "exitedReviewMode")[0]["review"] == REPORT
-    assert [item["text"] for item in items(told, "agentMessage")] == [REPORT]
+    ids = {params["turnId"] for params in params_of(messages, "item/completed")}
+    assert ids | {params_of(messages, "turn/started")[0]["turn"]["id"]} == {turn_id}
+    assert items(messages, "enteredReviewMode")[0]["review"] == "current changes"
+    assert items(messages, "exitedReviewMode")[0]["review"] == REPORT
+    assert [item["text"] for item in items(messages, "agentMessage")] == [REPORT]
 
 
 async def test_the_reviewer_has_a_conversation_and_tools_of_its_own(
@@ -110,10 +110,10 @@ async def test_the_reviewer_has_a_conversation_and_tools_of_its_own(
     await client.run(thread_id, "a secret of the thread")
     reviewed.answers = [calls("update_plan", {"plan": []}, call_id="p1"), FOUND]
     turn = (await begin(client, thread_id, CURRENT))["turn"]
-    told = await client.end_of(turn["id"])
+    messages = await client.end_of(turn["id"])
     first, second = [request for request in reviewed.model.requests if request.subagent]
 
-    assert "turn/plan/updated" in outline(told)
+    assert "turn/plan/updated" in outline(messages)
     assert "a secret of the thread" not in json.dumps(list(first.input))
     assert "You review changes" in first.instructions
     names = {tool["name"] for tool in first.tools}
@@ -151,10 +151,10 @@ async def test_a_reviewer_that_answers_in_plain_words_is_quoted(
     thread_id = await client.start(cwd=str(workspace))
     reviewed.answers = ["not json at all"]
     turn = (await begin(client, thread_id, {"type": "custom", "instructions": "Check"}))["turn"]
-    told = await client.end_of(turn["id"])
+    messages = await client.end_of(turn["id"])
 
-    assert items(told, "enteredReviewMode")[0]["review"] == "Check"
-    assert items(told, "exitedReviewMode")[0]["review"] == "not json at all"
+    assert items(messages, "enteredReviewMode")[0]["review"] == "Check"
+    assert items(messages, "exitedReviewMode")[0]["review"] == "not json at all"
 
 
 async def test_a_detached_review_runs_in_a_copy_of_the_thread(
@@ -165,13 +165,13 @@ async def test_a_detached_review_runs_in_a_copy_of_the_thread(
     await client.run(thread_id, "hello")
     reviewed.answers = [FOUND]
     answer = await begin(client, thread_id, CURRENT, delivery="detached")
-    told = await client.end_of(answer["turn"]["id"])
+    messages = await client.end_of(answer["turn"]["id"])
     copy_id = answer["reviewThreadId"]
-    started = params_of(told, "thread/started")[0]["thread"]
+    started = params_of(messages, "thread/started")[0]["thread"]
 
     assert (started["id"], started["forkedFromId"]) == (copy_id, thread_id)
-    assert items(told, "exitedReviewMode")[0]["review"] == REPORT
-    assert {params["threadId"] for params in params_of(told, "item/completed")} == {copy_id}
+    assert items(messages, "exitedReviewMode")[0]["review"] == REPORT
+    assert {params["threadId"] for params in params_of(messages, "item/completed")} == {copy_id}
     assert len((await client.read(thread_id))["turns"]) == 1
     assert len((await client.read(copy_id))["turns"]) == 2
 
@@ -190,21 +190,21 @@ async def test_a_review_cannot_be_steered_and_is_interrupted_by_the_id_it_return
     )
     second = await client.refusal("review/start", {"threadId": thread_id, "target": CURRENT})
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert (steered.kind, steered.message) == (
         "activeTurnNotSteerable",
         "cannot steer a review turn",
     )
     assert second.message == f"thread {thread_id} has an active turn"
-    assert outline(told) == [
+    assert outline(messages) == [
         *EXITED,
         *ANSWER[:2],
         "thread/status/changed idle",
         "turn/completed interrupted",
     ]
     text = "The review was interrupted before the reviewer had finished."
-    assert items(told, "exitedReviewMode")[0]["review"] == text
+    assert items(messages, "exitedReviewMode")[0]["review"] == text
 
 
 async def test_a_review_that_fails_leaves_review_mode(
@@ -213,10 +213,10 @@ async def test_a_review_that_fails_leaves_review_mode(
     thread_id = await client.start(cwd=str(workspace))
     reviewed.answers = [fails("no such model", info="badRequest")]
     turn_id = (await begin(client, thread_id, CURRENT))["turn"]["id"]
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert outline(told)[-5:] == [*EXITED, *FAILURE]
-    assert items(told, "exitedReviewMode")[0]["review"] == "The review failed: no such model"
+    assert outline(messages)[-5:] == [*EXITED, *FAILURE]
+    assert items(messages, "exitedReviewMode")[0]["review"] == "The review failed: no such model"
     assert outline(await client.run(thread_id, "go on"))[-2:] == EPILOGUE
 
 

@@ -53,8 +53,8 @@ async def review(client: Client, thread_id: str, target: JsonValue) -> list[Json
     return await client.end_of(turn_id)
 
 
-def printed(told: list[JsonValue]) -> str:
-    items = (params["item"] for params in params_of(told, "item/completed"))
+def printed(messages: list[JsonValue]) -> str:
+    items = (params["item"] for params in params_of(messages, "item/completed"))
     outputs = [item["aggregatedOutput"] for item in items if item["type"] == "commandExecution"]
     return "\n".join(outputs)
 
@@ -66,12 +66,12 @@ async def test_a_reviewer_in_the_sandbox_sees_staged_unstaged_and_untracked_chan
     model = reviewer("git status --short", "git diff HEAD", "cat new.txt", "echo x > made")
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(workspace), sandbox="read-only")
-        told = await review(client, thread_id, CURRENT)
+        messages = await review(client, thread_id, CURRENT)
 
-    seen = printed(told)
+    seen = printed(messages)
     assert {" M a.txt", "A  staged.txt", "?? new.txt"} <= set(seen.splitlines())
     assert {"+is unstaged", "+is staged", "is untracked"} <= set(seen.splitlines())
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     assert not (workspace / "made").exists()
 
 
@@ -86,9 +86,9 @@ async def test_the_merge_base_and_the_commit_that_the_reviewer_is_told_of_show_t
     for target in ({"type": "baseBranch", "branch": "main"}, {"type": "commit", "sha": sha}):
         model = ScriptedModel(_as_told)
         async with playing(home, model) as server, client_of(server) as client:
-            told = await review(client, await client.start(cwd=str(workspace)), target)
-        assert "+is mine" in printed(told).splitlines()
-        assert "theirs" not in printed(told)
+            messages = await review(client, await client.start(cwd=str(workspace)), target)
+        assert "+is mine" in printed(messages).splitlines()
+        assert "theirs" not in printed(messages)
 
 
 def _as_told(request: ModelRequest) -> Response:
@@ -104,11 +104,11 @@ async def test_a_branch_that_is_not_there_is_refused(home: Path, workspace: Path
         thread_id = await client.start(cwd=str(workspace))
         target = {"type": "baseBranch", "branch": "nowhere"}
         refused = await client.refusal("review/start", {"threadId": thread_id, "target": target})
-        told = await client.run(thread_id, "go on")
+        messages = await client.run(thread_id, "go on")
 
     assert refused.message == f"no branch 'nowhere' in {workspace}"
     assert refused.data == {"kind": "invalidParams", "path": "target.branch"}
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 @pytest.mark.parametrize("delivery", ["inline", "detached"])
@@ -122,20 +122,20 @@ async def test_a_review_that_its_server_did_not_survive_is_left_and_told(
         thread_id = await client.start(cwd=str(workspace))
         params = {"threadId": thread_id, "target": CURRENT, "delivery": delivery}
         begun = await client.ask("review/start", params)
-        await client.until("item/completed", lambda told: told["item"]["type"] == "userMessage")
+        await client.until("item/completed", lambda params: params["item"]["type"] == "userMessage")
         os.kill(killed.pid, signal.SIGKILL)
     async with playing(home, ["go on"]) as server, client_of(server) as client:
         resumed = await client.ask("thread/resume", {"threadId": begun["reviewThreadId"]})
         turn = resumed["thread"]["turns"][-1]
         read = (await client.read(begun["reviewThreadId"]))["turns"][-1]
-        told = await client.run(begun["reviewThreadId"], "hello")
+        messages = await client.run(begun["reviewThreadId"], "hello")
 
     assert (turn["id"], turn["status"]) == (begun["turn"]["id"], "interrupted")
     kinds = ["enteredReviewMode", "userMessage", "exitedReviewMode"]
     assert [[item["type"] for item in each["items"]] for each in (turn, read)] == [kinds, kinds]
     text = "The review was lost: the server ended before the reviewer had finished."
     assert turn["items"][-1]["review"] == text
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
@@ -153,12 +153,12 @@ async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
         params = {"threadId": thread_id, "target": CURRENT}
         refused = await client.refusal("review/start", params)
         begun = await client.ask("review/start", {**params, "delivery": "detached"})
-        told = await client.end_of(begun["turn"]["id"])
+        messages = await client.end_of(begun["turn"]["id"])
         answering.set()
         await client.end_of(turn_id)
 
     assert refused.message == f"thread {thread_id} has an active turn"
-    assert told[-1]["params"]["turn"]["status"] == "completed"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 async def test_a_running_review_takes_no_second_message(home: Path, workspace: Path) -> None:

@@ -26,7 +26,7 @@ def has_landlock() -> None:
         pytest.skip("landlock does not work here")
 
 
-async def told(client: Client) -> JsonValue:
+async def next_warning(client: Client) -> JsonValue:
     """The warning that comes next."""
     return (await client.until(WARNING))[-1]["params"]
 
@@ -36,8 +36,8 @@ async def test_every_client_is_told_what_landlock_does_not_protect(stage: Stage)
         first = await stage.client()
         thread_id = await first.start(cwd=str(stage.workspace), **WORK)
         await first.begin(thread_id)
-        warning = await told(first)
-        later = await told(await stage.client())
+        warning = await next_warning(first)
+        later = await next_warning(await stage.client())
 
     assert warning["summary"].startswith("The sandbox has gaps on this machine")
     assert ".git, .codex and .agents in writable folders are not protected" in warning["details"]
@@ -48,7 +48,7 @@ async def test_commands_of_a_client_are_reason_enough(stage: Stage) -> None:
     with using(Landlock()):
         client = await stage.client()
         await client.ask("command/exec", {"command": ["true"], "cwd": str(stage.workspace)})
-        assert "landlock_protects = true" in (await told(client))["details"]
+        assert "landlock_protects = true" in (await next_warning(client))["details"]
 
 
 async def test_nobody_is_told_where_everything_is_protected(stage: Stage) -> None:

@@ -68,13 +68,13 @@ async def test_a_steer_is_taken_up_after_the_answer_that_runs_and_nothing_is_los
     empty = await client.refusal("turn/steer", {**steer, "input": []})
     answer = await client.ask("turn/steer", steer)
     gate.set()
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert wrong.message == f"expected active turn id `wrong` but found `{turn_id}`"
     assert (wrong.kind, empty.message) == ("wrongTurn", "input must not be empty")
     assert answer == {"turnId": turn_id}
     first = ["item/completed agentMessage", "thread/tokenUsage/updated"]
-    assert outline(told) == [*first, *MESSAGE, *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*first, *MESSAGE, *ANSWER, *EPILOGUE]
     assert stage.model.requests[1].talk() == [
         ("user", "slow"),
         ("assistant", "part one"),
@@ -91,11 +91,11 @@ async def test_a_second_start_joins_the_turn_that_runs_and_answers_its_id(stage:
     joined = await client.begin(thread_id, "second start")
     status = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]["status"]
     gate.set()
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert joined == turn_id
     assert status == {"type": "active", "activeFlags": []}
-    assert outline(told)[2:4] == MESSAGE
+    assert outline(messages)[2:4] == MESSAGE
     assert stage.model.requests[1].talk()[-1] == ("user", "second start")
 
 
@@ -117,9 +117,9 @@ async def test_a_thread_that_is_put_away_is_interrupted_first(stage: Stage, word
     thread_id, _ = await slow_turn(stage, client, asyncio.Event())
 
     await client.ask(f"thread/{word}", {"threadId": thread_id})
-    told = await client.until(f"thread/{word}d")
+    messages = await client.until(f"thread/{word}d")
 
-    assert outline(told) == [
+    assert outline(messages) == [
         "item/completed agentMessage",
         *INTERRUPTED,
         "thread/status/changed notLoaded",
@@ -139,8 +139,8 @@ async def test_a_fork_of_a_running_thread_ends_its_copy_of_the_turn(stage: Stage
     assert [(turn["id"], turn["status"]) for turn in forked["turns"]] == [(turn_id, "interrupted")]
     assert words(forked) == [["slow"]]
     assert (await client.read(thread_id))["turns"][0]["status"] == "completed"
-    told = await client.run(forked["id"], "go on")
-    assert outline(told)[-1] == "turn/completed completed"
+    messages = await client.run(forked["id"], "go on")
+    assert outline(messages)[-1] == "turn/completed completed"
 
 
 async def test_an_interrupted_turn_keeps_what_was_said_and_tells_the_model(stage: Stage) -> None:
@@ -150,12 +150,12 @@ async def test_an_interrupted_turn_keeps_what_was_said_and_tells_the_model(stage
 
     wrong = await client.refusal("turn/interrupt", {"threadId": thread_id, "turnId": "wrong"})
     assert await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}) == {}
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
     assert wrong.message == f"expected active turn id wrong but found {turn_id}"
-    assert outline(told) == ["item/completed agentMessage", *INTERRUPTED]
-    assert told[-1]["params"]["turn"]["error"] is None
+    assert outline(messages) == ["item/completed agentMessage", *INTERRUPTED]
+    assert messages[-1]["params"]["turn"]["error"] is None
     talk = stage.model.requests[1].talk()
     assert [role for role, _ in talk] == ["user", "user", "user"]
     assert talk[1][1].startswith("<turn_aborted>")
@@ -170,9 +170,9 @@ async def test_a_turn_can_be_interrupted_as_soon_as_it_is_promised(stage: Stage)
     turn_id = await client.begin(thread_id)
     asked = {"threadId": thread_id, "turnId": turn_id}
     await client.ask("turn/interrupt", asked)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert outline(told) == [*PROLOGUE, *INTERRUPTED]
+    assert outline(messages) == [*PROLOGUE, *INTERRUPTED]
     assert words(await client.read(thread_id)) == [["hi"]]
 
 
@@ -182,10 +182,10 @@ async def test_a_second_interrupt_changes_nothing(stage: Stage) -> None:
     asked = {"method": "turn/interrupt", "params": {"threadId": thread_id, "turnId": turn_id}}
 
     await client.peer.send({"id": "a", **asked}, {"id": "b", **asked})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
     rest = await client.settled()
 
-    ended = [each for each in [*told, *rest] if each.get("method") == "turn/completed"]
+    ended = [each for each in [*messages, *rest] if each.get("method") == "turn/completed"]
     assert len(ended) == 1
 
 
@@ -198,10 +198,10 @@ async def test_a_steer_that_comes_with_an_interrupt_is_kept_for_the_next_turn(
     steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
     await client.ask("turn/steer", steer)
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
-    assert outline(told) == ["item/completed agentMessage", *MESSAGE, *INTERRUPTED]
+    assert outline(messages) == ["item/completed agentMessage", *MESSAGE, *INTERRUPTED]
     assert [text for _, text in stage.model.requests[1].talk()][1] == "more"
 
 
@@ -211,7 +211,7 @@ async def test_a_call_without_output_gets_one_when_its_turn_is_interrupted(stage
     stage.model.plays(calls("exec_command", {"cmd": "sleep 600", "login": False}))
     thread_id = await client.start(sandbox="danger-full-access")
     turn_id = await client.begin(thread_id)
-    await client.until("item/started", lambda told: told["item"]["type"] == "commandExecution")
+    await client.until("item/started", lambda params: params["item"]["type"] == "commandExecution")
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
@@ -247,10 +247,10 @@ async def test_a_turn_can_be_interrupted_while_it_waits_to_try_again(stage: Stag
     turn_id = await client.begin(thread_id)
     retry = (await client.until("error"))[-1]["params"]
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     assert (retry["willRetry"], retry["turnId"]) == (True, turn_id)
-    assert outline(told) == INTERRUPTED
+    assert outline(messages) == INTERRUPTED
 
 
 async def test_closing_the_server_interrupts_its_turns(stage: Stage) -> None:

@@ -77,9 +77,9 @@ async def test_a_turn_tells_its_status_its_items_and_its_end_in_the_documented_o
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
 
-    told = await client.run(thread_id, "say hello")
+    messages = await client.run(thread_id, "say hello")
 
-    assert outline(told) == [
+    assert outline(messages) == [
         *PROLOGUE,
         "item/started reasoning",
         "item/reasoning/summaryPartAdded",
@@ -96,7 +96,7 @@ async def test_a_turn_tells_its_status_its_items_and_its_end_in_the_documented_o
         "thread/tokenUsage/updated",
         *EPILOGUE,
     ]
-    items = [params["item"] for params in params_of(told, "item/completed")]
+    items = [params["item"] for params in params_of(messages, "item/completed")]
     assert items[1:] == [
         {
             "type": "reasoning",
@@ -114,7 +114,7 @@ async def test_a_turn_tells_its_status_its_items_and_its_end_in_the_documented_o
             "questions": None,
         },
     ]
-    usage = params_of(told, "thread/tokenUsage/updated")[0]["tokenUsage"]
+    usage = params_of(messages, "thread/tokenUsage/updated")[0]["tokenUsage"]
     spent = {
         "totalTokens": 15,
         "inputTokens": 10,
@@ -135,10 +135,10 @@ async def test_a_turn_is_told_with_the_same_ids_and_keys_from_its_promise_to_its
     asked = {"threadId": thread_id, "input": [said("hi")]}
 
     promised = (await client.ask("turn/start", asked))["turn"]
-    told = await client.end_of(promised["id"])
+    messages = await client.end_of(promised["id"])
 
     begun, ended = (
-        params_of(told, method)[0]["turn"] for method in ("turn/started", "turn/completed")
+        params_of(messages, method)[0]["turn"] for method in ("turn/started", "turn/completed")
     )
     assert promised == {
         "id": promised["id"],
@@ -156,8 +156,10 @@ async def test_a_turn_is_told_with_the_same_ids_and_keys_from_its_promise_to_its
     assert ended["itemsView"] == "summary"
     assert [item["text"] for item in ended["items"]] == ["done"]
     assert ended["durationMs"] >= 0
-    assert {".params.item.clientId", ".params.startedAtMs", ".emittedAtMs"} <= keys(told[3])
-    assert {params["turnId"] for params in params_of(told, "item/completed")} == {promised["id"]}
+    assert {".params.item.clientId", ".params.startedAtMs", ".emittedAtMs"} <= keys(messages[3])
+    assert {params["turnId"] for params in params_of(messages, "item/completed")} == {
+        promised["id"]
+    }
 
 
 async def test_the_model_is_told_where_it_is_before_what_the_user_says(stage: Stage) -> None:
@@ -217,13 +219,13 @@ async def test_a_plan_that_the_model_keeps_is_told_as_a_whole(stage: Stage) -> N
     steps = [{"step": "a", "status": "completed"}, {"step": "b", "status": "in_progress"}]
     stage.model.plays(calls("update_plan", {"explanation": "why", "plan": steps}), says("ok", "m2"))
     client = await stage.client()
-    told = await client.run(await client.start())
+    messages = await client.run(await client.start())
 
     # The tool runs while the rest of the answer arrives, its usage last.
     usage = "thread/tokenUsage/updated"
-    lines = [line for line in outline(told) if line != usage]
+    lines = [line for line in outline(messages) if line != usage]
     assert lines == [*PROLOGUE, "turn/plan/updated", *ANSWER[:2], *EPILOGUE]
-    assert params_of(told, "turn/plan/updated")[0]["plan"] == [
+    assert params_of(messages, "turn/plan/updated")[0]["plan"] == [
         {"step": "a", "status": "completed"},
         {"step": "b", "status": "inProgress"},
     ]
@@ -238,17 +240,17 @@ async def test_a_web_search_of_the_provider_is_an_item(stage: Stage) -> None:
     steps = [created(), added(search), done(found), *message("ok", "m1"), completed()]
     stage.model.plays(Reply(steps))
     client = await stage.client()
-    told = await client.run(await client.start())
+    messages = await client.run(await client.start())
 
-    assert outline(told) == [
+    assert outline(messages) == [
         *PROLOGUE,
         "item/started webSearch",
         "item/completed webSearch",
         *ANSWER,
         *EPILOGUE,
     ]
-    started = params_of(told, "item/started")[1]["item"]
-    finished = params_of(told, "item/completed")[1]["item"]
+    started = params_of(messages, "item/started")[1]["item"]
+    finished = params_of(messages, "item/completed")[1]["item"]
     blank = {"type": "webSearch", "id": "ws-1", "results": None}
     assert started == {**blank, "query": "", "action": {"type": "other"}}
     assert finished == {**blank, "query": "weather", "action": action}
@@ -298,13 +300,13 @@ async def test_an_answer_that_misses_its_schema_is_asked_for_once_more(stage: St
     thread_id = await client.start()
     stage.model.plays(says("nonsense", "m1"), says('{"a": "b"}', "m2"))
 
-    told = await client.run(thread_id, outputSchema=SCHEMA)
+    messages = await client.run(thread_id, outputSchema=SCHEMA)
 
-    assert [item["text"] for item in told[-1]["params"]["turn"]["items"]] == ['{"a": "b"}']
+    assert [item["text"] for item in messages[-1]["params"]["turn"]["items"]] == ['{"a": "b"}']
     assert len(stage.model.requests) == 2
     stage.model.plays(says("nonsense", "m3"), says("still nonsense", "m4"))
-    told = await client.run(thread_id, outputSchema=SCHEMA)
-    assert [item["text"] for item in told[-1]["params"]["turn"]["items"]] == ["still nonsense"]
+    messages = await client.run(thread_id, outputSchema=SCHEMA)
+    assert [item["text"] for item in messages[-1]["params"]["turn"]["items"]] == ["still nonsense"]
     assert len(stage.model.requests) == 4
 
 
@@ -322,16 +324,16 @@ async def test_a_call_that_cannot_be_carried_out_is_answered_to_the_model(
     stage.model.plays(calls(name, arguments), says("ok", "m2"))
     client = await stage.client()
 
-    told = await client.run(await client.start())
+    messages = await client.run(await client.start())
 
     usage = "thread/tokenUsage/updated"
-    assert outline(told) == [*PROLOGUE, usage, *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE, usage, *ANSWER, *EPILOGUE]
     assert stage.model.requests[1].outputs()["call-1"].startswith(output)
 
 
 async def test_empty_input_runs_a_turn_without_a_message(stage: Stage) -> None:
     """Upstream 0.163; 0.118 refused it."""
     client = await stage.client()
-    told = await client.run(await client.start(), input=[])
+    messages = await client.run(await client.start(), input=[])
 
-    assert outline(told) == [*PROLOGUE[:2], *ANSWER, *EPILOGUE]
+    assert outline(messages) == [*PROLOGUE[:2], *ANSWER, *EPILOGUE]

@@ -91,16 +91,16 @@ async def decided(
 
 async def test_a_host_is_asked_about_in_the_words_of_the_reference(home: Path) -> None:
     async with website(HOST) as (port, _heads), managed(home) as on:
-        told = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
+        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
         output = on.output()
 
-    params = dict(told[0]["params"])
+    params = dict(messages[0]["params"])
     item_id, allow = params.pop("itemId"), {"host": HOST, "action": "allow"}
     assert item_id.startswith(f"network#local#http#{HOST}#{port}#")
     del params["startedAtMs"]
     assert params == {
         "threadId": on.thread_id,
-        "turnId": told[-1]["params"]["turn"]["id"],
+        "turnId": messages[-1]["params"]["turn"]["id"],
         "kind": "command",
         "environmentId": "local",
         "reason": f"{HOST} is not in the allowed_domains",
@@ -113,8 +113,8 @@ async def test_a_host_is_asked_about_in_the_words_of_the_reference(home: Path) -
             "cancel",
         ],
     }
-    assert "serverRequest/resolved" in outline(told)
-    assert [item["status"] for item in commands(told)] == ["completed"]
+    assert "serverRequest/resolved" in outline(messages)
+    assert [item["status"] for item in commands(messages)] == ["completed"]
     assert output.endswith("Output:\n200 hello\n")
 
 
@@ -137,10 +137,10 @@ async def test_a_yes_for_the_session_counts_for_the_port_and_the_protocol(home: 
     ):
         url = f"http://{HOST}:{port}/"
         await decided(on, fetching(url, url), "acceptForSession")
-        told, _ = await on.call("exec_command", fetching(url), "call-2")
+        messages, _ = await on.call("exec_command", fetching(url), "call-2")
         third = await decided(on, fetching(f"http://{HOST}:{other}/"), "accept", "call-3")
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert len(heads) == 3
     assert third[0]["params"]["networkApprovalContext"] == {"host": HOST, "protocol": "http"}
     assert not (home / "rules").exists()
@@ -154,13 +154,13 @@ async def test_a_rule_that_allows_a_host_is_stored_and_in_force_at_once(home: Pa
         managed(home) as on,
     ):
         urls = [f"http://{HOST}:{port}/", f"http://{HOST}:{other}/"]
-        told = await decided(on, fetching(*urls), amendment("allow"))
+        messages = await decided(on, fetching(*urls), amendment("allow"))
         said = on.stage.model.requests[-1].body["input"]
         new = await on.client.start(cwd=str(on.stage.workspace), sandbox="workspace-write")
         on.thread_id = new
         again, _ = await on.call("exec_command", fetching(urls[0]), "call-2")
 
-    assert outline([*told, *again]).count(ASK) == 1
+    assert outline([*messages, *again]).count(ASK) == 1
     assert len(heads) == 2
     assert (home / "rules" / "default.rules").read_text() == (
         f'network_rule(host="{HOST}", protocol="http", decision="allow", '
@@ -177,11 +177,11 @@ async def test_a_rule_that_denies_a_host_ends_the_command_and_is_not_asked_again
 ) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
-        told = await decided(on, fetching(url, then="; echo late"), amendment("deny"))
+        messages = await decided(on, fetching(url, then="; echo late"), amendment("deny"))
         first = on.output()
         again, second = await on.call("exec_command", fetching(url), "call-2")
 
-    (item,) = commands(told)
+    (item,) = commands(messages)
     assert (item["status"], item["exitCode"]) == ("failed", -1)
     assert item["aggregatedOutput"] == "rejected by user\n"
     assert first == 'exec_command failed: ProcessFailed { message: "rejected by user" }'
@@ -201,29 +201,29 @@ async def test_a_no_ends_the_command(home: Path, is_error: bool) -> None:
             await refuse(on.client, asked)
         else:
             await answer(on.client, asked, {"decision": "decline"})
-        told = await on.client.end_of(turn_id)
+        messages = await on.client.end_of(turn_id)
 
-    (item,) = commands(told)
+    (item,) = commands(messages)
     assert (item["status"], item["exitCode"]) == ("failed", -1)
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
     assert heads == []
 
 
 async def test_a_cancel_ends_the_turn(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
-        told = await decided(on, fetching(f"http://{HOST}:{port}/"), "cancel")
+        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "cancel")
 
-    assert outline(told)[-1] == "turn/completed interrupted"
-    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert outline(messages)[-1] == "turn/completed interrupted"
+    assert [item["status"] for item in commands(messages)] == ["failed"]
     assert heads == []
 
 
 async def test_an_amendment_about_another_host_is_a_no(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         decision = amendment("allow", "example.org")
-        told = await decided(on, fetching(f"http://{HOST}:{port}/"), decision)
+        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), decision)
 
-    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert [item["status"] for item in commands(messages)] == ["failed"]
     assert (heads, (home / "rules").exists()) == ([], False)
 
 
@@ -236,9 +236,9 @@ async def test_connections_to_one_host_share_one_question(home: Path) -> None:
             await on.client.until(DELTA)
         await on.client.ask("thread/loaded/list", {})
         await answer(on.client, before[-1], {"decision": "accept"})
-        told = await on.client.end_of(turn_id)
+        messages = await on.client.end_of(turn_id)
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert len(heads) == 2
 
 
@@ -249,9 +249,9 @@ async def test_listed_hosts_are_not_asked_about(home: Path) -> None:
         managed(home) as on,
     ):
         urls = [f"http://{ALLOWED}:{allowed}/", f"http://{DENIED}:{denied}/"]
-        told, output = await on.call("exec_command", fetching(*urls, then="; echo after"))
+        messages, output = await on.call("exec_command", fetching(*urls, then="; echo after"))
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert "200 hello\n403 blocked-by-denylist" in output
     # Ours: the reference ends the command here.
     assert output.endswith(
@@ -263,9 +263,9 @@ async def test_listed_hosts_are_not_asked_about(home: Path) -> None:
 
 async def test_where_nobody_may_be_asked_a_host_is_refused_with_the_reason(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home, policy="never") as on:
-        told, output = await on.call("exec_command", fetching(f"http://{HOST}:{port}/"))
+        messages, output = await on.call("exec_command", fetching(f"http://{HOST}:{port}/"))
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert "403 blocked-by-allowlist" in output
     assert "was blocked: the host is not on the allow list." in output
     assert heads == []
@@ -277,19 +277,19 @@ async def test_an_interrupt_withdraws_the_question(home: Path) -> None:
         asked = await question(on.client, ASK)
         params = {"threadId": on.thread_id, "turnId": turn_id}
         await on.client.ask("turn/interrupt", params)
-        told = await on.client.until("serverRequest/resolved")
+        messages = await on.client.until("serverRequest/resolved")
 
-    assert told[-1]["params"]["requestId"] == asked["id"]
-    assert "turn/completed interrupted" in outline(told)
+    assert messages[-1]["params"]["requestId"] == asked["id"]
+    assert "turn/completed interrupted" in outline(messages)
     assert heads == []
 
 
 async def test_without_the_feature_network_access_is_the_whole_network(home: Path) -> None:
     more = "[sandbox_workspace_write]\nnetwork_access = true\n"
     async with website(HOST) as (port, _heads), managed(home, more) as on:
-        told, output = await on.call("exec_command", fetching(f"http://{HOST}:{port}/"))
+        messages, output = await on.call("exec_command", fetching(f"http://{HOST}:{port}/"))
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert output.endswith("Output:\n200 hello\n")
 
 
@@ -297,9 +297,9 @@ async def test_with_the_feature_no_network_access_is_still_none(home: Path) -> N
     """Upstream."""
     more = MANAGED.replace("network_access = true", "network_access = false")
     async with website(ALLOWED) as (port, heads), managed(home, more) as on:
-        told, output = await on.call("exec_command", fetching(f"http://{ALLOWED}:{port}/"))
+        messages, output = await on.call("exec_command", fetching(f"http://{ALLOWED}:{port}/"))
 
-    assert ASK not in outline(told)
+    assert ASK not in outline(messages)
     assert "failed" in output
     assert heads == []
 
@@ -320,10 +320,10 @@ async def test_an_administrators_network_is_there_for_commands_that_would_have_n
         params = {"approvalPolicy": "on-request", "sandbox": "read-only"}
         thread_id = await client.start(cwd=str(stage.workspace), **params)
         on = Bench(stage, client, thread_id)
-        told = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
+        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
         output = on.output()
 
-    assert [item["status"] for item in commands(told)] == ["completed"]
+    assert [item["status"] for item in commands(messages)] == ["completed"]
     assert output.endswith("Output:\n200 hello\n")
 
 
@@ -351,9 +351,9 @@ async def test_the_automatic_reviewer_decides_about_hosts_too(
                 approvalPolicy="on-request",
                 approvalsReviewer="auto_review",
             )
-            told = await client.run(thread_id)
+            messages = await client.run(thread_id)
 
-    (reviewed,) = params_of(told, "item/autoApprovalReview/started")
+    (reviewed,) = params_of(messages, "item/autoApprovalReview/started")
     assert reviewed["action"] == {
         "type": "networkAccess",
         "host": HOST,
@@ -361,8 +361,8 @@ async def test_the_automatic_reviewer_decides_about_hosts_too(
         "protocol": "http",
         "target": f"http://{HOST}:{port}",
     }
-    assert ASK not in outline(told)
-    assert [item["status"] for item in commands(told)] == [status]
+    assert ASK not in outline(messages)
+    assert [item["status"] for item in commands(messages)] == [status]
     assert len(heads) == seen
 
 
@@ -381,11 +381,11 @@ async def test_the_model_is_told_that_hosts_are_chosen(home: Path) -> None:
 async def test_each_connection_leaves_a_line_in_the_journal(home: Path) -> None:
     async with website(ALLOWED) as (port, _heads), managed(home) as on:
         url = f"http://{ALLOWED}:{port}/"
-        told, _ = await on.call("exec_command", fetching(url, url))
+        messages, _ = await on.call("exec_command", fetching(url, url))
         thread = await on.client.read(on.thread_id)
         journal = open_journal(thread["path"])
         lines = [line for line in journal.splitlines() if "connect to" in line]
 
-    assert params_of(told, ASK) == []
+    assert params_of(messages, ASK) == []
     assert len(lines) == 1
     assert f"connect to http://{ALLOWED}:{port}" in lines[0]

@@ -55,9 +55,9 @@ def test_a_command_without_a_shell_is_told_as_well(
 )
 def test_a_read_is_told_without_what_surrounds_it(script: str, command: str) -> None:
     """Ours: the reference tells `cat 'a.txt;'` here, and an empty word for the line's end."""
-    told = actions_of(["bash", "-lc", script], "/ws")
+    actions = actions_of(["bash", "-lc", script], "/ws")
 
-    assert told == [ReadCommandAction(command=command, name="a.txt", path="/ws/a.txt")]
+    assert actions == [ReadCommandAction(command=command, name="a.txt", path="/ws/a.txt")]
 
 
 def test_the_observed_table_is_not_all_alike() -> None:

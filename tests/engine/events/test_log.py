@@ -53,8 +53,8 @@ class Speaker:
     def say(self, id_: str, *deltas: str) -> None:
         for delta in deltas:
             self._open[id_] += delta
-            told = AgentMessageDeltaNotification(delta, id_, "t", "u")
-            self.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, told)
+            notification = AgentMessageDeltaNotification(delta, id_, "t", "u")
+            self.log.publish(n.ITEM_AGENT_MESSAGE_DELTA, notification)
 
     def complete(self, id_: str) -> None:
         item = AgentMessageThreadItem(id=id_, text=self._open.pop(id_))
@@ -221,9 +221,9 @@ def test_what_has_to_be_stored_and_cannot_be_is_refused() -> None:
     journal = FullDisk("t")
     log = EventLog(journal, lambda: 0)
     journal.is_full = True
-    told = WarningNotification("w")
+    warning = WarningNotification("w")
     with pytest.raises(StorageFailed, match="No space left on device"):
-        log.publish(n.WARNING, told, required=True)
+        log.publish(n.WARNING, warning, required=True)
     with pytest.raises(StorageFailed, match="No space left on device"):
         log.store(InputTaken("x"))
 

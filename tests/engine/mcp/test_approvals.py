@@ -38,8 +38,8 @@ async def asked_about(stage: Stage, client: Client, thread_id: str, tool: str) -
 
 async def finish(stage: Stage, client: Client) -> tuple[JsonValue, str]:
     """The item as it ended, and what the model was told."""
-    told = await client.until("turn/completed")
-    return item_of(told), text_of(stage.model.requests[-1].outputs()["call-1"])
+    messages = await client.until("turn/completed")
+    return item_of(messages), text_of(stage.model.requests[-1].outputs()["call-1"])
 
 
 async def test_a_tool_that_may_do_harm_is_asked_about_first(stage: Stage) -> None:
@@ -170,9 +170,9 @@ async def test_an_approval_can_be_given_after_the_server_was_restarted(stage: St
     await later.ask("thread/resume", {"threadId": thread_id})
     asked = await question(later, ASK)
     await answer(later, asked, {"action": "accept"})
-    told = await later.end_of(turn_id)
+    messages = await later.end_of(turn_id)
 
-    assert item_of(told)["status"] == "completed"
+    assert item_of(messages)["status"] == "completed"
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "plain: hi"
 
 

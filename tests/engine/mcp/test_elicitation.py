@@ -43,26 +43,26 @@ def calling(thread_id: str, tool: str) -> JsonValue:
 
 async def until_answered(client: Client) -> list[JsonValue]:
     """Everything up to the answer to the client's own call, and that as the last."""
-    told, client.unread = client.unread, []
-    while not told or told[-1].get("id") != CALL:
-        told.append(await client.peer.receive())
-    return told
+    messages, client.unread = client.unread, []
+    while not messages or messages[-1].get("id") != CALL:
+        messages.append(await client.peer.receive())
+    return messages
 
 
-def statuses(told: list[JsonValue]) -> list[JsonValue]:
+def statuses(messages: list[JsonValue]) -> list[JsonValue]:
     """What was told of the thread's state."""
-    return [params["status"] for params in params_of(told, "thread/status/changed")]
+    return [params["status"] for params in params_of(messages, "thread/status/changed")]
 
 
 async def test_a_question_that_is_withdrawn_is_over_while_the_turn_goes_on(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask_in_vain", withdraws=True)
     await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
-    told = await client.until(RESOLVED)
-    told += await client.end_of(turn_id)
+    messages = await client.until(RESOLVED)
+    messages += await client.end_of(turn_id)
 
-    assert params_of(told, RESOLVED) == [{"threadId": thread_id, "requestId": 0}]
-    assert statuses(told) == [BUSY, IDLE]
+    assert params_of(messages, RESOLVED) == [{"threadId": thread_id, "requestId": 0}]
+    assert statuses(messages) == [BUSY, IDLE]
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "never mind"
 
 
@@ -70,24 +70,24 @@ async def test_a_question_dies_with_the_server_that_put_it(stage: Stage) -> None
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask")
     await client.refusal("mcpServer/tool/call", calling(thread_id, "die"))
-    told = await client.until(RESOLVED)
-    told += await client.end_of(turn_id)
+    messages = await client.until(RESOLVED)
+    messages += await client.end_of(turn_id)
 
-    assert params_of(told, RESOLVED) == [{"threadId": thread_id, "requestId": 0}]
-    assert statuses(told) == [BUSY, IDLE]
-    assert item_of(told)["status"] == "failed"
-    assert told[-1]["params"]["turn"]["status"] == "completed"
+    assert params_of(messages, RESOLVED) == [{"threadId": thread_id, "requestId": 0}]
+    assert statuses(messages) == [BUSY, IDLE]
+    assert item_of(messages)["status"] == "failed"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 async def test_a_question_that_its_server_forgot_ends_with_the_turn(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     await asked(stage, client, thread_id, "ask_in_vain")
     await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
-    told = await client.until(RESOLVED)
+    messages = await client.until(RESOLVED)
     late = await stage.client()
     await late.ask("thread/resume", {"threadId": thread_id})
 
-    lines = [line_of(message) for message in told]
+    lines = [line_of(message) for message in messages]
     assert lines[-3:] == ["thread/status/changed idle", "turn/completed completed", RESOLVED]
     assert params_of(await late.settled(), ASK) == []
 
@@ -96,9 +96,9 @@ async def test_a_question_ends_with_a_turn_that_is_interrupted(stage: Stage) -> 
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask")
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.until(RESOLVED)
+    messages = await client.until(RESOLVED)
 
-    lines = [line_of(message) for message in told]
+    lines = [line_of(message) for message in messages]
     assert lines[-3:] == ["thread/status/changed idle", "turn/completed interrupted", RESOLVED]
 
 
@@ -147,6 +147,6 @@ async def test_a_question_without_a_turn_ends_with_its_thread(stage: Stage, meth
     await client.peer.send({"id": CALL, "method": "mcpServer/tool/call", "params": asks})
     await question(client, ASK)
     await client.ask(method, {"threadId": thread_id})
-    told = await until_answered(client)
+    messages = await until_answered(client)
 
-    assert told[-1]["error"]["message"].startswith("the MCP server 'mini' ended")
+    assert messages[-1]["error"]["message"].startswith("the MCP server 'mini' ended")

@@ -41,17 +41,17 @@ async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
     begun = await client.ask("mcpServer/oauth/login", {"name": "web", **params})
     status, page = await open_page(begun["authorizationUrl"])
     assert (status, "You are signed in" in page) == (200, True)
-    told = (await client.until(COMPLETED))[-1]["params"]
-    assert told.pop("loginId") == begun["loginId"]
-    return told
+    params = (await client.until(COMPLETED))[-1]["params"]
+    assert params.pop("loginId") == begun["loginId"]
+    return params
 
 
 async def test_a_server_that_wants_a_login_says_so(stage: Stage) -> None:
     async with http_server("oauth") as url:
-        client, thread_id, told = await started(stage, url)
+        client, thread_id, server = await started(stage, url)
         listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
 
-    assert (told["status"], told["error"]) == (
+    assert (server["status"], server["error"]) == (
         "failed",
         "The web MCP server is not logged in. Sign in with mcpServer/oauth/login.",
     )
@@ -65,12 +65,12 @@ async def test_a_server_that_wants_a_login_says_so(stage: Stage) -> None:
 async def test_after_a_sign_in_loaded_threads_use_the_server(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, thread_id, _ = await started(stage, url)
-        told = await sign_in(client)
+        completed = await sign_in(client)
         await settled(client, "web")
         item, output = await call(stage.model, client, thread_id, "mcp__web__echo", {"text": "in"})
         listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
 
-    assert told == {"name": "web", "success": True, "threadId": None}
+    assert completed == {"name": "web", "success": True, "threadId": None}
     assert (item["status"], text_of(output)) == ("completed", "echo: in")
     assert listed["data"][0]["authStatus"] == "oAuth"
 
@@ -89,14 +89,14 @@ async def test_the_login_is_kept_for_its_owner_alone_and_renewed_when_it_ends(
         await stage.restart()
         later = await stage.client()
         thread_id = await later.start()
-        told = (await settled(later, "web"))["web"]
+        server = (await settled(later, "web"))["web"]
         item, _ = await call(stage.model, later, thread_id, "mcp__web__echo")
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(first) == [f"web|{url}"]
     renewed = json.loads(path.read_text("utf-8"))[f"web|{url}"]["access_token"]
     assert renewed != first[f"web|{url}"]["access_token"]
-    assert (told["status"], item["status"]) == ("ready", "completed")
+    assert (server["status"], item["status"]) == ("ready", "completed")
 
 
 @pytest.mark.parametrize("answer", ["<html>oops</html>", '{"access_token": 7}', "[]"])
@@ -118,9 +118,9 @@ async def test_a_renewal_that_is_answered_with_nonsense_leaves_the_login_as_it_w
         path.write_text(json.dumps(logins), "utf-8")
         later = await stage.client()
         await later.start()
-        told = (await settled(later, "web"))["web"]
+        server = (await settled(later, "web"))["web"]
 
-    assert (told["status"], json.loads(path.read_text("utf-8"))) == ("ready", logins)
+    assert (server["status"], json.loads(path.read_text("utf-8"))) == ("ready", logins)
 
 
 async def test_a_page_that_nobody_can_come_back_to_is_refused_by_name(stage: Stage) -> None:
@@ -156,9 +156,9 @@ async def test_an_answer_to_another_question_is_not_taken(stage: Stage) -> None:
         forged = await open_page(page, code="stolen", state="guessed")
         elsewhere = await open_page(page.replace("/callback", "/favicon.ico"))
         await open_page(begun["authorizationUrl"])
-        told = (await client.until(COMPLETED))[-1]["params"]
+        params = (await client.until(COMPLETED))[-1]["params"]
 
-    assert (forged[0], elsewhere[0], told["success"]) == (400, 404, True)
+    assert (forged[0], elsewhere[0], params["success"]) == (400, 404, True)
 
 
 async def test_a_malformed_answer_costs_no_more_than_its_own_connection(
@@ -173,9 +173,9 @@ async def test_a_malformed_answer_costs_no_more_than_its_own_connection(
         answer = await reader.read()
         writer.close()
         await open_page(begun["authorizationUrl"])
-        told = (await client.until(COMPLETED))[-1]["params"]
+        params = (await client.until(COMPLETED))[-1]["params"]
 
-    assert (answer, told["success"]) == (b"", True)
+    assert (answer, params["success"]) == (b"", True)
     assert "Unhandled exception" not in caplog.text
 
 
@@ -185,19 +185,19 @@ async def test_a_refused_sign_in_is_told_with_the_reason(stage: Stage) -> None:
         begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
         query = parse_qs(urlsplit(begun["authorizationUrl"]).query)
         await open_page(query["redirect_uri"][0], error="access_denied", state=query["state"][0])
-        told = (await client.until(COMPLETED))[-1]["params"]
+        params = (await client.until(COMPLETED))[-1]["params"]
 
-    assert told["success"] is False
-    assert "access_denied" in told["error"]
+    assert params["success"] is False
+    assert "access_denied" in params["error"]
 
 
 async def test_a_sign_in_that_nobody_finishes_ends_by_itself(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         await client.ask("mcpServer/oauth/login", {"name": "web", "timeoutSecs": 1})
-        told = (await client.until(COMPLETED))[-1]["params"]
+        params = (await client.until(COMPLETED))[-1]["params"]
 
-    assert (told["success"], told["error"]) == (False, "timed out waiting for the sign-in")
+    assert (params["success"], params["error"]) == (False, "timed out waiting for the sign-in")
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ async def test_the_reviewer_decides_whether_a_tool_is_called(
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(**REVIEWED)
         await settled(client, "mini")
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
 
-    (review,) = params_of(told, "item/autoApprovalReview/started")
+    (review,) = params_of(messages, "item/autoApprovalReview/started")
     assert review["action"] == {
         "type": "mcpToolCall",
         "server": "mini",
@@ -50,7 +50,7 @@ async def test_the_reviewer_decides_whether_a_tool_is_called(
         "connectorName": None,
         "toolTitle": None,
     }
-    assert item_of(told)["status"] == status
+    assert item_of(messages)["status"] == status
     (given,) = (item["output"] for item in model.requests[-1].input if "output" in item)
     assert text_of(given) == output
 
@@ -74,9 +74,9 @@ async def test_the_reviewer_sees_all_arguments_or_does_not_approve(
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(**REVIEWED)
         await settled(client, "mini")
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
 
-    (review,) = params_of(told, "item/autoApprovalReview/completed")
+    (review,) = params_of(messages, "item/autoApprovalReview/completed")
     assert review["review"]["status"] == status
     asked = [request for request in model.requests if request.subagent == "guardian"]
     shown = [request.input[0]["content"][0]["text"].rpartition("<action>")[2] for request in asked]

@@ -34,10 +34,10 @@ async def test_while_a_server_hangs_everything_but_the_model_goes_on(stage: Stag
     client = await stage.client()
     thread_id = await client.start()
     turn_id = await client.begin(thread_id)
-    told = await client.until("item/completed")
+    messages = await client.until("item/completed")
     listed = await client.ask("thread/loaded/list", {})
 
-    assert outline(told)[-4:] == PROLOGUE
+    assert outline(messages)[-4:] == PROLOGUE
     assert (listed["data"], stage.model.requests) == ([thread_id], [])
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
@@ -50,8 +50,8 @@ async def test_a_server_that_was_waited_for_in_vain_is_not_waited_for_again(stag
     # From here on, to wait for it would be to wait for ever.
     stage.configure(FOR_EVER + table("bad", **HANGING))
     for _thread in range(2):
-        told = await client.run(await client.start())
-        assert told[-1]["params"]["turn"]["status"] == "completed"
+        messages = await client.run(await client.start())
+        assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 async def test_threads_that_begin_together_wait_for_one_server_together(stage: Stage) -> None:
@@ -72,10 +72,10 @@ async def test_a_server_that_died_is_not_waited_for_by_the_next_thread(
     once = f"test -e {tmp_path}/mark && exec sleep 60; touch {tmp_path}/mark"
     stage.configure(FOR_EVER + table("bad", command="sh", args=["-c", once]))
     client = await stage.client()
-    told = await client.run(await client.start())
+    messages = await client.run(await client.start())
     again = await client.run(await client.start())
 
-    assert [params["status"] for params in params_of(told, STATUS)] == ["starting", "failed"]
+    assert [params["status"] for params in params_of(messages, STATUS)] == ["starting", "failed"]
     assert [params["status"] for params in params_of(again, STATUS)] == ["starting"]
     assert len(stage.model.requests) == 2
 
@@ -135,9 +135,9 @@ async def test_a_call_waits_for_its_own_server_to_start(stage: Stage, tmp_path: 
     turn_id = await client.begin(thread_id)
     await client.until("rawResponseItem/completed", lambda params: "call_id" in params["item"])
     gate.write_text("go\n")
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
-    assert item_of(told)["status"] == "completed"
+    assert item_of(messages)["status"] == "completed"
     assert "there you are" in str(stage.model.requests[1].outputs())
 
 
@@ -154,6 +154,6 @@ async def test_a_call_that_was_left_waits_for_its_own_server_alone(stage: Stage)
     await client.ask("thread/resume", {"threadId": thread_id})
     question = (await client.until(ASK))[-1]
     await client.peer.send({"id": question["id"], "result": {"action": "accept"}})
-    told = await client.until("turn/completed")
+    messages = await client.until("turn/completed")
 
-    assert item_of(told)["status"] == "completed"
+    assert item_of(messages)["status"] == "completed"

@@ -27,9 +27,9 @@ async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage:
     stage.configure(stdio())
     client = await stage.client()
     thread_id = await client.start()
-    told = await client.until(STATUS, lambda params: params["status"] == "ready")
+    messages = await client.until(STATUS, lambda params: params["status"] == "ready")
 
-    assert params_of(told, STATUS) == [
+    assert params_of(messages, STATUS) == [
         change(thread_id, "mini", "starting"),
         change(thread_id, "mini", "ready"),
     ]
@@ -58,12 +58,12 @@ async def test_a_broken_server_says_why_and_the_thread_works(
     stage.configure(table("bad", **settings))
     client = await stage.client()
     thread_id = await client.start()
-    told = (await settled(client, "bad"))["bad"]
+    server = (await settled(client, "bad"))["bad"]
     end = await client.run(thread_id)
 
-    assert told["status"] == "failed"
-    assert told["error"].startswith("MCP client for `bad` failed to start: MCP startup failed: ")
-    assert error in told["error"]
+    assert server["status"] == "failed"
+    assert server["error"].startswith("MCP client for `bad` failed to start: MCP startup failed: ")
+    assert error in server["error"]
     assert end[-1]["params"]["turn"]["status"] == "completed"
 
 
@@ -114,9 +114,9 @@ async def test_without_a_required_server_no_turn_is_run(stage: Stage) -> None:
     stage.configure(table("bad", command="/no/such/program", required=True))
     client = await stage.client()
     thread_id = await client.start()
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    turn = told[-1]["params"]["turn"]
+    turn = messages[-1]["params"]["turn"]
     assert (turn["status"], turn["error"]["message"]) == (
         "failed",
         "required MCP servers failed to initialize: bad: No such file or directory (os error 2)",
@@ -128,9 +128,9 @@ async def test_a_disabled_server_is_not_started(stage: Stage) -> None:
     stage.configure(table("off", command="/no/such/program", enabled=False))
     client = await stage.client()
     thread_id = await client.start()
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
-    assert params_of(told, STATUS) == []
+    assert params_of(messages, STATUS) == []
     assert "list_mcp_resources" not in offered(stage)
 
 
@@ -239,15 +239,15 @@ async def test_a_server_that_never_makes_sense_is_given_up(stage: Stage) -> None
     stage.configure(table("babble", command="yes", startup_timeout_sec=25) + endless)
     client = await stage.client()
     thread_id = await client.start()
-    told = await settled(client, "babble", "endless")
+    servers = await settled(client, "babble", "endless")
 
     why = (
         "handshaking with MCP server failed: the server wrote something that is not a protocol "
         "message"
     )
     for name in ("babble", "endless"):
-        assert told[name]["status"] == "failed"
-        assert told[name]["error"].endswith(why)
+        assert servers[name]["status"] == "failed"
+        assert servers[name]["error"].endswith(why)
     assert (await client.run(thread_id))[-1]["params"]["turn"]["status"] == "completed"
 
 
@@ -263,9 +263,9 @@ async def test_who_has_no_mcp_server_does_not_need_the_sdk(home: Path) -> None:
     async with model_server() as model:
         configure(home, model)
         async with spawned(WITHOUT_SDK, home) as client:
-            told = await client.run(await client.start())
+            messages = await client.run(await client.start())
 
-    assert told[-1]["params"]["turn"]["status"] == "completed"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
 async def test_without_the_sdk_a_server_fails_with_the_remedy(home: Path) -> None:
@@ -273,7 +273,7 @@ async def test_without_the_sdk_a_server_fails_with_the_remedy(home: Path) -> Non
         configure(home, model, stdio())
         async with spawned(WITHOUT_SDK, home) as client:
             await client.start()
-            told = (await settled(client, "mini"))["mini"]
+            server = (await settled(client, "mini"))["mini"]
 
-    assert told["status"] == "failed"
-    assert told["error"].endswith("to install it: pip install 'treadle[mcp]'")
+    assert server["status"] == "failed"
+    assert server["error"].endswith("to add it: pip install 'treadle[mcp]'")

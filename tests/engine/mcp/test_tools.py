@@ -42,23 +42,23 @@ def item(tool: str, **changes: JsonValue) -> JsonValue:
     }
 
 
-def timeless(told: JsonValue) -> JsonValue:
-    """The item without the time that it took, which must be told."""
-    assert isinstance(told.pop("durationMs"), int)
-    return told
+def timeless(call_item: JsonValue) -> JsonValue:
+    """The item without the time that it took, which must be call_item."""
+    assert isinstance(call_item.pop("durationMs"), int)
+    return call_item
 
 
 async def test_a_call_is_told_from_its_start_to_its_end_and_answered(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__echo", {"text": "hi"}))
-    told = await client.run(thread_id)
+    messages = await client.run(thread_id)
 
     begun = item("echo", status="inProgress", arguments={"text": "hi"}, durationMs=None)
-    assert item_of(told, "item/started") == begun
+    assert item_of(messages, "item/started") == begun
     content = [{"type": "text", "text": "echo: hi"}]
     result = {"content": content, "structuredContent": None, "_meta": None}
-    assert timeless(item_of(told)) == item("echo", arguments={"text": "hi"}, result=result)
-    assert outline(told) == [
+    assert timeless(item_of(messages)) == item("echo", arguments={"text": "hi"}, result=result)
+    assert outline(messages) == [
         *PROLOGUE,
         "thread/tokenUsage/updated",
         "item/started mcpToolCall",
@@ -152,22 +152,22 @@ async def test_pictures_reach_the_model_as_pictures(stage: Stage) -> None:
 
 async def test_of_a_structured_result_the_model_reads_the_structure(stage: Stage) -> None:
     client, thread_id = await ready(stage)
-    told, output = await call(stage.model, client, thread_id, "mcp__mini__add", {"a": 2, "b": 3})
+    ended, output = await call(stage.model, client, thread_id, "mcp__mini__add", {"a": 2, "b": 3})
 
-    assert told["result"]["structuredContent"] == {"total": 5}
+    assert ended["result"]["structuredContent"] == {"total": 5}
     assert output.splitlines()[1:] == ["Output:", '{"total":5}']
 
 
 async def test_a_tool_that_fails_is_a_failed_item_with_its_result(stage: Stage) -> None:
     client, thread_id = await ready(stage)
-    told, output = await call(stage.model, client, thread_id, "mcp__mini__fail")
+    ended, output = await call(stage.model, client, thread_id, "mcp__mini__fail")
 
     result = {
         "content": [{"type": "text", "text": "it broke"}],
         "structuredContent": None,
         "_meta": None,
     }
-    assert timeless(told) == item("fail", status="failed", result=result)
+    assert timeless(ended) == item("fail", status="failed", result=result)
     assert text_of(output) == "it broke"
 
 
@@ -175,10 +175,10 @@ async def test_progress_is_told_while_the_tool_works(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__steps", {}))
     turn_id = await client.begin(thread_id)
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     about = {"threadId": thread_id, "turnId": turn_id, "itemId": "call-1"}
-    assert params_of(told, "item/mcpToolCall/progress") == [
+    assert params_of(messages, "item/mcpToolCall/progress") == [
         {**about, "message": "step 1"},
         {**about, "message": "step 2"},
     ]
@@ -203,23 +203,23 @@ async def test_a_server_that_dies_in_a_call_fails_it_and_is_there_for_the_next(
     stage: Stage,
 ) -> None:
     client, thread_id = await ready(stage)
-    told, output = await call(stage.model, client, thread_id, "mcp__mini__die")
+    ended, output = await call(stage.model, client, thread_id, "mcp__mini__die")
     again, answer = await call(stage.model, client, thread_id, "mcp__mini__echo", {"text": "again"})
 
     why = (
         "tool call error: tool call failed for `mini/die`\n\nCaused by:\n"
         "    the MCP server 'mini' ended before it answered: I am dying"
     )
-    assert timeless(told) == item("die", status="failed", error={"message": why})
+    assert timeless(ended) == item("die", status="failed", error={"message": why})
     assert text_of(output) == why
     assert (again["status"], text_of(answer)) == ("completed", "echo: again")
 
 
 async def test_a_call_that_takes_too_long_is_given_up(stage: Stage) -> None:
     client, thread_id = await ready(stage, tool_timeout_sec=0.2)
-    told, output = await call(stage.model, client, thread_id, "mcp__mini__linger")
+    ended, output = await call(stage.model, client, thread_id, "mcp__mini__linger")
 
-    assert told["status"] == "failed"
+    assert ended["status"] == "failed"
     assert text_of(output).endswith("timed out awaiting tools/call after 200ms")
 
 
@@ -229,14 +229,14 @@ async def test_an_interrupted_call_is_a_failed_item(stage: Stage, tmp_path: Path
     turn_id = await client.begin(thread_id)
     await client.until("item/started", lambda params: params["item"]["type"] == "mcpToolCall")
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    told = await client.end_of(turn_id)
+    messages = await client.end_of(turn_id)
 
     why = {"message": "MCP tool call was interrupted"}
     arguments = {"mark": str(tmp_path / "begun")}
-    assert timeless(item_of(told)) == item(
+    assert timeless(item_of(messages)) == item(
         "linger", status="failed", arguments=arguments, error=why
     )
-    assert told[-1]["params"]["turn"]["status"] == "interrupted"
+    assert messages[-1]["params"]["turn"]["status"] == "interrupted"
 
 
 @pytest.mark.parametrize("arguments", ["not json", "[1]", '"text"'])
@@ -289,8 +289,8 @@ async def test_documents_are_listed_and_read(stage: Stage) -> None:
         ("list_mcp_resource_templates", {"server": "mini"}),
         ("read_mcp_resource", {"server": "mini", "uri": "memo://by/me"}),
     ):
-        told, output = await call(stage.model, client, thread_id, tool, arguments)
-        outputs[tool] = (told["server"], told["status"], json.loads(output))
+        ended, output = await call(stage.model, client, thread_id, tool, arguments)
+        outputs[tool] = (ended["server"], ended["status"], json.loads(output))
 
     assert outputs["list_mcp_resources"] == ("codex", "completed", {"resources": [first]})
     server, status, templates = outputs["list_mcp_resource_templates"]
@@ -311,12 +311,12 @@ async def test_a_document_that_is_not_there_is_a_failure_with_the_servers_words(
 ) -> None:
     client, thread_id = await ready(stage)
     asked = {"server": "mini", "uri": "memo://nowhere"}
-    told, output = await call(stage.model, client, thread_id, "read_mcp_resource", asked)
+    ended, output = await call(stage.model, client, thread_id, "read_mcp_resource", asked)
     other, refusal = await call(
         stage.model, client, thread_id, "read_mcp_resource", {**asked, "server": "zip"}
     )
 
-    assert (told["status"], told["error"]["message"]) == ("failed", output)
+    assert (ended["status"], ended["error"]["message"]) == ("failed", output)
     assert "Unknown resource" in output
     assert (other["status"], refusal) == (
         "failed",

@@ -28,9 +28,9 @@ async def test_a_command_of_the_user_is_a_turn_of_its_own(home: Path) -> None:
         script = "echo one > written; echo two >&2; exit 4"
         params = {"threadId": b.thread_id, "command": f" {script} "}
         assert await b.client.ask("thread/shellCommand", params) == {}
-        told = await b.client.until("turn/completed")
+        messages = await b.client.until("turn/completed")
 
-        assert outline(told) == [
+        assert outline(messages) == [
             "thread/status/changed active",
             "turn/started",
             "item/started commandExecution",
@@ -38,7 +38,7 @@ async def test_a_command_of_the_user_is_a_turn_of_its_own(home: Path) -> None:
             "item/completed commandExecution",
             *EPILOGUE,
         ]
-        (started,), (ended,) = commands(told, "item/started"), commands(told)
+        (started,), (ended,) = commands(messages, "item/started"), commands(messages)
         expected: JsonValue = {
             "type": "commandExecution",
             "id": started["id"],
@@ -80,16 +80,16 @@ async def test_a_command_beside_a_turn_joins_it_and_the_model_is_asked_again(hom
         await b.client.until("item/agentMessage/delta")
         params = {"threadId": b.thread_id, "command": "echo aux"}
         await b.client.ask("thread/shellCommand", params)
-        told = await b.client.until("item/completed")
-        (ended,) = commands(told)
-        assert (ended["aggregatedOutput"], told[-1]["params"]["turnId"]) == ("aux\n", turn_id)
+        messages = await b.client.until("item/completed")
+        (ended,) = commands(messages)
+        assert (ended["aggregatedOutput"], messages[-1]["params"]["turnId"]) == ("aux\n", turn_id)
         gate.set()
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.end_of(turn_id)
 
     talk = [text for _, text in b.stage.model.requests[-1].talk()]
     assert talk[:2] == ["hi", "late"]
     assert re.fullmatch(words("echo aux", 0, "aux\n"), talk[2])
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_two_commands_share_a_turn_that_ends_with_the_last(home: Path) -> None:
@@ -114,14 +114,14 @@ async def test_an_interrupt_stops_the_command(home: Path) -> None:
         script = "sleep 1000 & echo $!; wait"
         params = {"threadId": b.thread_id, "command": script}
         await b.client.ask("thread/shellCommand", params)
-        told = await b.client.until("item/commandExecution/outputDelta")
-        turn_id, child = told[-1]["params"]["turnId"], int(told[-1]["params"]["delta"])
+        messages = await b.client.until("item/commandExecution/outputDelta")
+        turn_id, child = messages[-1]["params"]["turnId"], int(messages[-1]["params"]["delta"])
         await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.end_of(turn_id)
 
-        (ended,) = commands(told)
+        (ended,) = commands(messages)
         assert (ended["status"], ended["exitCode"]) == ("failed", -1)
-        assert outline(told)[-1] == "turn/completed interrupted"
+        assert outline(messages)[-1] == "turn/completed interrupted"
         wait_until_gone(child)
         await b.client.run(b.thread_id, "after")
         heard = [text for _, text in b.stage.model.requests[-1].talk()]
@@ -134,9 +134,9 @@ async def test_a_command_ends_when_its_time_is_up(home: Path, limit: int) -> Non
     async with bench(home, **READ_ONLY) as b:
         params = {"threadId": b.thread_id, "command": "sleep 1000", "timeoutMs": limit}
         await b.client.ask("thread/shellCommand", params)
-        told = await b.client.until("turn/completed")
+        messages = await b.client.until("turn/completed")
 
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["status"], ended["exitCode"]) == ("failed", 124)
 
 
@@ -146,13 +146,13 @@ async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) ->
         script = "mkfifo fifo; echo made; read x < fifo"
         where = {"threadId": b.thread_id}
         await b.client.ask("thread/shellCommand", {**where, "command": script})
-        told = await b.client.until("item/commandExecution/outputDelta")
-        turn_id = told[-1]["params"]["turnId"]
+        messages = await b.client.until("item/commandExecution/outputDelta")
+        turn_id = messages[-1]["params"]["turnId"]
         assert await b.client.begin(b.thread_id, "and then") == turn_id
         await asyncio.to_thread(fifo.write_text, "go\n")
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.end_of(turn_id)
 
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
     heard = [text for _, text in b.stage.model.requests[-1].talk()]
     assert re.fullmatch(words(script, 0, "made\n"), heard[0])
     assert heard[1:] == ["and then"]
@@ -168,9 +168,9 @@ async def test_a_command_that_no_process_can_be_given_ends_with_the_reason(
 ) -> None:
     async with bench(home, **READ_ONLY) as b:
         await b.client.ask("thread/shellCommand", {"threadId": b.thread_id, "command": script})
-        told = await b.client.until("turn/completed")
+        messages = await b.client.until("turn/completed")
 
-    [item] = commands(told)
+    [item] = commands(messages)
     assert (item["status"], item["exitCode"]) == ("failed", -1)
     assert item["aggregatedOutput"] == f"execution error: {reason}"
 

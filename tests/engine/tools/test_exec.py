@@ -23,9 +23,9 @@ from treadle.protocol.base import JsonValue
 async def test_a_command_is_an_item_from_its_start_to_its_end(home: Path) -> None:
     """Upstream: never + danger-full-access, command with exit 3."""
     async with bench(home, **FREE) as b:
-        told, output = await b.call("exec_command", {"cmd": "echo out; echo err >&2; exit 3"})
+        messages, output = await b.call("exec_command", {"cmd": "echo out; echo err >&2; exit 3"})
 
-    (started,), (ended,) = commands(told, "item/started"), commands(told)
+    (started,), (ended,) = commands(messages, "item/started"), commands(messages)
     process_id, took = started["processId"], ended["durationMs"]
     assert process_id.isdigit()
     assert took >= 0
@@ -57,18 +57,22 @@ async def test_a_command_is_an_item_from_its_start_to_its_end(home: Path) -> Non
 
 async def test_deltas_add_up_to_the_output(home: Path) -> None:
     async with bench(home, **FREE) as b:
-        told, _ = await b.call("exec_command", {"cmd": "seq 1 30000", "login": False})
+        messages, _ = await b.call("exec_command", {"cmd": "seq 1 30000", "login": False})
 
-    (ended,) = commands(told)
-    assert streamed(told) == ended["aggregatedOutput"] == "".join(f"{i}\n" for i in range(1, 30001))
+    (ended,) = commands(messages)
+    assert (
+        streamed(messages)
+        == ended["aggregatedOutput"]
+        == "".join(f"{i}\n" for i in range(1, 30001))
+    )
 
 
 async def test_a_character_that_comes_in_two_pieces_is_told_as_one(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = r"printf 'caf\303'; sleep 0.1; printf '\251\n'"
-        told, output = await b.call("exec_command", {"cmd": script})
+        messages, output = await b.call("exec_command", {"cmd": script})
 
-    deltas = [p["delta"] for p in params_of(told, "item/commandExecution/outputDelta")]
+    deltas = [p["delta"] for p in params_of(messages, "item/commandExecution/outputDelta")]
     assert deltas == ["caf", "é\n"]
     assert output.endswith("Output:\ncafé\n")
 
@@ -94,9 +98,9 @@ async def test_the_model_may_choose_among_the_shells_of_the_system(
 ) -> None:
     """Ours: a shell in another folder is not run, whatever its name."""
     async with bench(home, **FREE) as b:
-        told, output = await b.call("exec_command", {"cmd": "true", **arguments})
+        messages, output = await b.call("exec_command", {"cmd": "true", **arguments})
 
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert ended["command"].removeprefix("/usr").removesuffix(" true").endswith(argv0)
     assert not ended["command"].startswith("/elsewhere")
     assert re.match(exited(0, 0, ""), output)
@@ -105,10 +109,10 @@ async def test_the_model_may_choose_among_the_shells_of_the_system(
 async def test_a_folder_that_is_not_there_is_told_to_the_model(home: Path) -> None:
     """Upstream's words."""
     async with bench(home, **FREE) as b:
-        told, output = await b.call("exec_command", {"cmd": "pwd", "workdir": "gone"})
+        messages, output = await b.call("exec_command", {"cmd": "pwd", "workdir": "gone"})
 
     why = "Failed to create unified exec process: No such file or directory (os error 2)"
-    (started,), (ended,) = commands(told, "item/started"), commands(told)
+    (started,), (ended,) = commands(messages, "item/started"), commands(messages)
     assert (started["status"], started["processId"]) == ("inProgress", None)
     assert (ended["status"], ended["exitCode"], ended["aggregatedOutput"]) == ("failed", -1, why)
     assert ended["cwd"] == str(b.stage.workspace / "gone")
@@ -121,50 +125,50 @@ async def test_a_command_that_no_process_can_be_given_is_told_to_the_model(
     home: Path, sandbox: str
 ) -> None:
     async with bench(home, approvalPolicy="never", sandbox=sandbox) as b:
-        told, output = await b.call("exec_command", {"cmd": "echo a\0b"})
+        messages, output = await b.call("exec_command", {"cmd": "echo a\0b"})
 
-    assert len(commands(told, "item/started")) == 1
-    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert len(commands(messages, "item/started")) == 1
+    assert [item["status"] for item in commands(messages)] == ["failed"]
     assert "Failed to create unified exec process: embedded null byte" in output
 
 
 @pytest.mark.parametrize("arguments", ["nonsense", {"foo": 1}, {"cmd": 7}, {"cmd": ["ls"]}])
 async def test_arguments_that_cannot_be_read_are_refused(home: Path, arguments: JsonValue) -> None:
     async with bench(home, **FREE) as b:
-        told, output = await b.call("exec_command", arguments)
+        messages, output = await b.call("exec_command", arguments)
 
     assert output.startswith("failed to parse function arguments: ")
-    assert commands(told) == []
-    assert outline(told)[-2:] == EPILOGUE
+    assert commands(messages) == []
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_long_output_is_cut_in_the_middle(home: Path) -> None:
     """Upstream: head and tail of the budget each, and a line on what is missing."""
     async with bench(home, **FREE) as b:
         arguments = {"cmd": "seq 1 2000", "max_output_tokens": 50}
-        told, output = await b.call("exec_command", arguments)
+        messages, output = await b.call("exec_command", arguments)
 
     numbers = "".join(f"{i}\n" for i in range(1, 2001))
     cut = f"{numbers[:100]}…2174 tokens truncated…{numbers[-100:]}"
     warning = "Warning: truncated output (original token count: 2224)\nTotal output lines: 2000\n\n"
     assert re.match(exited(0, 2224, warning + cut), output)
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert ended["aggregatedOutput"] == numbers
 
 
 async def test_a_flood_is_kept_within_bounds_and_the_turn_goes_on(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = "head -c 100000000 /dev/zero | tr '\\0' x; echo end"
-        told, output = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30000})
+        messages, output = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30000})
 
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["status"], ended["exitCode"]) == ("completed", 0)
     (path,) = (home / "outputs").glob("*/*.log")
     gap = f"\n... {100000004 - 2**20} bytes omitted; full output in {path} ...\n"
     kept = ended["aggregatedOutput"]
     assert kept == f"{'x' * 2**19}{gap}{'x' * (2**19 - 4)}end\n"
     assert len(output) < 50_000
-    assert outline(told)[-2:] == EPILOGUE
+    assert outline(messages)[-2:] == EPILOGUE
 
 
 async def test_fifty_commands_at_once_lose_nothing(home: Path) -> None:
@@ -178,14 +182,14 @@ async def test_fifty_commands_at_once_lose_nothing(home: Path) -> None:
             for call_id, script in scripts.items()
         ]
         b.stage.model.plays(together(*wanted))
-        told = await b.client.run(b.thread_id)
+        messages = await b.client.run(b.thread_id)
 
-    printed = {item["id"]: item["aggregatedOutput"] for item in commands(told)}
+    printed = {item["id"]: item["aggregatedOutput"] for item in commands(messages)}
     assert printed == {
         f"call-{i}": 2 * "".join(f"{n}\n" for n in range(i * 1000, i * 1000 + 1000))
         for i in range(50)
     }
-    assert {call_id: streamed(told, call_id) for call_id in scripts} == printed
+    assert {call_id: streamed(messages, call_id) for call_id in scripts} == printed
     for call_id, text in printed.items():
         assert b.output(call_id).endswith(f"Output:\n{text}")
 
@@ -194,9 +198,9 @@ async def test_a_command_that_leaves_a_daemon_behind_is_over_when_it_says_so(hom
     async with bench(home, **FREE) as b:
         script = "sleep 1000 & echo $!"
         async with asyncio.timeout(20):
-            told, output = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30000})
+            messages, output = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30000})
 
-        (ended,) = commands(told)
+        (ended,) = commands(messages)
         assert (ended["status"], ended["exitCode"]) == ("completed", 0)
         assert "Process exited with code 0" in output
 
@@ -217,8 +221,8 @@ async def test_a_patch_in_a_shell_command_is_applied_as_a_patch(home: Path) -> N
     """Upstream: apply_patch is always taken out of a shell command."""
     async with bench(home, **FREE) as b:
         patch = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch"
-        told, _ = await b.call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF\n"})
+        messages, _ = await b.call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF\n"})
 
     assert (b.stage.workspace / "new.txt").read_text() == "hello\n"
-    assert commands(told) == []
-    assert "item/completed fileChange" in outline(told)
+    assert commands(messages) == []
+    assert "item/completed fileChange" in outline(messages)

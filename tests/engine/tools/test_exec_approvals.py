@@ -23,27 +23,27 @@ async def test_a_command_runs_once_it_is_approved(home: Path) -> None:
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         wanted = {"cmd": "touch hello.txt && echo made"}
         turn_id = await b.begin("exec_command", wanted)
-        told = await b.client.until("item/commandExecution/requestApproval")
-        assert outline(told) == [
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        assert outline(messages) == [
             *PROLOGUE,
             "thread/tokenUsage/updated",
             "thread/status/changed active",
             "item/started commandExecution",
             "item/commandExecution/requestApproval",
         ]
-        (started,) = commands(told, "item/started")
+        (started,) = commands(messages, "item/started")
         assert (started["source"], started["processId"]) == ("agent", None)
         assert not (b.stage.workspace / "hello.txt").exists()
 
-        answer = {"id": told[-1]["id"], "result": {"decision": "accept"}}
+        answer = {"id": messages[-1]["id"], "result": {"decision": "accept"}}
         await b.client.peer.send(answer)
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.end_of(turn_id)
 
     assert (b.stage.workspace / "hello.txt").exists()
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["source"], ended["status"]) == ("unifiedExecStartup", "completed")
     assert ended["processId"].isdigit()
-    assert commands(told, "item/started") == []
+    assert commands(messages, "item/started") == []
     assert re.match(exited(0, 2, "made\n"), b.output())
 
 
@@ -61,38 +61,38 @@ async def test_a_command_that_is_not_approved_does_not_run(
     """Upstream: decline, garbage and error."""
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         turn_id = await b.begin("exec_command", {"cmd": "touch hello.txt"})
-        told = await b.client.until("item/commandExecution/requestApproval")
-        await b.client.peer.send({"id": told[-1]["id"], **reply})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        await b.client.peer.send({"id": messages[-1]["id"], **reply})
+        messages = await b.client.end_of(turn_id)
 
     assert not (b.stage.workspace / "hello.txt").exists()
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["status"], ended["source"], ended["exitCode"]) == (status, "agent", None)
     rejected = f'exec_command failed: CreateProcess {{ message: "Rejected(\\"{words}\\")" }}'
     assert b.output() == rejected
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"
 
 
 async def test_a_cancelled_command_ends_the_turn(home: Path) -> None:
     """Upstream: command approval, decision cancel."""
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         turn_id = await b.begin("exec_command", {"cmd": "touch hello.txt"})
-        told = await b.client.until("item/commandExecution/requestApproval")
-        await b.client.peer.send({"id": told[-1]["id"], "result": {"decision": "cancel"}})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "cancel"}})
+        messages = await b.client.end_of(turn_id)
 
-    assert [item["status"] for item in commands(told)] == ["declined"]
-    assert outline(told)[-1] == "turn/completed interrupted"
+    assert [item["status"] for item in commands(messages)] == ["declined"]
+    assert outline(messages)[-1] == "turn/completed interrupted"
 
 
 async def test_a_command_that_the_sandbox_stops_is_told_to_the_model(home: Path) -> None:
     """Upstream: on-request, read-only sandbox: command fails in the sandbox."""
     async with bench(home, approvalPolicy="on-request", sandbox="read-only") as b:
-        told, output = await b.call("exec_command", {"cmd": "touch made", "login": False})
+        messages, output = await b.call("exec_command", {"cmd": "touch made", "login": False})
 
     words = "touch: cannot touch 'made': Read-only file system\n"
     assert re.match(exited(1, 13, words), output)
-    assert [item["status"] for item in commands(told)] == ["failed"]
+    assert [item["status"] for item in commands(messages)] == ["failed"]
     assert not (b.stage.workspace / "made").exists()
 
 
@@ -100,17 +100,17 @@ async def test_after_a_failure_the_user_may_let_it_run_without_the_sandbox(home:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
         wanted = {"cmd": "touch made && echo done", "login": False}
         turn_id = await b.begin("exec_command", wanted)
-        told = await b.client.until("item/commandExecution/requestApproval")
-        assert len(commands(told, "item/started")) == 1
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        assert len(commands(messages, "item/started")) == 1
         assert not (b.stage.workspace / "made").exists()
-        await b.client.peer.send({"id": told[-1]["id"], "result": {"decision": "accept"}})
+        await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "accept"}})
         rest = await b.client.end_of(turn_id)
 
     assert (b.stage.workspace / "made").exists()
     assert commands(rest, "item/started") == []
     (ended,) = commands(rest)
     assert (ended["status"], ended["exitCode"]) == ("completed", 0)
-    assert streamed([*told, *rest]) == ended["aggregatedOutput"]
+    assert streamed([*messages, *rest]) == ended["aggregatedOutput"]
     # The model reads of the second attempt only.
     assert re.match(exited(0, 2, "done\n"), b.output())
 
@@ -118,11 +118,11 @@ async def test_after_a_failure_the_user_may_let_it_run_without_the_sandbox(home:
 async def test_after_a_failure_the_user_may_leave_it_at_that(home: Path) -> None:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
         turn_id = await b.begin("exec_command", {"cmd": "touch made", "login": False})
-        told = await b.client.until("item/commandExecution/requestApproval")
-        await b.client.peer.send({"id": told[-1]["id"], "result": {"decision": "decline"}})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "decline"}})
+        messages = await b.client.end_of(turn_id)
 
-    assert [(item["status"], item["exitCode"]) for item in commands(told)] == [("failed", 1)]
+    assert [(item["status"], item["exitCode"]) for item in commands(messages)] == [("failed", 1)]
     assert "Process exited with code 1" in b.output()
     assert not (b.stage.workspace / "made").exists()
 
@@ -132,10 +132,10 @@ async def test_a_command_that_cannot_be_confined_does_not_run(home: Path) -> Non
         pytest.skip("another means of confinement can do it")
     async with bench(home, approvalPolicy="never", sandbox="workspace-write") as b:
         (b.stage.workspace / ".codex").symlink_to(home)
-        told, output = await b.call("exec_command", {"cmd": "touch made"})
+        messages, output = await b.call("exec_command", {"cmd": "touch made"})
 
     assert not (b.stage.workspace / "made").exists()
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     why = ended["aggregatedOutput"]
     assert (ended["status"], ended["exitCode"], ended["processId"]) == ("failed", -1, None)
     assert why.startswith("Failed to create unified exec process: ")

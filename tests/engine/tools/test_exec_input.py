@@ -41,13 +41,13 @@ async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbo
 ) -> None:
     async with bench(home, **POLICY) as on:
         session = await free_shell(on)
-        asked, told = await typed(
+        asked, messages = await typed(
             on, session, "touch a; exit\n", {"result": {"decision": "accept"}}
         )
         workspace = on.stage.workspace
 
     assert asked.pop("startedAtMs") > 0
-    turn_id = params_of(told, "turn/completed")[0]["turn"]["id"]
+    turn_id = params_of(messages, "turn/completed")[0]["turn"]["id"]
     command = f"write_stdin --session-id {session} 'touch a; exit\n'"
     assert asked == {
         "kind": "writeStdin",
@@ -63,7 +63,7 @@ async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbo
         "cwd": str(workspace),
         "availableDecisions": ["accept", "cancel"],
     }
-    assert [entry["stdin"] for entry in params_of(told, TYPED)] == ["touch a; exit\n"]
+    assert [entry["stdin"] for entry in params_of(messages, TYPED)] == ["touch a; exit\n"]
     assert (workspace / "a").exists()
 
 
@@ -80,9 +80,9 @@ async def test_what_is_not_approved_is_not_typed_and_the_command_lives(
 ) -> None:
     async with bench(home, **POLICY) as on:
         session = await free_shell(on)
-        _, told = await typed(on, session, "touch a; exit\n", reply)
+        _, messages = await typed(on, session, "touch a; exit\n", reply)
         assert on.output("call-2") == output
-        assert params_of(told, TYPED) == []
+        assert params_of(messages, TYPED) == []
         listed = await on.client.ask("thread/backgroundTerminals/list", {"threadId": on.thread_id})
         assert [each["processId"] for each in listed["data"]] == [str(session)]
         workspace = on.stage.workspace
@@ -92,25 +92,25 @@ async def test_what_is_not_approved_is_not_typed_and_the_command_lives(
 async def test_cancel_ends_the_turn_and_leaves_the_command_of_the_earlier_one(home: Path) -> None:
     async with bench(home, **POLICY) as on:
         session = await free_shell(on)
-        _, told = await typed(on, session, "exit\n", {"result": {"decision": "cancel"}})
-    assert outline(told)[-1] == "turn/completed interrupted"
-    assert commands(told) == []
+        _, messages = await typed(on, session, "exit\n", {"result": {"decision": "cancel"}})
+    assert outline(messages)[-1] == "turn/completed interrupted"
+    assert commands(messages) == []
 
 
 async def test_looking_needs_no_approval(home: Path) -> None:
     async with bench(home, **POLICY) as on:
         session = await free_shell(on)
-        told, _ = await on.call("write_stdin", {"session_id": session, "chars": ""}, "call-2")
-    assert ASK not in outline(told)
+        messages, _ = await on.call("write_stdin", {"session_id": session, "chars": ""}, "call-2")
+    assert ASK not in outline(messages)
 
 
 async def test_a_command_inside_the_sandbox_is_typed_into_unasked(home: Path) -> None:
     async with bench(home, **POLICY) as on:
         _, output = await on.call("exec_command", SHELL)
         arguments = {"session_id": session_of(output), "chars": "exit\n"}
-        told, _ = await on.call("write_stdin", arguments, "call-2")
-    assert ASK not in outline(told)
-    assert len(params_of(told, TYPED)) == 1
+        messages, _ = await on.call("write_stdin", arguments, "call-2")
+    assert ASK not in outline(messages)
+    assert len(params_of(messages, TYPED)) == 1
 
 
 async def test_where_nobody_may_be_asked_a_freer_command_is_not_typed_into(home: Path) -> None:
@@ -119,8 +119,8 @@ async def test_where_nobody_may_be_asked_a_freer_command_is_not_typed_into(home:
         _, output = await on.call("exec_command", SHELL)
         await on.client.run(on.thread_id, sandboxPolicy={"type": "readOnly"})
         arguments = {"session_id": session_of(output), "chars": "touch a\n"}
-        told, said = await on.call("write_stdin", arguments, "call-2")
+        messages, said = await on.call("write_stdin", arguments, "call-2")
         workspace = on.stage.workspace
-    assert said.startswith("write_stdin rejected: the terminal has more permissions than the")
-    assert params_of(told, TYPED) == []
+    assert said.startswith("write_stdin rejected: the terminal may do more than the sandbox allows")
+    assert params_of(messages, TYPED) == []
     assert not (workspace / "a").exists()

@@ -31,15 +31,15 @@ async def test_what_is_typed_into_a_session_is_told_and_answered(home: Path) -> 
     """Upstream: exec_command that stays open + write_stdin."""
     async with bench(home, **FREE) as b:
         arguments = {"cmd": "read x; echo got $x; read y", "tty": True, "yield_time_ms": 1}
-        told, output = await b.call("exec_command", arguments)
+        messages, output = await b.call("exec_command", arguments)
         session = session_of(output)
-        assert commands(told) == []
+        assert commands(messages) == []
 
         wanted = {"session_id": session, "chars": "hey\n", "yield_time_ms": 300}
-        told, output = await b.call("write_stdin", wanted, "call-2")
-        assert streamed(told) == "hey\r\ngot hey\r\n"
-        (interaction,) = params_of(told, "item/commandExecution/terminalInteraction")
-        turn_id = told[-1]["params"]["turn"]["id"]
+        messages, output = await b.call("write_stdin", wanted, "call-2")
+        assert streamed(messages) == "hey\r\ngot hey\r\n"
+        (interaction,) = params_of(messages, "item/commandExecution/terminalInteraction")
+        turn_id = messages[-1]["params"]["turn"]["id"]
         assert interaction == {
             "threadId": b.thread_id,
             "turnId": turn_id,
@@ -51,9 +51,9 @@ async def test_what_is_typed_into_a_session_is_told_and_answered(home: Path) -> 
         tail = TAIL.format(tokens=4, output="hey\r\ngot hey\r\n")
         assert re.match(HEAD + re.escape(state + tail), output)
 
-        told, output = await b.call("write_stdin", {**wanted, "chars": "bye\n"}, "call-3")
+        messages, output = await b.call("write_stdin", {**wanted, "chars": "bye\n"}, "call-3")
         assert re.match(exited(0, 2, "bye\r\n"), output)
-        (ended,) = commands(told)
+        (ended,) = commands(messages)
         assert (ended["id"], ended["aggregatedOutput"], ended["exitCode"]) == (
             "call-1",
             "hey\r\ngot hey\r\nbye\r\n",
@@ -79,9 +79,9 @@ async def test_a_session_without_a_terminal_takes_no_input_but_an_interrupt(
             "tty=true to keep stdin open"
         )
         wanted = {"session_id": session, "chars": "\x03", "yield_time_ms": 30000}
-        told, output = await b.call("write_stdin", wanted, "call-3")
+        messages, output = await b.call("write_stdin", wanted, "call-3")
         assert re.match(exited(130, 0, ""), output)
-        assert [item["exitCode"] for item in commands(told)] == [130]
+        assert [item["exitCode"] for item in commands(messages)] == [130]
 
 
 async def test_what_a_session_printed_unseen_is_read_once(home: Path) -> None:
@@ -102,16 +102,16 @@ async def test_a_command_outlives_its_turn_and_is_still_told(home: Path) -> None
     async with bench(home, **FREE) as b:
         fifo = b.stage.workspace / "fifo"
         arguments = {"cmd": "mkfifo fifo; read x < fifo; echo $x", "yield_time_ms": 250}
-        told, output = await b.call("exec_command", arguments)
-        session, turn_id = session_of(output), told[-1]["params"]["turn"]["id"]
+        messages, output = await b.call("exec_command", arguments)
+        session, turn_id = session_of(output), messages[-1]["params"]["turn"]["id"]
         listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
         (terminal,) = listed["data"]
         assert (terminal["processId"], terminal["itemId"]) == (str(session), "call-1")
         assert terminal["command"] == arguments["cmd"]
 
         await asyncio.to_thread(fifo.write_text, "late\n")
-        told = await b.client.until("item/completed")
-        ended = told[-1]["params"]
+        messages = await b.client.until("item/completed")
+        ended = messages[-1]["params"]
         assert (ended["turnId"], ended["item"]["aggregatedOutput"]) == (turn_id, "late\n")
         listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
         assert listed == {"data": [], "nextCursor": None}
@@ -132,8 +132,8 @@ async def test_a_client_that_comes_later_sees_what_still_runs(home: Path) -> Non
         other = await b.stage.client()
         await other.ask("thread/resume", {"threadId": b.thread_id})
 
-        told = await other.until("item/started")
-        item = told[-1]["params"]["item"]
+        messages = await other.until("item/started")
+        item = messages[-1]["params"]["item"]
         assert (item["id"], item["status"]) == ("call-1", "inProgress")
         assert item["aggregatedOutput"] == "so far\n"
 
@@ -172,17 +172,17 @@ async def test_an_interrupt_kills_the_commands_of_the_turn_and_all_that_they_sta
     async with bench(home, **FREE) as b:
         script = "sleep 1000 & echo $!; wait"
         turn_id = await b.begin("exec_command", {"cmd": script, "yield_time_ms": 30000})
-        told = await b.client.until("item/commandExecution/outputDelta")
-        child = int(streamed(told))
+        messages = await b.client.until("item/commandExecution/outputDelta")
+        child = int(streamed(messages))
         await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.end_of(turn_id)
 
-        assert outline(told) == [
+        assert outline(messages) == [
             "item/completed commandExecution",
             "thread/status/changed idle",
             "turn/completed interrupted",
         ]
-        (ended,) = commands(told)
+        (ended,) = commands(messages)
         assert (ended["status"], ended["exitCode"]) == ("failed", -1)
         assert ended["aggregatedOutput"] == f"{child}\n"
         wait_until_gone(child)
@@ -224,11 +224,11 @@ async def test_no_more_than_64_sessions_are_kept(home: Path) -> None:
         await b.call("exec_command", wanted, "first")
         several = [("exec_command", wanted, f"call-{n}") for n in range(64)]
         b.stage.model.plays(together(*several))
-        told = await b.client.run(b.thread_id)
-        if not commands(told):
-            told += await b.client.until("item/completed")
+        messages = await b.client.run(b.thread_id)
+        if not commands(messages):
+            messages += await b.client.until("item/completed")
 
-        assert [item["id"] for item in commands(told)] == ["first"]
+        assert [item["id"] for item in commands(messages)] == ["first"]
         listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
         assert len(listed["data"]) == 64
 
@@ -260,7 +260,7 @@ async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
             cwd=str(tmp_path), approvalPolicy="never", sandbox="danger-full-access"
         )
         turn_id = await client.begin(thread_id)
-        await client.until("item/completed", lambda told: told["item"]["id"] == "call-1")
+        await client.until("item/completed", lambda params: params["item"]["id"] == "call-1")
         left = int(pid_file.read_text())
         os.kill(left, 0)
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
@@ -273,9 +273,9 @@ async def test_a_command_that_does_not_read_does_not_hold_up_the_turn(home: Path
         slow = {"cmd": "stty raw; sleep 600", "tty": True, "yield_time_ms": 250}
         _, output = await b.call("exec_command", slow)
         typed = {"session_id": session_of(output), "chars": "x" * 200_000}
-        told, output = await b.call("write_stdin", typed, "call-2")
+        messages, output = await b.call("write_stdin", typed, "call-2")
 
     assert output == (
         "write_stdin failed: the command does not read its input; only part of it was written"
     )
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"

@@ -47,11 +47,11 @@ async def test_the_model_is_shown_the_picture_and_clients_are_told(
 ) -> None:
     (folder / "x.png").write_bytes(PNG)
 
-    told, given = await view(home, {"path": "x.png"})
+    messages, given = await view(home, {"path": "x.png"})
 
     seen = {"type": "imageView", "id": "call-1", "path": str(folder / "x.png")}
-    assert params_of(told, "item/started")[1]["item"] == seen
-    assert params_of(told, "item/completed")[1]["item"] == seen
+    assert params_of(messages, "item/started")[1]["item"] == seen
+    assert params_of(messages, "item/completed")[1]["item"] == seen
     assert given == {
         "type": "function_call_output",
         "call_id": "call-1",
@@ -138,10 +138,10 @@ async def test_what_cannot_be_shown_is_refused_in_clear_words(
     with (folder / "large.png").open("wb") as file:
         file.truncate(MAX_IMAGE_BYTES + 1)
 
-    told, given = await view(home, arguments)
+    messages, given = await view(home, arguments)
 
     assert given["output"].startswith(output.format(folder=folder))
-    assert "item/started imageView" not in outline(told)
+    assert "item/started imageView" not in outline(messages)
 
 
 async def test_a_model_that_takes_no_pictures_is_told_so(home: Path, folder: Path) -> None:

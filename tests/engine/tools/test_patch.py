@@ -53,16 +53,16 @@ class Scene:
     async def ask(self) -> tuple[str, JsonValue, list[JsonValue]]:
         """Run a turn to its question: its id, the question, and what was told before it."""
         turn_id = await self.client.begin(self.thread_id)
-        told = await self.client.until(ASK)
-        return turn_id, told[-1], told
+        messages = await self.client.until(ASK)
+        return turn_id, messages[-1], messages
 
     async def answer(self, question: JsonValue, **answer: JsonValue) -> None:
         await self.client.peer.send({"id": question["id"], **answer})
 
     def outputs(self) -> list[str]:
         """What the model was told of its calls, without the time they took."""
-        told = [item for item in self.model.requests[-1].input if "output" in item]
-        return [_timeless(str(item["output"])) for item in told]
+        messages = [item for item in self.model.requests[-1].input if "output" in item]
+        return [_timeless(str(item["output"])) for item in messages]
 
     def files(self) -> dict[str, str]:
         """The files in the folder."""
@@ -137,9 +137,9 @@ MOVED_DIFF = (
 
 async def test_a_patch_is_shown_made_and_told_as_a_diff(home: Path) -> None:
     async with scene(home, [GREETING]) as s:
-        told = await s.run()
+        messages = await s.run()
 
-        assert outline(told) == [
+        assert outline(messages) == [
             *PROLOGUE,
             "item/started fileChange",
             "item/completed fileChange",
@@ -148,11 +148,11 @@ async def test_a_patch_is_shown_made_and_told_as_a_diff(home: Path) -> None:
             *EPILOGUE,
         ]
         changes = greeting(s.folder)
-        [_, started, _] = params_of(told, "item/started")
-        [_, completed, _] = params_of(told, "item/completed")
+        [_, started, _] = params_of(messages, "item/started")
+        [_, completed, _] = params_of(messages, "item/completed")
         assert started["item"] == item(s, "inProgress", *changes)
         assert completed["item"] == item(s, "completed", *changes)
-        [diff] = params_of(told, "turn/diff/updated")
+        [diff] = params_of(messages, "turn/diff/updated")
         assert diff["diff"] == GREETING_DIFF
         assert s.outputs() == [done("A new.txt", "M a.txt")]
         assert s.files() == {"a.txt": "goodbye\n", "new.txt": "one\ntwo\n"}
@@ -164,7 +164,7 @@ async def test_a_move_and_a_deletion_are_told_with_what_is_lost(home: Path) -> N
         "*** Delete File: new.txt",
     )
     async with scene(home, [GREETING, second]) as s:
-        told = await s.run()
+        messages = await s.run()
 
         changes = [
             {
@@ -174,9 +174,9 @@ async def test_a_move_and_a_deletion_are_told_with_what_is_lost(home: Path) -> N
             },
             {"path": f"{s.folder}/new.txt", "kind": {"type": "delete"}, "diff": "one\ntwo\n"},
         ]
-        completed = params_of(told, "item/completed")[2]
+        completed = params_of(messages, "item/completed")[2]
         assert completed["item"] == {**item(s, "completed", *changes), "id": "call-2"}
-        assert [params["diff"] for params in params_of(told, "turn/diff/updated")] == [
+        assert [params["diff"] for params in params_of(messages, "turn/diff/updated")] == [
             GREETING_DIFF,
             MOVED_DIFF,
         ]
@@ -194,7 +194,7 @@ async def test_the_function_form_is_accepted_under_the_same_name(home: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         (
             "garbage",
@@ -228,7 +228,7 @@ async def test_the_function_form_is_accepted_under_the_same_name(home: Path) -> 
     ],
 )
 async def test_what_cannot_be_done_is_told_to_the_model_alone(
-    home: Path, text: str, told: str
+    home: Path, text: str, output: str
 ) -> None:
     outside = home.parent / "outside"
     outside.mkdir()
@@ -236,7 +236,7 @@ async def test_what_cannot_be_done_is_told_to_the_model_alone(
         (s.folder / "out").symlink_to(outside)
         events = await s.run()
 
-        assert s.outputs() == [told.format(s.folder)]
+        assert s.outputs() == [output.format(s.folder)]
         assert s.files() == {"a.txt": "hello\n"}
         assert list(outside.iterdir()) == []
         assert not (home.parent / "outside.txt").exists()
@@ -248,14 +248,14 @@ async def test_what_cannot_be_done_is_told_to_the_model_alone(
 async def test_an_edit_that_fails_leaves_nothing_behind_and_is_shown_as_failed(home: Path) -> None:
     text = patch("*** Add File: n.txt", "+x", "*** Add File: a.txt/under", "+x")
     async with scene(home, [text]) as s:
-        told = await s.run()
+        messages = await s.run()
 
-        [_, completed, _] = params_of(told, "item/completed")
+        [_, completed, _] = params_of(messages, "item/completed")
         assert completed["item"]["status"] == "failed"
         failure = f"Failed to write file {s.folder}/a.txt/under"
         assert s.outputs() == [f"Exit code: 1\nWall time\nOutput:\n{failure}\n"]
         assert s.files() == {"a.txt": "hello\n"}
-        assert params_of(told, "turn/diff/updated") == []
+        assert params_of(messages, "turn/diff/updated") == []
 
 
 @pytest.mark.parametrize(
@@ -274,14 +274,14 @@ async def test_the_user_is_asked_and_the_answer_counts(
         turn_id, question, before = await s.ask()
         unchanged = s.files()
         await s.answer(question, **answer)
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
         assert unchanged == {"a.txt": "hello\n"}
         [_, started] = params_of(before, "item/started")
         assert started["item"] == item(s, "inProgress", *greeting(s.folder))
         asked = question["params"]
         assert (asked["itemId"], asked["threadId"]) == ("call-1", s.thread_id)
-        completed = params_of(told, "item/completed")[0]
+        completed = params_of(messages, "item/completed")[0]
         assert completed["item"] == item(s, status, *greeting(s.folder))
         assert s.outputs() == [output]
         assert (s.files() == unchanged) is (status != "completed")
@@ -291,11 +291,11 @@ async def test_cancelling_ends_the_turn_and_declines_the_edits(home: Path) -> No
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, question, _ = await s.ask()
         await s.answer(question, result={"decision": "cancel"})
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
-        [completed] = params_of(told, "item/completed")
+        [completed] = params_of(messages, "item/completed")
         assert completed["item"]["status"] == "declined"
-        assert outline(told)[-1] == "turn/completed interrupted"
+        assert outline(messages)[-1] == "turn/completed interrupted"
         assert s.files() == {"a.txt": "hello\n"}
 
 
@@ -303,9 +303,9 @@ async def test_interrupting_while_the_user_thinks_declines_the_edits(home: Path)
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, _, _ = await s.ask()
         await s.client.ask("turn/interrupt", {"threadId": s.thread_id, "turnId": turn_id})
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
-        [completed] = params_of(told, "item/completed")
+        [completed] = params_of(messages, "item/completed")
         assert completed["item"]["status"] == "declined"
         assert s.files() == {"a.txt": "hello\n"}
 
@@ -315,9 +315,9 @@ async def test_a_file_approved_for_the_session_is_not_asked_about_again(home: Pa
     async with scene(home, [GREETING, again], policy="untrusted") as s:
         turn_id, question, _ = await s.ask()
         await s.answer(question, result={"decision": "acceptForSession"})
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
-        assert params_of(told, ASK) == []
+        assert params_of(messages, ASK) == []
         assert s.files() == {"a.txt": "goodbye\n", "new.txt": "ONE\ntwo\n"}
 
 
@@ -351,9 +351,9 @@ async def test_what_was_approved_but_does_not_fit_any_more_fails(home: Path) -> 
         turn_id, question, _ = await s.ask()
         (s.folder / "a.txt").write_text("other\n", "utf-8")
         await s.answer(question, result={"decision": "accept"})
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
-        assert params_of(told, "item/completed")[0]["item"]["status"] == "failed"
+        assert params_of(messages, "item/completed")[0]["item"]["status"] == "failed"
         failure = f"Failed to find expected lines in {s.folder}/a.txt:\nhello"
         assert s.outputs() == [f"Exit code: 1\nWall time\nOutput:\n{failure}\n"]
         assert s.files() == {"a.txt": "other\n"}
@@ -366,9 +366,9 @@ async def test_what_was_approved_is_not_made_elsewhere_through_a_new_link(home: 
         turn_id, question, _ = await s.ask()
         (s.folder / "d").symlink_to(outside)
         await s.answer(question, result={"decision": "accept"})
-        told = await s.client.end_of(turn_id)
+        messages = await s.client.end_of(turn_id)
 
-        assert params_of(told, "item/completed")[0]["item"]["status"] == "failed"
+        assert params_of(messages, "item/completed")[0]["item"]["status"] == "failed"
         assert list(outside.iterdir()) == []
 
 
@@ -376,11 +376,11 @@ async def test_two_patches_in_one_answer_are_applied_one_after_the_other(home: P
     first = custom_call("apply_patch", patch("*** Update File: a.txt", "-hello", "+hi"))
     second = custom_call("apply_patch", patch("*** Update File: a.txt", "-hi", "+bye"))
     async with scene(home, [[first, second]]) as s:
-        told = await s.run()
+        messages = await s.run()
 
         assert s.outputs() == [done("M a.txt"), done("M a.txt")]
         assert s.files() == {"a.txt": "bye\n"}
-        assert len(params_of(told, "turn/diff/updated")) == 2
+        assert len(params_of(messages, "turn/diff/updated")) == 2
 
 
 @pytest.mark.parametrize(

@@ -67,25 +67,25 @@ async def test_shell_gives_json(home: Path) -> None:
     """Upstream: streamed output and exit 3."""
     async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
         argv = ["bash", "-c", "echo one; echo two >&2; exit 3"]
-        told, output = await b.call("shell", {"command": argv})
+        messages, output = await b.call("shell", {"command": argv})
 
     pattern = r'\{"output":"one\\ntwo\\n","metadata":\{"exit_code":3,"duration_seconds":\d\.\d\}\}'
     assert re.fullmatch(pattern, output)
-    (started,), (ended,) = commands(told, "item/started"), commands(told)
+    (started,), (ended,) = commands(messages, "item/started"), commands(messages)
     assert (started["source"], started["processId"]) == ("agent", None)
     assert started["command"] == "bash -c 'echo one; echo two >&2; exit 3'"
     assert (ended["source"], ended["processId"], ended["exitCode"]) == ("agent", None, 3)
     assert ended["status"] == "failed"
-    assert streamed(told) == ended["aggregatedOutput"] == "one\ntwo\n"
+    assert streamed(messages) == ended["aggregatedOutput"] == "one\ntwo\n"
 
 
 async def test_shell_command_gives_text(home: Path) -> None:
     """Upstream: shell_command, decision accept."""
     async with bench(home, CLASSIC, **KNOWN, sandbox="danger-full-access") as b:
-        told, output = await b.call("shell_command", {"command": "echo made", "login": False})
+        messages, output = await b.call("shell_command", {"command": "echo made", "login": False})
 
     assert re.fullmatch(r"Exit code: 0\nWall time: \S+ seconds\nOutput:\nmade\n", output)
-    (ended,) = commands(told)
+    (ended,) = commands(messages)
     assert (ended["command"], ended["status"]) == ("/bin/bash -c 'echo made'", "completed")
 
 
@@ -94,9 +94,9 @@ async def test_a_command_that_takes_too_long_is_killed(home: Path) -> None:
     async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
         script = "sleep 1000 & echo $!; wait"
         wanted = {"command": ["bash", "-c", script], "timeout_ms": 300}
-        told, output = await b.call("shell", wanted)
+        messages, output = await b.call("shell", wanted)
 
-        (ended,) = commands(told)
+        (ended,) = commands(messages)
         child = int(ended["aggregatedOutput"])
         assert (ended["status"], ended["exitCode"]) == ("failed", 124)
         start = r'\{"output":"command timed out after \d+ milliseconds\\n'
@@ -136,11 +136,11 @@ async def test_a_declined_command_is_told_to_the_model(home: Path) -> None:
     """Upstream: decision decline; once where upstream tells it twice."""
     async with bench(home, CLASSIC, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         turn_id = await b.begin("shell", {"command": ["touch", "hello.txt"]})
-        told = await b.client.until("item/commandExecution/requestApproval")
-        await b.client.peer.send({"id": told[-1]["id"], "result": {"decision": "decline"}})
-        told = await b.client.end_of(turn_id)
+        messages = await b.client.until("item/commandExecution/requestApproval")
+        await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "decline"}})
+        messages = await b.client.end_of(turn_id)
 
     assert b.output() == "exec command rejected by user"
-    assert [item["status"] for item in commands(told)] == ["declined"]
+    assert [item["status"] for item in commands(messages)] == ["declined"]
     assert not (b.stage.workspace / "hello.txt").exists()
-    assert outline(told)[-1] == "turn/completed completed"
+    assert outline(messages)[-1] == "turn/completed completed"

@@ -97,15 +97,15 @@ async def test_clients_see_a_search_begin_and_end(home: Path) -> None:
         ]
         stage.model.plays(Reply([created(), *steps, completed()]))
 
-        told = await client.run(thread_id)
+        messages = await client.run(thread_id)
 
         item = {"type": "webSearch", "id": "ws-1", "results": None}
-        assert params_of(told, "item/started")[1]["item"] == {
+        assert params_of(messages, "item/started")[1]["item"] == {
             **item,
             "query": "",
             "action": {"type": "other"},
         }
-        assert params_of(told, "item/completed")[1]["item"] == {
+        assert params_of(messages, "item/completed")[1]["item"] == {
             **item,
             "query": "weather",
             "action": action,
