@@ -1,4 +1,4 @@
-"""Fixtures of conversations with a whole server."""
+"""Fixtures for conversations with a whole server."""
 
 from __future__ import annotations
 

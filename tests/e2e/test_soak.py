@@ -22,24 +22,24 @@ SAME = Script(responses=[ANSWER], then="repeat")
 
 WARM_UP = 500
 TURNS = 1500
-# A turn stays in the model's view, with its two messages, their parts and ids.
+# A turn stays in the model context, with its two messages, their parts and ids.
 BLOCKS_PER_TURN = 30
 
 
 @pytest.fixture(autouse=True)
 def _few_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What everybody is told is kept up to a number, which is to be reached soon."""
+    """Lower the number of broadcasts that are kept, so that it is reached soon."""
     monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 256)
 
 
 def blocks() -> int:
-    """How many pieces of memory Python holds now."""
+    """The number of memory blocks that Python has allocated."""
     gc.collect()
     return sys.getallocatedblocks()
 
 
 def watchers(server: Server) -> int:
-    """How many wait for news of threads that are loaded."""
+    """The number of watchers of loaded threads."""
     loaded = [server.threads.get(id_) for id_ in server.threads.loaded_ids()]
     return sum(thread.log.watchers for thread in loaded)
 
@@ -51,7 +51,7 @@ async def run_turns(client: Client, thread_id: str, count: int) -> None:
 
 
 async def run_threads(client: Client, count: int) -> None:
-    """A turn each, in threads that are let go afterwards."""
+    """Run a turn each, in threads that are unloaded afterwards."""
     for _ in range(count):
         thread_id = await client.start()
         await client.run(thread_id)
@@ -60,7 +60,7 @@ async def run_threads(client: Client, count: int) -> None:
         client.heard.clear()
 
 
-async def test_many_turns_in_one_thread_cost_no_more_than_what_the_model_must_remember(
+async def test_many_turns_in_one_thread_cost_only_the_model_context(
     home: Path,
 ) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
@@ -74,7 +74,7 @@ async def test_many_turns_in_one_thread_cost_no_more_than_what_the_model_must_re
         assert watchers(server) == 1
 
 
-async def test_many_threads_that_are_let_go_leave_nothing(home: Path) -> None:
+async def test_many_unloaded_threads_leave_nothing(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         await run_threads(client, 150)
         tasks = len(asyncio.all_tasks())
@@ -85,8 +85,8 @@ async def test_many_threads_that_are_let_go_leave_nothing(home: Path) -> None:
         assert server.threads.loaded_ids() == []
 
 
-async def test_threads_whose_turns_end_when_nobody_listens_are_let_go(home: Path) -> None:
-    """All but some, which may be asked for again soon."""
+async def test_threads_whose_turns_end_without_subscribers_are_unloaded(home: Path) -> None:
+    """All but a few, which may soon be requested again."""
     go_on = asyncio.Event()
     script = Script(responses=[[waits_for(go_on), says("done")]], then="repeat")
     async with playing(home, script) as server:
@@ -100,8 +100,8 @@ async def test_threads_whose_turns_end_when_nobody_listens_are_let_go(home: Path
         assert watchers(server) == 0
 
 
-async def test_many_clients_that_come_and_go_leave_nothing(home: Path) -> None:
-    """Each subscribes and leaves in the middle of what it asked for, some without a word."""
+async def test_many_short_lived_clients_leave_nothing(home: Path) -> None:
+    """Each subscribes and leaves during its own requests, some without closing."""
     script = Script(responses=[[plan("go"), says("x")], ANSWER], then="repeat")
     async with playing(home, script) as server, client_of(server) as keeper:
         thread_id = await keeper.start()
@@ -119,7 +119,7 @@ async def test_many_clients_that_come_and_go_leave_nothing(home: Path) -> None:
             assert len(server.sessions) == 1
             assert watchers(server) == 1
             assert server.threads.broadcasts.watchers == 1
-            # Threads that read the index open it for themselves, and there are few of these.
+            # Each thread that reads the index opens it; there are few of them.
             assert open_files() - files < 20
             serving.cancel()
 
@@ -134,16 +134,16 @@ async def come_and_go(url: str, thread_id: str, count: int) -> None:
 
 
 def open_files() -> int:
-    """How many descriptors this process has, where the system tells."""
+    """The number of open descriptors of this process, where the system reports it."""
     folder = Path("/proc/self/fd")
     return sum(1 for _ in folder.iterdir()) if folder.exists() else 0
 
 
 async def settled_tasks(server: Server) -> int:
-    """How many tasks there are when all turns have ended and all who left are gone."""
-    while len(server.sessions) > 1 or is_busy(server):  # noqa: ASYNC110 - nobody tells it
+    """The number of tasks after all turns have ended and all clients have left."""
+    while len(server.sessions) > 1 or is_busy(server):  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
-    # Those who left have still to be waved off: a task or two that end by themselves.
+    # The tasks of disconnected clients end by themselves after a moment.
     for _ in range(10):
         await asyncio.sleep(0)
     return len(asyncio.all_tasks())

@@ -1,4 +1,4 @@
-"""Agents that work for other agents (probed with 0.163; what differs is said where it does)."""
+"""Sub-agents: how they start, what clients see of them, and their limits."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ async def client(server: Server) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_child_is_a_thread_of_its_own_that_its_parents_clients_hear(
+async def test_a_child_is_a_separate_thread_whose_events_reach_the_parents_clients(
     client: Client, team: Team
 ) -> None:
-    """Upstream tells no thread/started for it: a client would have to ask for its name."""
+    """Upstream sends no `thread/started` for it: a client would have to read its name."""
     thread_id = await client.start()
     team.plays(spawn(agent_type="explorer"), wait)
     turn_id = await client.begin(thread_id)
@@ -76,7 +76,7 @@ async def test_a_child_is_a_thread_of_its_own_that_its_parents_clients_hear(
     assert thread["agentRole"] == "explorer"
 
 
-async def test_the_items_of_the_parent_tell_what_it_does_with_its_child(
+async def test_the_items_of_the_parent_show_what_it_does_with_its_child(
     client: Client, team: Team
 ) -> None:
     thread_id = await client.start(model="gpt-5.4")
@@ -117,7 +117,9 @@ async def test_the_items_of_the_parent_tell_what_it_does_with_its_child(
     ]
 
 
-async def test_a_resumed_child_is_heard_again_and_remembers(client: Client, team: Team) -> None:
+async def test_a_resumed_child_publishes_events_again_and_remembers(
+    client: Client, team: Team
+) -> None:
     thread_id = await client.start()
     team.plays(spawn(), wait, close, resume, more, wait)
     messages = await client.run(thread_id)
@@ -132,7 +134,7 @@ async def test_a_resumed_child_is_heard_again_and_remembers(client: Client, team
     assert "child done" in json.dumps(list(second.input))
 
 
-async def test_a_child_gets_no_tools_for_agents_and_no_history_unless_it_is_forked(
+async def test_a_child_has_no_agent_tools_and_no_history_unless_it_is_forked(
     client: Client, team: Team
 ) -> None:
     thread_id = await client.start()
@@ -149,7 +151,7 @@ async def test_a_child_gets_no_tools_for_agents_and_no_history_unless_it_is_fork
     assert "function_call" not in json.dumps(list(forked.input))
 
 
-async def test_a_child_that_ends_later_is_told_to_the_parent_in_its_next_turn(
+async def test_a_child_that_ends_later_is_reported_to_the_parent_in_its_next_turn(
     client: Client, team: Team
 ) -> None:
     thread_id = await client.start()
@@ -175,7 +177,7 @@ async def test_a_child_that_ends_later_is_told_to_the_parent_in_its_next_turn(
     assert [json.loads(note.splitlines()[1]) for note in notes] == [news]
 
 
-async def test_a_child_that_fails_is_errored(client: Client, team: Team) -> None:
+async def test_a_failed_child_has_the_status_errored(client: Client, team: Team) -> None:
     thread_id = await client.start()
     team.children = [fails("out of order")]
     team.plays(spawn(), wait)
@@ -189,7 +191,7 @@ async def test_a_child_that_fails_is_errored(client: Client, team: Team) -> None
     assert outline(of(messages, thread_id))[-2:] == EPILOGUE
 
 
-async def test_there_are_six_agents_and_no_more(client: Client, team: Team) -> None:
+async def test_at_most_six_agents_run_at_once(client: Client, team: Team) -> None:
     thread_id = await client.start()
     held = asyncio.Event()
     team.children = [[waits_for(held), "child done"] for _ in range(6)]
@@ -200,7 +202,7 @@ async def test_there_are_six_agents_and_no_more(client: Client, team: Team) -> N
 
     spawned = [deed for deed in deeds(messages) if deed["tool"] == "spawnAgent"]
     assert sorted(deed["status"] for deed in spawned) == ["completed"] * 7 + ["failed"] * 2
-    # The agent that begins last may ask its model after the parent does.
+    # The agent that starts last may send its model request after the parent does.
     parent = [request for request in team.model.requests if request.subagent is None][-1]
     outputs = [str(item["output"]) for item in parent.input if "output" in item]
     assert sum("6 agents are open" in output for output in outputs) == 2
@@ -221,7 +223,7 @@ async def test_interrupting_a_parent_closes_its_children(
     if "turn/started" not in outline(of(messages, child_id)):
         await client.until("turn/started", is_over(child_id))
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
-    # In either order: they are events of two threads.
+    # The order varies: they are events of two threads.
     messages = await client.until("thread/status/changed", is_let_go(child_id))
     if "turn/completed interrupted" not in outline(of(messages, thread_id)):
         messages += await client.until("turn/completed", is_over(thread_id))
@@ -234,7 +236,7 @@ async def test_interrupting_a_parent_closes_its_children(
     assert server.threads.loaded_ids() == [thread_id]
 
 
-async def test_what_a_child_uses_counts_as_its_parents(client: Client, team: Team) -> None:
+async def test_the_usage_of_a_child_counts_for_its_parent(client: Client, team: Team) -> None:
     thread_id = await client.start(budget={"maxTokens": 100})
     team.children = [[calls("update_plan", {"plan": []}), usage(90, 20)], "too late"]
     team.plays(spawn(), wait)
@@ -248,7 +250,7 @@ async def test_what_a_child_uses_counts_as_its_parents(client: Client, team: Tea
     assert list(ended.values()) == ["the thread's budget of 100 tokens is used"] * 2
 
 
-async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
+async def test_other_threads_cannot_reach_a_child(client: Client, team: Team) -> None:
     first = await client.start()
     team.plays(spawn(), wait)
     await client.run(first)
@@ -288,7 +290,7 @@ async def test_others_cannot_reach_a_child(client: Client, team: Team) -> None:
         ("close_agent", {}, "failed to parse function arguments"),
     ],
 )
-async def test_bad_arguments_are_answered_to_the_model(
+async def test_invalid_arguments_are_reported_to_the_model(
     client: Client, team: Team, tool: str, arguments: JsonValue, text: str
 ) -> None:
     thread_id = await client.start()
@@ -299,7 +301,7 @@ async def test_bad_arguments_are_answered_to_the_model(
     assert outline(messages)[-2:] == EPILOGUE
 
 
-async def test_a_client_that_joins_later_hears_the_children_too(
+async def test_a_client_that_joins_later_receives_the_events_of_children_too(
     client: Client, team: Team, server: Server
 ) -> None:
     thread_id = await client.start()
@@ -317,7 +319,7 @@ async def test_a_client_that_joins_later_hears_the_children_too(
     ]
 
 
-async def test_children_are_closed_with_a_parent_that_nobody_hears(
+async def test_children_are_closed_with_a_parent_that_has_no_subscribers(
     client: Client, team: Team, server: Server
 ) -> None:
     thread_id = await client.start()
@@ -329,7 +331,7 @@ async def test_children_are_closed_with_a_parent_that_nobody_hears(
     assert server.threads.loaded_ids() == []
 
 
-async def test_configuration_limits_and_switches_off(
+async def test_the_configuration_limits_and_disables_agents(
     client: Client, team: Team, home: Path
 ) -> None:
     (home / "config.toml").write_text("[agents]\nmax_threads = 1\nmax_depth = 2\n", "utf-8")
@@ -345,7 +347,7 @@ async def test_configuration_limits_and_switches_off(
     assert not set(TOOLS) & {tool.get("name") for tool in team.model.requests[-1].tools}
 
 
-async def test_clients_of_the_parent_answer_the_questions_of_a_child(
+async def test_clients_of_the_parent_answer_the_server_requests_of_a_child(
     client: Client, team: Team, tmp_path: Path
 ) -> None:
     thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
@@ -364,7 +366,7 @@ async def test_clients_of_the_parent_answer_the_questions_of_a_child(
     assert outline(of(messages, thread_id))[-2:] == EPILOGUE
 
 
-async def test_only_those_who_hear_the_parent_hear_the_child(
+async def test_only_subscribers_of_the_parent_receive_the_events_of_a_child(
     client: Client, team: Team, server: Server
 ) -> None:
     thread_id = await client.start()
@@ -372,14 +374,14 @@ async def test_only_those_who_hear_the_parent_hear_the_child(
         own = await other.start()
         team.plays(spawn(), wait)
         await client.run(thread_id)
-        # Everybody is told of every thread's status, and of nothing else.
+        # Every client receives the status of every thread, and nothing else of it.
         messages = of(await other.settled(), team.child_id)
         await other.run(own, "hello")
 
     assert outline(messages) == ["thread/status/changed active", "thread/status/changed idle"]
 
 
-async def test_a_child_is_found_again_under_another_server(home: Path, team: Team) -> None:
+async def test_a_child_is_found_again_after_a_restart(home: Path, team: Team) -> None:
     async with playing(home, ScriptedModel(team.play)) as server, client_of(server) as client:
         thread_id = await client.start()
         team.plays(spawn(), wait)

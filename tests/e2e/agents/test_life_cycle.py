@@ -1,4 +1,4 @@
-"""Agents that work for other agents: while they run together, wait, die and come back."""
+"""Sub-agents over time: parallel work, waits, kills and resumes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_what_the_user_says_ends_a_wait(client: Client, team: Team) -> None:
+async def test_input_from_the_user_ends_a_wait(client: Client, team: Team) -> None:
     thread_id = await client.start()
     held = asyncio.Event()
     team.children = [[waits_for(held), "child done"]]
@@ -95,7 +95,7 @@ async def test_input_can_interrupt_a_child(client: Client, team: Team) -> None:
     assert deeds(messages)[-1]["agentsStates"][team.child_id]["message"] == "redirected"
 
 
-async def test_a_wait_that_is_over_says_that_nobody_has_finished(
+async def test_a_wait_that_times_out_reports_that_no_agent_has_finished(
     client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_tools, "MIN_WAIT_MS", 1)
@@ -116,8 +116,10 @@ async def test_a_wait_that_is_over_says_that_nobody_has_finished(
     assert team.outputs(team.model.requests[-1])[1] == {"status": {}, "timed_out": True}
 
 
-async def test_two_agents_work_at_once_and_each_is_told_apart(client: Client, team: Team) -> None:
-    """Both are in the middle of their work at the same time, or neither would end."""
+async def test_two_agents_work_in_parallel_and_are_distinguished(
+    client: Client, team: Team
+) -> None:
+    """Both must be in the middle of their work at the same time, or neither would end."""
     thread_id = await client.start()
     first, second = asyncio.Event(), asyncio.Event()
 
@@ -159,7 +161,7 @@ def spawn_call(task: str, call_id: str) -> AnyStep:
     return calls("spawn_agent", {"message": task}, call_id=call_id)
 
 
-async def test_interrupting_an_agent_closes_those_below_it_however_deep(
+async def test_interrupting_an_agent_closes_all_its_descendants(
     client: Client, team: Team, server: Server, home: Path
 ) -> None:
     (home / "config.toml").write_text("[agents]\nmax_depth = 2\n", "utf-8")
@@ -192,7 +194,7 @@ async def test_interrupting_an_agent_closes_those_below_it_however_deep(
     assert ends == ["interrupted", "interrupted"]
 
 
-async def test_an_agent_at_the_greatest_depth_cannot_begin_another(
+async def test_an_agent_at_the_maximum_depth_cannot_spawn_another(
     client: Client, team: Team
 ) -> None:
     thread_id = await client.start()
@@ -205,7 +207,7 @@ async def test_an_agent_at_the_greatest_depth_cannot_begin_another(
     assert outputs == ["unsupported call: spawn_agent"]
 
 
-async def test_a_client_that_joins_the_parent_is_asked_what_a_child_asks(
+async def test_a_client_that_joins_the_parent_receives_the_open_requests_of_a_child(
     client: Client, team: Team, server: Server, tmp_path: Path
 ) -> None:
     thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
@@ -223,7 +225,7 @@ async def test_a_client_that_joins_the_parent_is_asked_what_a_child_asks(
     assert (tmp_path / "made").exists()
 
 
-async def test_a_child_can_be_read_and_its_turns_are_its_own(client: Client, team: Team) -> None:
+async def test_a_child_can_be_read_and_has_its_own_turns(client: Client, team: Team) -> None:
     thread_id = await client.start()
     team.plays(spawn(), wait)
     await client.run(thread_id, "the user's own words")
@@ -236,7 +238,7 @@ async def test_a_child_can_be_read_and_its_turns_are_its_own(client: Client, tea
     ]
 
 
-async def test_a_child_that_its_clients_let_go_of_can_be_given_more(
+async def test_a_child_that_its_clients_unsubscribed_from_accepts_more_input(
     client: Client, team: Team
 ) -> None:
     thread_id = await client.start()
@@ -255,10 +257,10 @@ async def test_a_child_that_its_clients_let_go_of_can_be_given_more(
     ]
 
 
-async def test_after_a_kill_both_a_parent_and_its_child_go_on(
+async def test_after_a_kill_both_a_parent_and_its_child_continue(
     home: Path, team: Team, tmp_path: Path
 ) -> None:
-    """Both wait for an answer when the server dies: each of them is asked again."""
+    """Both wait for an answer when the server dies; both requests are sent again."""
     wish = {"cmd": "echo ran >> made", "login": False, **ESCALATED}
     asks = [{"type": "calls", "tool": "exec_command", "call_id": "e1", "arguments": wish}]
     begins = {"type": "calls", "tool": "spawn_agent", "arguments": {"message": "look"}}

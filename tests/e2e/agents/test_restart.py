@@ -1,4 +1,4 @@
-"""Agents whose server was killed or ended: their parent finds them again, as they are."""
+"""Sub-agents whose server was killed or stopped: their parent finds them again."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def team() -> Team:
     return Team()
 
 
-async def killed_while_asked(home: Path, work: Path, *, is_child_done: bool) -> tuple[str, str]:
-    """Kill a server in which a parent waits for an answer; its child too, or it is done."""
+async def killed_while_waiting(home: Path, work: Path, *, is_child_done: bool) -> tuple[str, str]:
+    """Kill a server in which a parent waits for an answer, and its child too unless it is done."""
     script = write_script(home / "script.json", [BEGINS, ASKS, ASKS, "child done"])
     killed = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(killed) as client:
@@ -55,35 +55,35 @@ async def killed_while_asked(home: Path, work: Path, *, is_child_done: bool) -> 
     return thread_id, child_id
 
 
-async def goes_on(client: Client, thread_id: str) -> None:
-    """Resume a parent that waits for an answer, and give it."""
+async def resume_and_answer(client: Client, thread_id: str) -> None:
+    """Resume a parent that waits for an answer, and answer."""
     await client.ask("thread/resume", {"threadId": thread_id})
     asked = await question(client, ASK)
     assert asked["params"]["threadId"] == thread_id
     await answer(client, asked, ACCEPT)
 
 
-async def test_a_turn_that_goes_on_after_a_kill_finds_a_child_that_was_done(
+async def test_a_turn_that_continues_after_a_kill_finds_a_finished_child(
     home: Path, team: Team, tmp_path: Path
 ) -> None:
-    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=True)
+    thread_id, child_id = await killed_while_waiting(home, tmp_path, is_child_done=True)
     team.plays(wait(child_id))
     async with playing(home, team.model) as server, client_of(server) as client:
-        await goes_on(client, thread_id)
+        await resume_and_answer(client, thread_id)
         messages = await client.until("turn/completed", is_over(thread_id))
     (waited,) = deeds(messages)
     assert waited["agentsStates"] == {child_id: {"status": "completed", "message": "child done"}}
     assert json.loads(team.last_output())["status"] == {child_id: {"completed": "child done"}}
 
 
-async def test_a_child_that_waits_for_an_answer_goes_on_when_its_parent_waits_for_it(
+async def test_a_child_that_waits_for_an_answer_continues_when_its_parent_waits_for_it(
     home: Path, team: Team, tmp_path: Path
 ) -> None:
-    """The client has asked for the parent only, and is asked what the child asks."""
-    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=False)
+    """The client resumes only the parent, and receives the child's server request."""
+    thread_id, child_id = await killed_while_waiting(home, tmp_path, is_child_done=False)
     team.plays(wait(child_id))
     async with playing(home, team.model) as server, client_of(server) as client:
-        await goes_on(client, thread_id)
+        await resume_and_answer(client, thread_id)
         asked = await question(client, ASK)
         await answer(client, asked, ACCEPT)
         messages = await client.until("turn/completed", is_over(thread_id))
@@ -94,7 +94,7 @@ async def test_a_child_that_waits_for_an_answer_goes_on_when_its_parent_waits_fo
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_too(
+async def test_a_parent_that_waits_for_a_child_with_an_open_request_continues_too(
     home: Path, team: Team, tmp_path: Path, end: str
 ) -> None:
     team.plays(spawn(), wait)
@@ -110,8 +110,8 @@ async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_
             await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
         if end == "close":
             await server.close()
-        # What is on the disk while a server runs is what it leaves when it is killed.
-        # Not the index, whose files come and go while it is written: it is made of the others.
+        # The disk of a running server holds what a killed server would leave.
+        # The index is left out: its files change while it is written, and it can be rebuilt.
         shutil.copytree(home, left, ignore=shutil.ignore_patterns("treadle.sqlite*"))
     async with playing(left, team.model) as server, client_of(server) as client:
         unloaded = await client.read(thread_id)
@@ -128,19 +128,19 @@ async def test_a_parent_that_waits_for_a_child_that_waits_for_an_answer_goes_on_
     ("act", "outcome"),
     [(more, "sendInput"), (close, "closeAgent"), (resume, "resumeAgent")],
 )
-async def test_every_tool_for_agents_finds_a_child_after_a_kill(
+async def test_every_agent_tool_finds_a_child_after_a_kill(
     home: Path, team: Team, tmp_path: Path, act: Callable[[str], Response], outcome: str
 ) -> None:
-    thread_id, child_id = await killed_while_asked(home, tmp_path, is_child_done=True)
+    thread_id, child_id = await killed_while_waiting(home, tmp_path, is_child_done=True)
     team.plays(act(child_id), wait(child_id))
     async with playing(home, team.model) as server, client_of(server) as client:
-        await goes_on(client, thread_id)
+        await resume_and_answer(client, thread_id)
         messages = await client.until("turn/completed", is_over(thread_id))
     done = [(deed["tool"], deed["status"]) for deed in deeds(messages)]
     assert done == [(outcome, "completed"), ("wait", "completed")]
 
 
-async def test_a_child_that_was_closed_is_closed_after_a_restart(home: Path, team: Team) -> None:
+async def test_a_closed_child_stays_closed_after_a_restart(home: Path, team: Team) -> None:
     async with playing(home, team.model) as server, client_of(server) as client:
         thread_id = await client.start()
         team.plays(spawn(), wait, close)
@@ -158,8 +158,8 @@ async def test_a_child_that_was_closed_is_closed_after_a_restart(home: Path, tea
     assert [deed["status"] for deed in deeds(after)] == ["completed"] * 3
 
 
-async def test_a_child_that_was_resumed_is_closed_with_its_parent(home: Path, team: Team) -> None:
-    """It takes no room any more when the parent is loaded again."""
+async def test_a_resumed_child_is_closed_with_its_parent(home: Path, team: Team) -> None:
+    """It does not count against the limit when the parent is loaded again."""
     (home / "config.toml").write_text("[agents]\nmax_threads = 1\n")
     async with playing(home, team.model) as server, client_of(server) as client:
         thread_id = await client.start()
@@ -191,7 +191,9 @@ async def test_a_child_of_another_thread_is_not_found(home: Path, team: Team) ->
     assert loaded == [other_id]
 
 
-async def test_a_turn_that_a_client_starts_in_a_child_is_waited_for(home: Path, team: Team) -> None:
+async def test_a_parent_waits_for_a_turn_that_a_client_starts_in_a_child(
+    home: Path, team: Team
+) -> None:
     held = asyncio.Event()
     async with playing(home, team.model) as server, client_of(server) as client:
         thread_id = await client.start()
@@ -210,7 +212,7 @@ async def test_a_turn_that_a_client_starts_in_a_child_is_waited_for(home: Path, 
     assert len(params_of(of(messages, team.child_id), "turn/completed")) == 1
 
 
-async def test_a_turn_whose_server_was_killed_reads_as_interrupted_before_it_is_loaded(
+async def test_a_turn_of_a_killed_server_reads_as_interrupted_before_it_is_loaded(
     home: Path, tmp_path: Path
 ) -> None:
     endless = [{"type": "waits", "seconds": 600}]
@@ -233,6 +235,6 @@ async def test_a_turn_whose_server_was_killed_reads_as_interrupted_before_it_is_
 
 
 async def statuses(client: Client, thread_id: str) -> list[str]:
-    """How the last turn of a thread reads, in both ways to read it."""
+    """The status of a thread's last turn, read in both ways."""
     listed = await client.ask("thread/turns/list", {"threadId": thread_id})
     return [(await client.read(thread_id))["turns"][-1]["status"], listed["data"][0]["status"]]

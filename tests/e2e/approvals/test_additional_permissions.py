@@ -1,4 +1,4 @@
-"""The model asks for more than the sandbox gives, for one command alone."""
+"""The model requests more permissions than the sandbox gives, for one command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ POLICY: dict[str, JsonValue] = {"approvalPolicy": "on-request", "sandbox": "read
 FEATURE = "features.exec_permission_approvals = true"
 
 
-def wish(command: str, **permissions: JsonValue) -> JsonValue:
-    """A command that wants these permissions."""
+def command_with(command: str, **permissions: JsonValue) -> JsonValue:
+    """A command that requests these permissions."""
     return {
         "cmd": command,
         "login": False,
@@ -30,7 +30,7 @@ def wish(command: str, **permissions: JsonValue) -> JsonValue:
 async def accepted(
     on: Bench, arguments: JsonValue, decision: str = "accept"
 ) -> tuple[JsonValue, list[JsonValue]]:
-    """Let the model ask and the user agree; gives the question and what was told after it."""
+    """Let the model request and the user accept; return the server request and what follows it."""
     turn_id = await on.begin("exec_command", arguments)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
@@ -45,12 +45,14 @@ def granted(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_folder_is_open_to_the_command_that_asked_for_it_and_to_no_other(
+async def test_a_folder_is_open_only_to_the_command_that_requested_it(
     home: Path, tmp_path: Path, granted: Path
 ) -> None:
     script = f"touch {granted}/a; touch {tmp_path}/a; touch here; true"
     async with bench(home, FEATURE, **POLICY) as on:
-        asked, messages = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
+        asked, messages = await accepted(
+            on, command_with(script, file_system={"write": [str(granted)]})
+        )
         later, _ = await on.call("exec_command", {"cmd": f"touch {granted}/b", "login": False})
         workspace = on.stage.workspace
 
@@ -73,19 +75,21 @@ async def test_a_folder_is_open_to_the_command_that_asked_for_it_and_to_no_other
     assert not (workspace / "here").exists()
 
 
-async def test_a_yes_to_some_permissions_is_no_yes_to_run_without_the_sandbox(
+async def test_accepting_some_permissions_does_not_remove_the_sandbox(
     home: Path, tmp_path: Path, granted: Path
 ) -> None:
     script = f"touch {tmp_path}/outside"
     async with bench(home, FEATURE, **POLICY) as on:
-        _, messages = await accepted(on, wish(script, file_system={"write": [str(granted)]}))
+        _, messages = await accepted(
+            on, command_with(script, file_system={"write": [str(granted)]})
+        )
 
     assert [item["exitCode"] for item in commands(messages)] == [1]
     assert ASK not in outline(messages)
     assert not (tmp_path / "outside").exists()
 
 
-async def test_a_yes_to_a_dangerous_command_is_no_yes_to_run_it_without_the_sandbox(
+async def test_accepting_a_dangerous_command_does_not_remove_the_sandbox(
     home: Path, tmp_path: Path, granted: Path
 ) -> None:
     async with bench(home, **POLICY) as on:
@@ -95,32 +99,32 @@ async def test_a_yes_to_a_dangerous_command_is_no_yes_to_run_it_without_the_sand
     assert (tmp_path / "granted").exists()
 
 
-async def test_paths_are_seen_from_the_folder_of_the_command(home: Path) -> None:
+async def test_paths_are_relative_to_the_folder_of_the_command(home: Path) -> None:
     async with bench(home, FEATURE, **POLICY) as on:
         folder = on.stage.workspace / "below" / "open"
         folder.mkdir(parents=True)
-        arguments = wish("touch open/a", file_system={"write": ["open"]}) | {"workdir": "below"}
+        arguments = command_with("touch open/a", file_system={"write": ["open"]}) | {
+            "workdir": "below"
+        }
         await accepted(on, arguments)
 
     assert (folder / "a").exists()
 
 
-async def test_the_user_is_asked_about_the_place_that_a_link_leads_to(
-    home: Path, granted: Path
-) -> None:
-    """And that place is what a yes opens, wherever the link leads by then."""
+async def test_the_server_request_shows_the_target_of_a_link(home: Path, granted: Path) -> None:
+    """The answer opens that target, wherever the link points by then."""
     async with bench(home, FEATURE, **POLICY | {"sandbox": "workspace-write"}) as on:
         (on.stage.workspace / "link").symlink_to(granted)
-        asked, _ = await accepted(on, wish("touch link/a", file_system={"write": ["link"]}))
+        asked, _ = await accepted(on, command_with("touch link/a", file_system={"write": ["link"]}))
 
     assert asked["additionalPermissions"]["fileSystem"]["write"] == [str(granted)]
     assert (granted / "a").exists()
 
 
-async def test_what_was_approved_for_the_session_is_not_asked_again(
+async def test_permissions_approved_for_the_session_are_not_requested_again(
     home: Path, granted: Path
 ) -> None:
-    arguments = wish(f"date >> {granted}/a", file_system={"write": [str(granted)]})
+    arguments = command_with(f"date >> {granted}/a", file_system={"write": [str(granted)]})
     async with bench(home, FEATURE, **POLICY) as on:
         await accepted(on, arguments, "acceptForSession")
         messages, _ = await on.call("exec_command", arguments)
@@ -129,7 +133,9 @@ async def test_what_was_approved_for_the_session_is_not_asked_again(
     assert len((granted / "a").read_text().splitlines()) == 2
 
 
-async def test_what_was_granted_before_need_not_be_asked_for(home: Path, granted: Path) -> None:
+async def test_permissions_granted_before_are_not_requested_again(
+    home: Path, granted: Path
+) -> None:
     features = f"{FEATURE}\nfeatures.request_permissions_tool = true"
     wanted = {"file_system": {"write": [str(granted)]}}
     async with bench(home, features, **POLICY) as on:
@@ -138,7 +144,9 @@ async def test_what_was_granted_before_need_not_be_asked_for(home: Path, granted
         grant = {"permissions": {"fileSystem": {"write": [str(granted)]}}, "scope": "session"}
         await answer(on.client, asked, grant)
         await on.client.end_of(turn_id)
-        messages, _ = await on.call("exec_command", wish(f"touch {granted}/a", **wanted), "call-2")
+        messages, _ = await on.call(
+            "exec_command", command_with(f"touch {granted}/a", **wanted), "call-2"
+        )
 
     assert ASK not in outline(messages)
     assert (granted / "a").exists()
@@ -164,9 +172,13 @@ UNSAID = (
 @pytest.mark.parametrize(
     ("feature", "arguments", "output"),
     [
-        ("", wish("true", network={"enabled": True}), OFF),
-        (FEATURE, wish("true"), EMPTY),
-        (FEATURE, wish("true", network={"enabled": False}, file_system={"write": []}), EMPTY),
+        ("", command_with("true", network={"enabled": True}), OFF),
+        (FEATURE, command_with("true"), EMPTY),
+        (
+            FEATURE,
+            command_with("true", network={"enabled": False}, file_system={"write": []}),
+            EMPTY,
+        ),
         (
             FEATURE,
             {"cmd": "true", "sandbox_permissions": "with_additional_permissions"},
@@ -179,10 +191,10 @@ UNSAID = (
         ),
     ],
 )
-async def test_a_request_that_cannot_be_put_is_refused(
+async def test_an_invalid_request_is_rejected(
     home: Path, feature: str, arguments: JsonValue, output: str
 ) -> None:
-    """Upstream's words."""
+    """Upstream's texts."""
     async with bench(home, feature, **POLICY) as on:
         messages, said = await on.call("exec_command", arguments)
 
@@ -191,7 +203,7 @@ async def test_a_request_that_cannot_be_put_is_refused(
     assert commands(messages) == []
 
 
-async def test_the_model_is_told_of_them_where_they_are_on(home: Path) -> None:
+async def test_the_model_is_informed_of_the_feature_where_it_is_enabled(home: Path) -> None:
     for feature, offered in (("", False), (FEATURE, True)):
         (folder := home.parent / str(offered)).mkdir()
         (inner := folder / "home").mkdir()

@@ -1,4 +1,4 @@
-"""What users decide about commands, and what rules files say before anybody is asked."""
+"""Decisions of users about commands, and the rules files that come before them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ UNTRUSTED: dict[str, JsonValue] = {"approvalPolicy": "untrusted", "sandbox": "da
 
 
 def escalated(command: str) -> JsonValue:
-    """A command that is to run outside the sandbox."""
+    """A command that the model wants to run outside the sandbox."""
     return {"cmd": command, "login": False, "sandbox_permissions": "require_escalated"}
 
 
 def plain(command: str) -> JsonValue:
-    """A command as models usually ask for one."""
+    """A command as models usually request one."""
     return {"cmd": command, "login": False}
 
 
-async def decided(on: Bench, arguments: JsonValue, decision: JsonValue) -> list[JsonValue]:
-    """Let the user decide about a command; gives what was told from the question on."""
+async def run_with_decision(
+    on: Bench, arguments: JsonValue, decision: JsonValue
+) -> list[JsonValue]:
+    """Let the user decide about a command; return the messages from the server request on."""
     turn_id = await on.begin("exec_command", arguments)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
     return [asked, *await on.client.end_of(turn_id)]
 
 
-async def test_an_amendment_is_a_rule_from_then_on(home: Path) -> None:
+async def test_an_amendment_is_stored_as_a_rule(home: Path) -> None:
     amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
     async with bench(home, **POLICY) as on:
-        await decided(on, escalated("touch a"), amendment)
+        await run_with_decision(on, escalated("touch a"), amendment)
         messages, _ = await on.call("exec_command", plain("touch b"))
         other = await on.client.start(cwd=str(on.stage.workspace), **POLICY)
         on.thread_id = other
@@ -62,11 +64,11 @@ async def test_an_amendment_is_a_rule_from_then_on(home: Path) -> None:
         },
     ],
 )
-async def test_an_amendment_that_is_no_rule_counts_as_nonsense(
+async def test_an_invalid_amendment_is_treated_as_an_invalid_answer(
     home: Path, decision: JsonValue
 ) -> None:
     async with bench(home, **POLICY) as on:
-        messages = await decided(on, escalated("touch a"), decision)
+        messages = await run_with_decision(on, escalated("touch a"), decision)
         output = on.output()
         workspace = on.stage.workspace
 
@@ -77,11 +79,11 @@ async def test_an_amendment_that_is_no_rule_counts_as_nonsense(
     assert not (home / "rules" / "default.rules").exists()
 
 
-async def test_an_amendment_that_cannot_be_stored_counts_for_this_command(home: Path) -> None:
+async def test_an_amendment_that_cannot_be_stored_applies_to_this_command(home: Path) -> None:
     (home / "rules").write_text("in the way")
     amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
     async with bench(home, **POLICY) as on:
-        messages = await decided(on, escalated("touch a"), amendment)
+        messages = await run_with_decision(on, escalated("touch a"), amendment)
         workspace = on.stage.workspace
 
     assert [item["status"] for item in commands(messages)] == ["completed"]
@@ -91,13 +93,13 @@ async def test_an_amendment_that_cannot_be_stored_counts_for_this_command(home: 
 
 
 @pytest.mark.parametrize(("action", "status"), [("allow", "completed"), ("deny", "declined")])
-async def test_a_rule_about_a_host_is_stored_and_a_denied_host_declines_the_command(
+async def test_a_host_rule_is_stored_and_a_denied_host_declines_the_command(
     home: Path, action: str, status: str
 ) -> None:
     amendment = {"action": action, "host": "Example.org"}
     decision = {"applyNetworkPolicyAmendment": {"network_policy_amendment": amendment}}
     async with bench(home, **POLICY) as on:
-        messages = await decided(on, escalated("touch a"), decision)
+        messages = await run_with_decision(on, escalated("touch a"), decision)
 
     assert [item["status"] for item in commands(messages)] == [status]
     assert (home / "rules" / "default.rules").read_text() == (
@@ -106,19 +108,19 @@ async def test_a_rule_about_a_host_is_stored_and_a_denied_host_declines_the_comm
     )
 
 
-async def test_an_answer_for_the_session_counts_for_the_same_command_only(home: Path) -> None:
+async def test_a_session_approval_covers_only_the_same_command(home: Path) -> None:
     async with bench(home, **UNTRUSTED) as on:
-        await decided(on, plain("touch a"), "acceptForSession")
+        await run_with_decision(on, plain("touch a"), "acceptForSession")
         same, _ = await on.call("exec_command", plain("touch a"))
         assert ASK not in outline(same)
         (on.stage.workspace / "sub").mkdir()
         for arguments in (plain("touch b"), plain("touch a") | {"workdir": "sub"}):
-            messages = await decided(on, arguments, "decline")
+            messages = await run_with_decision(on, arguments, "decline")
             assert [item["status"] for item in commands(messages)] == ["declined"]
 
 
 @pytest.mark.parametrize(("trust", "is_heeded"), [("trusted", True), ("untrusted", False)])
-async def test_rules_of_a_project_count_if_it_is_trusted(
+async def test_rules_of_a_project_apply_if_it_is_trusted(
     home: Path, trust: str, is_heeded: bool
 ) -> None:
     workspace = home.parent / "workspace"
@@ -136,7 +138,7 @@ async def test_rules_of_a_project_count_if_it_is_trusted(
     assert ("quiet, please" in output) is is_heeded
 
 
-async def test_a_broken_rules_file_is_told_once_and_the_rest_holds(home: Path) -> None:
+async def test_a_broken_rules_file_is_reported_once_and_the_others_apply(home: Path) -> None:
     (home / "rules").mkdir()
     (home / "rules" / "a.rules").write_text(
         'prefix_rule(pattern=["date"], decision="forbidden")\nprefix_rule(pattern=)\n'

@@ -1,4 +1,4 @@
-"""What a turn was allowed before its server was killed: it still is when the turn goes on."""
+"""Grants of a turn survive a kill of its server, as long as the turn continues."""
 
 from __future__ import annotations
 
@@ -43,57 +43,57 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A folder that may not be written unasked."""
+    """A folder that requires approval to be written."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     return folder
 
 
 def asks(command: str, call_id: str) -> AnyStep:
-    """A command that somebody has to be asked about: it looks dangerous, and is not."""
+    """A command that requires approval: it looks dangerous, but is not."""
     arguments = {"cmd": f"rm -rf none; {command}", "login": False}
     return calls("exec_command", arguments, call_id=call_id)
 
 
 def edits(path: Path, call_id: str) -> AnyStep:
-    """An edit that makes a file."""
+    """An edit that creates a file."""
     patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
     return custom_call("apply_patch", patch, call_id=call_id)
 
 
 def requests(folder: Path) -> AnyStep:
-    """A request for the right to write a folder."""
+    """A request for write access to a folder."""
     wanted = {"permissions": {"file_system": {"write": [str(folder)]}}}
     return calls("request_permissions", wanted, call_id="call-1")
 
 
 def playing_apart(home: Path, *steps: AnyStep) -> SubprocessTransport:
-    """A server in a process of its own whose model does this, one step after the other."""
+    """A server in its own process whose model plays these steps one by one."""
     script = write_script(home / "script.json", [[msgspec.to_builtins(step)] for step in steps])
     return spawn_server(home, TREADLE_SCRIPT=str(script))
 
 
 async def start(client: Client, work: Path, sandbox: str = "danger-full-access") -> str:
-    """Begin a thread in which questions are allowed."""
+    """Start a thread with approvals enabled."""
     return await client.start(
         cwd=str(work), approvalPolicy="on-request", sandbox=sandbox, config=FEATURE
     )
 
 
-async def goes_on(client: Client, thread_id: str) -> list[JsonValue]:
-    """Resume a thread that waits, let it do what it waits for; gives what is told to the end."""
+async def resume_and_accept(client: Client, thread_id: str) -> list[JsonValue]:
+    """Resume a waiting thread and accept its request; return the messages that follow."""
     resumed = await client.ask("thread/resume", {"threadId": thread_id, "config": FEATURE})
     await answer(client, await question(client, COMMAND), ACCEPT)
     return await client.end_of(resumed["thread"]["turns"][-1]["id"])
 
 
 def ends(messages: list[JsonValue]) -> dict[str, str]:
-    """How commands and edits ended."""
+    """How commands and edits ended, by id."""
     items = (params["item"] for params in params_of(messages, "item/completed"))
     return {item["id"]: item["status"] for item in items if "status" in item}
 
 
-async def test_what_was_approved_for_the_session_holds_in_a_turn_that_goes_on(
+async def test_a_session_approval_holds_in_a_turn_that_continues(
     home: Path, work: Path, elsewhere: Path
 ) -> None:
     made = elsewhere / "made"
@@ -109,18 +109,16 @@ async def test_what_was_approved_for_the_session_holds_in_a_turn_that_goes_on(
     made.unlink()
     model = ScriptedModel([asks("true", "call-4"), edits(made, "call-5"), "done"])
     async with playing(home, model) as server, client_of(server) as client:
-        messages = await goes_on(client, thread_id)
+        messages = await resume_and_accept(client, thread_id)
     assert ends(messages) == dict.fromkeys(("call-3", "call-4", "call-5"), "completed")
     assert not params_of(messages, COMMAND) + params_of(messages, FILES)
     assert made.exists()
 
 
-async def test_what_was_approved_for_the_session_is_asked_about_again_in_the_next_session(
-    home: Path, work: Path
-) -> None:
-    """As the reference does: a yes does not outlive the process that heard it.
+async def test_a_session_approval_ends_with_its_session(home: Path, work: Path) -> None:
+    """As the reference does: a decision does not outlive the process that received it.
 
-    Not even after a later turn that goes on: its session is another one.
+    This also holds after a turn that continued: it belongs to the earlier session.
     """
     killed = playing_apart(home, asks("true", "call-1"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
@@ -146,7 +144,7 @@ async def test_what_was_approved_for_the_session_is_asked_about_again_in_the_nex
 
 
 @pytest.mark.parametrize("scope", ["turn", "session"])
-async def test_permissions_that_were_granted_hold_in_a_turn_that_goes_on(
+async def test_granted_permissions_hold_in_a_turn_that_continues(
     home: Path, work: Path, elsewhere: Path, scope: str
 ) -> None:
     killed = playing_apart(home, requests(elsewhere), asks("true", "call-2"))
@@ -161,7 +159,7 @@ async def test_permissions_that_were_granted_hold_in_a_turn_that_goes_on(
         [edits(elsewhere / "a", "call-3"), "done", edits(elsewhere / "b", "call-4"), "done"]
     )
     async with playing(home, model) as server, client_of(server) as client:
-        messages = await goes_on(client, thread_id)
+        messages = await resume_and_accept(client, thread_id)
         turn_id = await client.begin(thread_id)
         if scope == "turn":
             await answer(client, await question(client, FILES), {"decision": "decline"})
@@ -170,11 +168,11 @@ async def test_permissions_that_were_granted_hold_in_a_turn_that_goes_on(
     assert ends(after) == {"call-4": "declined" if scope == "turn" else "completed"}
 
 
-async def test_a_strict_review_holds_in_a_turn_that_goes_on(
+async def test_a_strict_review_holds_in_a_turn_that_continues(
     home: Path, work: Path, elsewhere: Path
 ) -> None:
     denies = json.dumps({"risk_level": "low", "outcome": "deny", "rationale": "not now"})
-    # A call of a tool of the client's: no review is about it.
+    # A call of a client tool, which is never reviewed.
     killed = playing_apart(home, requests(elsewhere), calls("lookup", {}, call_id="call-2"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(
@@ -200,7 +198,7 @@ async def test_a_strict_review_holds_in_a_turn_that_goes_on(
     assert ends(messages)["call-3"] == "declined"
 
 
-async def test_a_tool_that_was_approved_for_the_session_is_called_unasked_in_a_turn_that_goes_on(
+async def test_an_mcp_tool_approved_for_the_session_needs_no_approval_in_a_turn_that_continues(
     stage: Stage,
 ) -> None:
     stage.configure(stdio())

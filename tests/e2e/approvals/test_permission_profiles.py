@@ -30,13 +30,13 @@ def named(id_: str) -> JsonValue:
 async def update(
     client: Client, thread_id: str, **change: JsonValue
 ) -> tuple[JsonValue, JsonValue]:
-    """Change the settings; gives the policy and the profile that are told."""
+    """Change the settings; return the policy and the profile that are published."""
     await client.ask("thread/settings/update", {"threadId": thread_id, **change})
     settings = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
     return settings["sandboxPolicy"], settings["activePermissionProfile"]
 
 
-async def test_a_profile_stands_until_another_policy_is_given(stage: Stage) -> None:
+async def test_a_profile_applies_until_another_policy_is_set(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(sandbox="danger-full-access")
 
@@ -51,7 +51,7 @@ async def test_a_profile_stands_until_another_policy_is_given(stage: Stage) -> N
     assert await update(client, thread_id, sandboxPolicy=WORKSPACE) == (WORKSPACE, None)
 
 
-async def test_commands_keep_to_the_profile_that_was_chosen(home: Path) -> None:
+async def test_commands_follow_the_chosen_profile(home: Path) -> None:
     async with bench(home, approvalPolicy="never", sandbox="workspace-write") as work:
         made = work.stage.workspace / "made"
         await update(work.client, work.thread_id, permissions=":read-only")
@@ -62,7 +62,7 @@ async def test_commands_keep_to_the_profile_that_was_chosen(home: Path) -> None:
         assert made.exists()
 
 
-async def test_a_turn_names_a_profile_and_the_thread_keeps_it_on_disk(stage: Stage) -> None:
+async def test_a_turn_names_a_profile_and_the_thread_stores_it(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(sandbox="workspace-write")
     await client.run(thread_id, permissions=":read-only")
@@ -88,7 +88,7 @@ async def test_a_turn_names_a_profile_and_the_thread_keeps_it_on_disk(stage: Sta
         ("thread/settings/update", {"sandboxPolicy": READ_ONLY}),
     ],
 )
-async def test_a_profile_and_a_policy_contradict_each_other(
+async def test_a_profile_and_a_policy_together_are_rejected(
     stage: Stage, method: str, params: dict[str, JsonValue]
 ) -> None:
     client = await stage.client()
@@ -129,7 +129,7 @@ ONLINE = '[permissions.p]\nextends = ":read-only"\n[permissions.p.network]\nenab
         ('sandbox_mode = "danger-full-access"\ndefault_permissions = ":read-only"', {}),
     ],
 )
-async def test_a_new_thread_gets_the_permissions_that_the_reference_gives_it(
+async def test_a_new_thread_gets_the_same_permissions_as_in_the_reference(
     home: Path, text: str, params: JsonValue
 ) -> None:
     async with serving(configuration(home, text)) as peer:
@@ -160,8 +160,8 @@ async def test_a_new_thread_gets_the_permissions_that_the_reference_gives_it(
         ),
     ],
 )
-async def test_a_profile_that_is_none_is_refused(home: Path, text: str, reason: str) -> None:
-    """Upstream's words."""
+async def test_an_unknown_profile_is_rejected(home: Path, text: str, reason: str) -> None:
+    """Upstream's texts."""
     async with serving(configuration(home, text)) as peer:
         error = await refusal(peer, "thread/start", {"permissions": "p"})
 
@@ -190,10 +190,10 @@ async def test_a_profile_that_is_none_is_refused(home: Path, text: str, reason: 
         ),
     ],
 )
-async def test_a_profile_that_says_more_than_a_policy_can_is_refused(
+async def test_a_profile_that_a_policy_cannot_express_is_rejected(
     home: Path, text: str, reason: str
 ) -> None:
-    """Upstream takes them; to take a part would be to allow what they forbid."""
+    """Upstream accepts them; to apply a part would allow what they forbid."""
     async with serving(configuration(home, f"[permissions.p]\n{text}")) as peer:
         error = await refusal(peer, "thread/start", {"permissions": "p"})
 
@@ -203,7 +203,7 @@ async def test_a_profile_that_says_more_than_a_policy_can_is_refused(
     )
 
 
-async def test_an_administrator_decides_which_profiles_there_are(home: Path) -> None:
+async def test_an_administrator_decides_which_profiles_exist(home: Path) -> None:
     demands = 'allowed_sandbox_modes = ["read-only"]\n'
     async with serving(configuration(home, requirements=demands)) as peer:
         error = await refusal(peer, "thread/start", {"permissions": ":workspace"})

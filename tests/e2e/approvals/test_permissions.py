@@ -1,4 +1,4 @@
-"""The model asks for wider permissions; the user grants all, a part, or nothing."""
+"""The model requests wider permissions; the user grants all, some or none of them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WANTED = {"network": {"enabled": True}, "file_system": {"write": ["/srv/shared"]
 
 @pytest.fixture
 def offered(stage: Stage) -> Stage:
-    """A stage whose model may ask for permissions."""
+    """A stage whose model may request permissions."""
     stage.configure(FEATURE)
     return stage
 
 
 async def start(stage: Stage, **params: JsonValue) -> tuple[Client, str]:
-    """A client and its thread, in which questions are allowed."""
+    """A client and its thread, with approvals enabled."""
     client = await stage.client()
     cwd = str(stage.workspace)
     return client, await client.start(**{"approvalPolicy": "on-request", "cwd": cwd, **params})
@@ -42,7 +42,7 @@ async def start(stage: Stage, **params: JsonValue) -> tuple[Client, str]:
 async def granted(
     stage: Stage, client: Client, thread_id: str, reply: JsonValue, wanted: JsonValue = WANTED
 ) -> JsonValue:
-    """Let the model ask and the user answer; gives what the model is told."""
+    """Let the model request and the user answer; return the output that the model receives."""
     stage.model.plays(calls("request_permissions", {"permissions": wanted, "reason": "why"}))
     turn_id = await client.begin(thread_id)
     await answer(client, await question(client, ASK), reply)
@@ -50,7 +50,7 @@ async def granted(
     return json.loads(stage.model.requests[-1].outputs()["call-1"])
 
 
-async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered: Stage) -> None:
+async def test_the_user_decides_and_the_model_receives_what_was_granted(offered: Stage) -> None:
     client, thread_id = await start(offered)
     arguments = {"permissions": WANTED, "reason": "Select a root"}
     offered.model.plays(calls("request_permissions", arguments))
@@ -112,7 +112,7 @@ async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered:
                 "strict_auto_review": True,
             },
         ),
-        # A review of every command goes with one turn only.
+        # A review of every command applies to one turn only.
         (
             {
                 "permissions": {"network": {"enabled": True}},
@@ -121,7 +121,7 @@ async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered:
             },
             NOTHING,
         ),
-        # More than was asked for is not granted, a part of it is.
+        # More than was requested is not granted, a part of it is.
         ({"permissions": {"fileSystem": {"write": ["/"]}}}, NOTHING),
         ({"permissions": {"fileSystem": {"write": ["/srv/shared2"]}}}, NOTHING),
         ({"permissions": {"fileSystem": {"write": ["/srv/shared/../other"]}}}, NOTHING),
@@ -151,7 +151,7 @@ async def test_the_user_is_asked_and_the_model_is_told_what_was_granted(offered:
         ({"bad": 1}, NOTHING),
     ],
 )
-async def test_a_grant_can_narrow_the_request_and_never_widen_it(
+async def test_a_grant_can_narrow_the_request_but_never_widen_it(
     offered: Stage, reply: JsonValue, output: JsonValue
 ) -> None:
     client, thread_id = await start(offered)
@@ -159,7 +159,7 @@ async def test_a_grant_can_narrow_the_request_and_never_widen_it(
     assert await granted(offered, client, thread_id, reply) == output
 
 
-async def test_an_error_for_an_answer_grants_nothing(offered: Stage) -> None:
+async def test_an_error_as_the_answer_grants_nothing(offered: Stage) -> None:
     client, thread_id = await start(offered)
     offered.model.plays(calls("request_permissions", {"permissions": WANTED}))
 
@@ -185,7 +185,7 @@ async def test_an_error_for_an_answer_grants_nothing(offered: Stage) -> None:
         },
     ],
 )
-async def test_where_nobody_may_be_asked_nothing_is_granted(
+async def test_nothing_is_granted_where_approvals_are_disabled(
     offered: Stage, policy: JsonValue
 ) -> None:
     client, thread_id = await start(offered, approvalPolicy=policy)
@@ -218,7 +218,7 @@ async def test_where_nobody_may_be_asked_nothing_is_granted(
         ),
     ],
 )
-async def test_a_request_for_nothing_or_for_something_unknown_is_refused_unasked(
+async def test_an_empty_or_unknown_request_is_rejected_without_a_server_request(
     offered: Stage, arguments: JsonValue, output: str
 ) -> None:
     client, thread_id = await start(offered)
@@ -230,7 +230,7 @@ async def test_a_request_for_nothing_or_for_something_unknown_is_refused_unasked
     assert offered.model.requests[-1].outputs() == {"call-1": output}
 
 
-async def test_the_tool_is_offered_only_where_the_feature_is_on(stage: Stage) -> None:
+async def test_the_tool_is_offered_only_where_the_feature_is_enabled(stage: Stage) -> None:
     client, thread_id = await start(stage)
     await client.run(thread_id)
     stage.configure(FEATURE)
@@ -246,7 +246,7 @@ async def test_the_tool_is_offered_only_where_the_feature_is_on(stage: Stage) ->
 
 
 @pytest.mark.parametrize(("scope", "later"), [("turn", False), ("session", True)])
-async def test_a_grant_lasts_as_long_as_its_scope_says(
+async def test_a_grant_lasts_as_long_as_its_scope(
     offered: Stage, tmp_path: Path, scope: str, later: bool
 ) -> None:
     folder = tmp_path / "shared"
@@ -290,7 +290,7 @@ async def test_a_grant_lasts_as_long_as_its_scope_says(
         ("deny", NOTHING),
     ],
 )
-async def test_a_reviewing_model_may_decide_in_the_users_stead(
+async def test_the_guardian_may_decide_on_the_users_behalf(
     home: Path, outcome: str, output: JsonValue
 ) -> None:
     verdict = {
@@ -330,7 +330,7 @@ async def test_a_reviewing_model_may_decide_in_the_users_stead(
 async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
     home: Path, tmp_path: Path
 ) -> None:
-    """Even a command that nobody would have to approve; the next turn is as it was."""
+    """Even a command that needs no approval; the next turn is not affected."""
     wanted = {"network": {"enabled": True}}
     patch = "*** Begin Patch\n*** Add File: made\n+x\n*** End Patch"
     acts: list[Response] = [

@@ -1,4 +1,4 @@
-"""Open questions and the end of a server: what waits goes on, what ran does not run again."""
+"""Open server requests when a server ends: waiting calls continue, and no command runs twice."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def work(tmp_path: Path) -> Path:
 
 
 def runs(command: str, call_id: str) -> AnyStep:
-    """A command that nobody is asked about."""
+    """A command that needs no approval."""
     return calls("exec_command", {"cmd": command, "login": False}, call_id=call_id)
 
 
 def asks(command: str, call_id: str) -> AnyStep:
-    """A command that somebody has to be asked about: it looks dangerous, and is not."""
+    """A command that requires approval: it looks dangerous, but is not."""
     return runs(f"rm -rf none; {command}", call_id)
 
 
 def stored(folder: Path, *steps: AnyStep) -> str:
-    """A script of one answer for a server in a process of its own."""
+    """A script of one answer for a server in its own process."""
     return str(write_script(folder / "script.json", [msgspec.to_builtins(list(steps))]))
 
 
 def commands(messages: list[JsonValue]) -> dict[str, JsonValue]:
-    """How commands ended, by their ids."""
+    """How commands ended, by id."""
     items = [params["item"] for params in params_of(messages, "item/completed")]
     return {item["id"]: item["status"] for item in items if item["type"] == "commandExecution"}
 
 
 def outputs(model: ScriptedModel) -> dict[str, str]:
-    """What the model was told of its calls."""
+    """The outputs that the model received for its calls."""
     items = model.requests[-1].input
     return {item["call_id"]: item["output"] for item in items if "output" in item}
 
@@ -69,7 +69,7 @@ async def completed(client: Client, call_id: str) -> list[JsonValue]:
     return await client.until("item/completed", lambda params: params["item"]["id"] == call_id)
 
 
-async def test_two_calls_that_wait_are_both_asked_again(home: Path, work: Path) -> None:
+async def test_two_waiting_calls_are_both_requested_again(home: Path, work: Path) -> None:
     script = [[asks("echo 1 >> a", "call-1"), asks("echo 2 >> b", "call-2")]]
     async with playing(home, script) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
@@ -91,7 +91,7 @@ async def test_two_calls_that_wait_are_both_asked_again(home: Path, work: Path) 
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-async def test_what_had_ended_is_not_run_again_and_its_output_is_not_lost(
+async def test_a_finished_command_does_not_run_again_and_its_output_is_kept(
     home: Path, work: Path, end: str
 ) -> None:
     script = stored(home, runs("echo 1 | tee -a a", "call-1"), asks("echo 2 >> b", "call-2"))
@@ -102,7 +102,7 @@ async def test_what_had_ended_is_not_run_again_and_its_output_is_not_lost(
         messages = await client.until(ASK)
         if "call-1" not in commands(messages):
             await completed(client, "call-1")
-        # What it printed is the model's a moment later; a request comes after that.
+        # The model receives the output a moment later; a model request follows.
         await client.read(thread_id)
         os.kill(server.pid, signal.SIGKILL if end == "kill" else signal.SIGTERM)
     model = ScriptedModel([[says("done")]])
@@ -125,7 +125,7 @@ async def test_what_had_ended_is_not_run_again_and_its_output_is_not_lost(
     assert ((work / "a").read_text(), (work / "b").read_text()) == ("1\n", "2\n")
 
 
-async def test_what_ran_beside_a_question_when_the_server_was_killed_is_over(
+async def test_a_command_that_ran_beside_a_server_request_is_over_after_a_kill(
     home: Path, work: Path
 ) -> None:
     script = stored(home, runs("echo $$ > pid; sleep 600", "call-1"), asks("echo 2 >> b", "call-2"))
@@ -156,10 +156,10 @@ async def test_what_ran_beside_a_question_when_the_server_was_killed_is_over(
 
 
 @pytest.mark.parametrize(("decision", "lines"), [("accept", "xx"), ("decline", "x")])
-async def test_a_command_that_may_be_run_once_more_is_not_run_again_unasked(
+async def test_a_command_that_may_be_retried_does_not_run_again_without_approval(
     home: Path, work: Path, decision: str, lines: str
 ) -> None:
-    """The sandbox had stopped it; what it did before that, it must not do again by itself."""
+    """The sandbox had stopped it; it must not repeat its effects by itself."""
     command = f"printf x >> log; echo y > {home.parent}/outside"
     (home / "config.toml").write_text(NO_TEMPORARY_FOLDERS, "utf-8")
     killed = spawn_server(home, TREADLE_SCRIPT=stored(home, runs(command, "e1")))
@@ -201,7 +201,7 @@ async def test_a_deadline_that_passed_while_no_server_ran_counts(home: Path, wor
     assert not (work / "a").exists()
 
 
-async def test_a_command_in_the_background_is_over_when_its_server_was_killed(
+async def test_a_background_command_is_over_after_its_server_was_killed(
     home: Path, work: Path
 ) -> None:
     slow = {"cmd": "echo $$ > pid; sleep 600", "login": False, "yield_time_ms": 250}
@@ -224,7 +224,7 @@ async def test_a_command_in_the_background_is_over_when_its_server_was_killed(
         assert await client.read(thread_id) == resumed["thread"]
 
 
-async def test_what_the_user_said_while_a_question_was_open_is_not_lost(
+async def test_input_sent_while_a_server_request_was_open_is_not_lost(
     home: Path, work: Path
 ) -> None:
     async with playing(home, [[asks("true", "call-1")]]) as server, client_of(server) as client:
@@ -249,7 +249,7 @@ async def test_what_the_user_said_while_a_question_was_open_is_not_lost(
     ]
 
 
-async def test_the_answer_of_a_turn_that_goes_on_has_the_form_and_the_budget_it_was_asked_for(
+async def test_a_turn_that_continues_keeps_its_output_schema_and_budget(
     home: Path, work: Path
 ) -> None:
     schema = {
@@ -270,5 +270,5 @@ async def test_the_answer_of_a_turn_that_goes_on_has_the_form_and_the_budget_it_
         await answer(client, await question(client, ASK), {"decision": "accept"})
         (ended,) = params_of(await client.end_of(turn_id), "turn/completed")
     assert [request.output_schema for request in model.requests] == [schema]
-    # The answer does not fit, and there is no request left to have it corrected.
+    # The answer does not match, and no model request is left to correct it.
     assert ended["turn"]["error"]["codexErrorInfo"] == "sessionBudgetExceeded"

@@ -1,4 +1,4 @@
-"""Questions to clients: put to all, settled once, and not lost with a client or a server."""
+"""Server requests: sent to every client, resolved once, and kept when a client or server ends."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ POLICY = {"approvalPolicy": "on-request", "sandbox": "read-only"}
 
 
 def wants(command: str, **more: JsonValue) -> AnyStep:
-    """The model wants to run a command outside the sandbox."""
-    asked = {"cmd": command, "login": False, "sandbox_permissions": "require_escalated"}
+    """The model requests a command outside the sandbox."""
+    arguments = {"cmd": command, "login": False, "sandbox_permissions": "require_escalated"}
     return calls(
-        "exec_command", {**asked, "justification": "it has to be", **more}, call_id="call-1"
+        "exec_command", {**arguments, "justification": "it has to be", **more}, call_id="call-1"
     )
 
 
 def script(command: str) -> list[list[AnyStep]]:
-    """One command and a last word."""
+    """One command and a final message."""
     return [[wants(command)], [says("done")]]
 
 
-async def asked(client: Client, method: str = ASK) -> JsonValue:
-    """Wait for a question and give it whole."""
+async def next_request(client: Client, method: str = ASK) -> JsonValue:
+    """Wait for a server request and return it whole."""
     return (await client.until(method))[-1]
 
 
 async def answer(client: Client, question: JsonValue, decision: JsonValue) -> None:
-    """Answer a question about a command."""
+    """Answer a command approval."""
     await client.peer.send({"id": question["id"], "result": {"decision": decision}})
 
 
 def rollout_of(thread: JsonValue) -> str:
-    """The thread's journal, as it is on the disk."""
+    """The thread's journal on disk."""
     return Path(thread["path"]).read_text("utf-8")
 
 
 def commands(messages: list[JsonValue]) -> list[JsonValue]:
-    """The commands that were completed, without what differs from run to run."""
+    """The completed commands, without what differs from run to run."""
     kept = ("id", "status", "exitCode", "aggregatedOutput")
     return [
         {key: params["item"][key] for key in kept}
@@ -77,13 +77,13 @@ def work(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def asking(home: Path, work: Path, command: str) -> AsyncIterator[tuple[Client, str, str]]:
-    """A client that was started on a turn whose command needs an answer."""
+    """A client with a turn whose command waits for an answer."""
     async with playing(home, script(command)) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         yield client, thread_id, await client.begin(thread_id)
 
 
-async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: Path) -> None:
+async def test_an_accepted_command_runs_and_the_turn_continues(home: Path, work: Path) -> None:
     async with asking(home, work, "touch a && echo made") as (client, _thread, turn_id):
         messages = await client.until(ASK)
         await answer(client, messages[-1], "accept")
@@ -119,11 +119,11 @@ async def test_an_accepted_command_runs_and_the_turn_goes_on(home: Path, work: P
         ({"error": {"code": -32000, "message": "the client is broken"}}, "failed"),
     ],
 )
-async def test_whatever_is_no_yes_is_a_no_and_the_turn_goes_on(
+async def test_anything_but_an_acceptance_declines_and_the_turn_continues(
     home: Path, work: Path, reply: JsonValue, status: str
 ) -> None:
     async with asking(home, work, "touch a") as (client, _thread, turn_id):
-        question = await asked(client)
+        question = await next_request(client)
         await client.peer.send({"id": question["id"], **reply})
         messages = await client.end_of(turn_id)
     assert commands(messages) == [
@@ -135,7 +135,7 @@ async def test_whatever_is_no_yes_is_a_no_and_the_turn_goes_on(
 
 async def test_cancel_ends_the_turn(home: Path, work: Path) -> None:
     async with asking(home, work, "touch a") as (client, thread_id, turn_id):
-        await answer(client, await asked(client), "cancel")
+        await answer(client, await next_request(client), "cancel")
         messages = await client.end_of(turn_id)
         again = await client.run(thread_id, "go on")
     assert [item["status"] for item in commands(messages)] == ["declined"]
@@ -144,11 +144,11 @@ async def test_cancel_ends_the_turn(home: Path, work: Path) -> None:
     assert not (work / "a").exists()
 
 
-async def test_an_interrupted_turn_ends_and_then_its_question_is_void(
+async def test_an_interrupted_turn_ends_and_resolves_its_server_request(
     home: Path, work: Path
 ) -> None:
     async with asking(home, work, "touch a") as (client, thread_id, turn_id):
-        question = await asked(client)
+        question = await next_request(client)
         await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         messages = await client.until("serverRequest/resolved")
         assert params_of(messages, "serverRequest/resolved") == [
@@ -160,14 +160,16 @@ async def test_an_interrupted_turn_ends_and_then_its_question_is_void(
     assert not (work / "a").exists()
 
 
-async def test_every_client_is_asked_and_the_first_answer_wins(home: Path, work: Path) -> None:
+async def test_every_client_receives_the_request_and_the_first_answer_wins(
+    home: Path, work: Path
+) -> None:
     async with playing(home, script("echo ran >> a")) as server, client_of(server) as one:
         thread_id = await one.start(cwd=str(work), **POLICY)
         async with client_of(server) as two:
             await two.ask("thread/resume", {"threadId": thread_id})
             turn_id = await one.begin(thread_id)
-            question = await asked(one)
-            assert (await asked(two))["id"] == question["id"]
+            question = await next_request(one)
+            assert (await next_request(two))["id"] == question["id"]
             await answer(two, question, "accept")
             await answer(one, question, "decline")
             for client in (one, two):
@@ -177,7 +179,7 @@ async def test_every_client_is_asked_and_the_first_answer_wins(home: Path, work:
     assert (work / "a").read_text() == "ran\n"
 
 
-async def test_a_client_that_cannot_answer_does_not_speak_for_one_that_can(
+async def test_a_client_that_cannot_answer_does_not_decide_for_one_that_can(
     home: Path, work: Path
 ) -> None:
     async with playing(home, script("touch a")) as server, client_of(server) as one:
@@ -185,8 +187,8 @@ async def test_a_client_that_cannot_answer_does_not_speak_for_one_that_can(
         async with client_of(server) as two:
             await two.ask("thread/resume", {"threadId": thread_id})
             turn_id = await one.begin(thread_id)
-            question = await asked(one)
-            await asked(two)
+            question = await next_request(one)
+            await next_request(two)
             error = {"code": -32601, "message": "unknown method"}
             await two.peer.send({"id": question["id"], "error": error})
             await two.settled()
@@ -195,40 +197,42 @@ async def test_a_client_that_cannot_answer_does_not_speak_for_one_that_can(
     assert [item["status"] for item in commands(messages)] == ["completed"]
 
 
-async def test_a_refusal_counts_when_the_others_are_gone(home: Path, work: Path) -> None:
+async def test_a_refusal_counts_when_the_other_clients_are_gone(home: Path, work: Path) -> None:
     async with playing(home, script("touch a")) as server, client_of(server) as one:
         thread_id = await one.start(cwd=str(work), **POLICY)
         async with client_of(server) as two:
             await two.ask("thread/resume", {"threadId": thread_id})
             turn_id = await one.begin(thread_id)
-            question = await asked(one)
-            await asked(two)
+            question = await next_request(one)
+            await next_request(two)
             await one.peer.send({"id": question["id"], "error": {"code": 1, "message": "no"}})
             await one.settled()
         messages = await one.end_of(turn_id)
     assert [item["status"] for item in commands(messages)] == ["failed"]
 
 
-async def test_a_client_that_comes_later_is_asked_what_is_open(home: Path, work: Path) -> None:
+async def test_a_client_that_joins_later_receives_open_server_requests(
+    home: Path, work: Path
+) -> None:
     async with playing(home, script("touch a")) as server:
         async with client_of(server) as first:
             thread_id = await first.start(cwd=str(work), **POLICY)
             turn_id = await first.begin(thread_id)
-            question = await asked(first)
+            question = await next_request(first)
         async with client_of(server) as second:
             resumed = await second.ask("thread/resume", {"threadId": thread_id})
             assert resumed["thread"]["status"] == {
                 "type": "active",
                 "activeFlags": ["waitingOnApproval"],
             }
-            again = await asked(second)
+            again = await next_request(second)
             assert again == question
             await answer(second, again, "accept")
             await second.end_of(turn_id)
     assert (work / "a").exists()
 
 
-async def test_a_client_that_comes_back_with_its_place_is_asked_again(
+async def test_a_client_that_reconnects_with_a_position_receives_the_request_again(
     home: Path, work: Path
 ) -> None:
     async with playing(home, script("touch a")) as server:
@@ -239,7 +243,7 @@ async def test_a_client_that_comes_back_with_its_place_is_asked_again(
         seq = max(message.get("seq", 0) for message in messages)
         async with client_of(server) as second:
             await second.ask("thread/resume", {"threadId": thread_id, "afterSeq": seq})
-            again = await asked(second)
+            again = await next_request(second)
             await answer(second, again, "accept")
             rest = await second.end_of(turn_id)
     assert again["params"] == messages[-1]["params"]
@@ -261,7 +265,7 @@ async def test_an_answer_after_a_restart_continues_the_same_turn(home: Path, wor
         resumed = await client.ask("thread/resume", {"threadId": thread_id})
         assert resumed["thread"]["status"]["type"] == "active"
         assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["inProgress"]
-        question = await asked(client)
+        question = await next_request(client)
         left, right = dict(question["params"]), dict(before[-1]["params"])
         assert left.pop("startedAtMs") >= right.pop("startedAtMs")
         assert left == right
@@ -284,18 +288,18 @@ async def test_an_answer_after_a_kill_continues_the_same_turn(home: Path, work: 
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        await asked(client)
+        await next_request(client)
         os.kill(killed.pid, signal.SIGKILL)
     async with asyncio.timeout(SECONDS), over(spawn_server(home, TREADLE_SCRIPT=str(last))) as back:
         await back.ask("thread/resume", {"threadId": thread_id})
-        await answer(back, await asked(back), "accept")
+        await answer(back, await next_request(back), "accept")
         messages = await back.end_of(turn_id)
     assert [item["status"] for item in commands(messages)] == ["completed"]
     assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "a").read_text() == "ran\n"
 
 
-async def test_a_deadline_answers_in_the_place_of_everybody(home: Path, work: Path) -> None:
+async def test_a_deadline_resolves_the_request_without_a_client(home: Path, work: Path) -> None:
     (home / "config.toml").write_text('[asks]\ndeadline_ms = 1\ndecision = "decline"\n')
     async with asking(home, work, "touch a") as (client, _thread, turn_id):
         messages = await client.end_of(turn_id)
@@ -304,7 +308,7 @@ async def test_a_deadline_answers_in_the_place_of_everybody(home: Path, work: Pa
     assert not (work / "a").exists()
 
 
-async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path) -> None:
+async def test_each_decision_is_recorded_in_the_journal(home: Path, work: Path) -> None:
     script_: list[list[AnyStep]] = [
         [calls("exec_command", {"cmd": "ls", "login": False}, call_id="call-0")],
         [wants("touch a")],
@@ -313,7 +317,7 @@ async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path
     async with playing(home, script_) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        await answer(client, await asked(client), "accept")
+        await answer(client, await next_request(client), "accept")
         await client.end_of(turn_id)
         text = rollout_of(await client.read(thread_id))
     lines = [json.loads(line).get("treadle") or {} for line in text.splitlines()]
@@ -338,14 +342,14 @@ async def test_each_decision_leaves_a_line_in_the_journal(home: Path, work: Path
     ]
 
 
-async def test_a_client_may_ask_for_the_older_form_of_approvals(home: Path, work: Path) -> None:
+async def test_a_client_may_choose_the_older_form_of_approvals(home: Path, work: Path) -> None:
     async with (
         playing(home, script("touch a")) as server,
         client_of(server, extensions={"legacyApprovals": True}) as client,
     ):
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        question = await asked(client, "execCommandApproval")
+        question = await next_request(client, "execCommandApproval")
         assert question["params"] == {
             "callId": "call-1",
             "command": ["/bin/bash", "-c", "touch a"],
@@ -360,7 +364,7 @@ async def test_a_client_may_ask_for_the_older_form_of_approvals(home: Path, work
     assert (work / "a").exists()
 
 
-async def test_a_client_without_the_experimental_api_is_offered_the_decisions_too(
+async def test_a_client_without_the_experimental_api_receives_the_decisions_too(
     home: Path, work: Path
 ) -> None:
     async with (
@@ -369,7 +373,7 @@ async def test_a_client_without_the_experimental_api_is_offered_the_decisions_to
     ):
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.begin(thread_id)
-        question = await asked(client)
+        question = await next_request(client)
         assert question["params"]["availableDecisions"][0] == "accept"
         await answer(client, question, "accept")
         await client.end_of(turn_id)

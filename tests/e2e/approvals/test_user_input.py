@@ -1,4 +1,4 @@
-"""Questions that the model puts to the user."""
+"""Questions that the model asks the user."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_feature_lets_the_model_ask_in_default_mode_too(stage: Stage) ->
         ),
     ],
 )
-async def test_questions_without_a_choice_are_refused_unasked(
+async def test_questions_without_options_are_rejected_without_a_server_request(
     stage: Stage, arguments: JsonValue, output: str
 ) -> None:
     client = await stage.client()
@@ -125,7 +125,7 @@ async def test_questions_without_a_choice_are_refused_unasked(
     assert stage.model.requests[-1].outputs() == {"call-1": output}
 
 
-async def test_an_error_or_nonsense_for_an_answer_counts_as_none(stage: Stage) -> None:
+async def test_an_error_or_an_invalid_answer_counts_as_no_answer(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(
@@ -142,7 +142,7 @@ async def test_an_error_or_nonsense_for_an_answer_counts_as_none(stage: Stage) -
     assert outline(messages)[-2:] == EPILOGUE
 
 
-async def test_with_a_deadline_the_question_says_so_and_resolves_itself(stage: Stage) -> None:
+async def test_a_server_request_carries_its_deadline_and_resolves_itself(stage: Stage) -> None:
     stage.configure("asks.deadline_ms = 500")
     client = await stage.client()
     thread_id = await client.start()
@@ -156,7 +156,7 @@ async def test_with_a_deadline_the_question_says_so_and_resolves_itself(stage: S
     assert "serverRequest/resolved" in outline(messages)
 
 
-async def test_a_pending_question_shows_in_the_status_and_ends_with_an_interrupted_turn(
+async def test_an_open_question_shows_in_the_status_and_ends_with_an_interrupted_turn(
     stage: Stage,
 ) -> None:
     client = await stage.client()
@@ -177,7 +177,7 @@ async def test_a_pending_question_shows_in_the_status_and_ends_with_an_interrupt
     ]
 
 
-async def test_a_question_survives_the_server(stage: Stage) -> None:
+async def test_an_open_question_survives_a_restart_of_the_server(stage: Stage) -> None:
     first = await stage.client()
     thread_id = await first.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))

@@ -1,4 +1,4 @@
-"""What clients may do with a thread while it waits for an answer."""
+"""What clients can do with a thread that waits for an answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def work(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def waiting(home: Path, work: Path) -> AsyncIterator[tuple[Server, Client, str, JsonValue]]:
-    """A thread that waits for an answer; gives also the question."""
+    """A thread that waits for an answer, and its server request."""
     async with playing(home, SCRIPT) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
         await client.begin(thread_id)
@@ -47,7 +47,7 @@ async def waiting(home: Path, work: Path) -> AsyncIterator[tuple[Server, Client,
 
 
 async def finish(client: Client, asked: JsonValue) -> list[JsonValue]:
-    """Agree, and wait for the end of the turn."""
+    """Accept, and wait for the end of the turn."""
     await answer(client, asked, {"decision": "accept"})
     return await client.end_of(asked["params"]["turnId"])
 
@@ -64,7 +64,7 @@ async def test_it_can_be_read_and_listed(home: Path, work: Path) -> None:
     assert outline(messages)[-1] == "turn/completed completed"
 
 
-async def test_a_fork_of_it_asks_nobody_and_can_be_used(home: Path, work: Path) -> None:
+async def test_a_fork_of_it_has_no_open_request_and_can_be_used(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         forked = await client.ask("thread/fork", {"threadId": thread_id})
         fork = forked["thread"]
@@ -84,7 +84,7 @@ async def test_it_cannot_be_rolled_back(home: Path, work: Path) -> None:
     assert outline(messages)[-1] == "turn/completed completed"
 
 
-async def test_it_waits_on_when_its_last_client_unsubscribes(home: Path, work: Path) -> None:
+async def test_it_keeps_waiting_when_its_last_client_unsubscribes(home: Path, work: Path) -> None:
     async with waiting(home, work) as (server, client, thread_id, _):
         await client.ask("thread/unsubscribe", {"threadId": thread_id})
         async with client_of(server) as other:
@@ -94,7 +94,9 @@ async def test_it_waits_on_when_its_last_client_unsubscribes(home: Path, work: P
     assert (work / "a").exists()
 
 
-async def test_a_refusal_counts_when_the_others_have_unsubscribed(home: Path, work: Path) -> None:
+async def test_a_refusal_counts_when_the_other_clients_have_unsubscribed(
+    home: Path, work: Path
+) -> None:
     async with waiting(home, work) as (server, client, thread_id, _), client_of(server) as other:
         await other.ask("thread/resume", {"threadId": thread_id})
         asked = await question(other, ASK)
@@ -105,7 +107,9 @@ async def test_a_refusal_counts_when_the_others_have_unsubscribed(home: Path, wo
     assert not (work / "a").exists()
 
 
-async def test_one_who_unsubscribes_and_comes_back_is_waited_for(home: Path, work: Path) -> None:
+async def test_a_client_that_unsubscribes_and_returns_can_still_answer(
+    home: Path, work: Path
+) -> None:
     async with (
         waiting(home, work) as (server, client, thread_id, asked),
         client_of(server) as other,
@@ -123,7 +127,7 @@ async def test_one_who_unsubscribes_and_comes_back_is_waited_for(home: Path, wor
 
 
 @pytest.mark.parametrize("method", ["thread/archive", "thread/delete"])
-async def test_putting_it_away_ends_the_turn_and_voids_the_question(
+async def test_archiving_or_deleting_it_ends_the_turn_and_resolves_the_request(
     home: Path, work: Path, method: str
 ) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
@@ -167,7 +171,7 @@ QUESTIONS = {"questions": [{"id": "q", "header": "h", "question": "?", "options"
         ),
     ],
 )
-async def test_every_kind_of_question_outlives_its_server(
+async def test_every_kind_of_server_request_outlives_its_server(
     home: Path, work: Path, step: AnyStep, method: str, reply: JsonValue
 ) -> None:
     config = {

@@ -1,6 +1,6 @@
-"""Whatever stands where the server looks for a file, it waits for nobody.
+"""The server never blocks on what it finds in place of a file.
 
-A command can put a pipe into its workspace. To open one is to wait for its other end.
+A command can create a pipe in its workspace. Opening one waits for its other end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def is_alive(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_pipe_in_the_workspace_stops_nothing(home: Path, work: Path, place: str) -> None:
+async def test_a_pipe_in_the_workspace_blocks_nothing(home: Path, work: Path, place: str) -> None:
     put_pipe(work, place)
     async with model_server() as model:
         configure(home, model, f'projects."{work}".trust_level = "trusted"')
@@ -61,7 +61,9 @@ async def test_a_pipe_in_the_workspace_stops_nothing(home: Path, work: Path, pla
     assert [item["aggregatedOutput"] for item in commands(messages)] == ["done\n"]
 
 
-async def test_a_pipe_for_a_configuration_is_refused_by_name(home: Path, work: Path) -> None:
+async def test_a_pipe_in_place_of_the_configuration_is_rejected_by_name(
+    home: Path, work: Path
+) -> None:
     path = put_pipe(work, ".codex/config.toml")
     async with model_server() as model:
         configure(home, model, f'projects."{work}".trust_level = "trusted"')
@@ -73,7 +75,7 @@ async def test_a_pipe_for_a_configuration_is_refused_by_name(home: Path, work: P
     assert refused.message == f"failed to load {path}: [Errno 22] not a file: '{path}'"
 
 
-async def test_a_pipe_for_a_picture_is_refused_by_name(home: Path, work: Path) -> None:
+async def test_a_pipe_in_place_of_an_image_is_rejected_by_name(home: Path, work: Path) -> None:
     path = put_pipe(work, "picture.png")
     async with model_server() as model:
         configure(home, model)

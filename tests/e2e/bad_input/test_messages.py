@@ -1,4 +1,4 @@
-"""Whatever arrives, the next valid request on the same line is answered."""
+"""After any invalid input, the next valid request on the same connection is answered."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def refusal(message: str, path: str) -> list[JsonValue]:
     return [{"error": {"code": -32600, "message": text, "data": data}, "id": 1}]
 
 
-async def test_frames_that_name_no_request_are_dropped(connect: Connect) -> None:
-    """Upstream drops them too, and is deaf from the first line of bad UTF-8 on."""
+async def test_frames_without_a_request_are_dropped(connect: Connect) -> None:
+    """Upstream drops them too, and ignores all input after the first line of invalid UTF-8."""
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         for about, frame in DROPPED.items():
@@ -63,10 +63,10 @@ async def test_frames_that_name_no_request_are_dropped(connect: Connect) -> None
         assert await peer.echo("well") == "well"
 
 
-async def test_a_request_that_cannot_be_read_to_its_end_is_refused_by_its_id(
+async def test_a_request_with_invalid_syntax_is_answered_by_its_id(
     connect: Connect,
 ) -> None:
-    """Ours: upstream drops these, and their sender waits for ever."""
+    """Ours: upstream drops these, and their sender waits forever."""
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         for about, frame in UNREADABLE.items():
@@ -76,8 +76,8 @@ async def test_a_request_that_cannot_be_read_to_its_end_is_refused_by_its_id(
 
 
 @pytest.mark.parametrize("connect", ["stdio", "memory"], indirect=True)
-async def test_broken_texts_inside_params_are_refused_by_name(connect: Connect) -> None:
-    """Not over WebSocket, whose own rules such a text frame would break."""
+async def test_invalid_text_in_params_is_rejected_by_name(connect: Connect) -> None:
+    """Not over WebSocket, where such a text frame violates the protocol."""
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         assert await peer.replies(MOCK % b'{"value":"\xe2\x82"}') == refusal(
@@ -88,7 +88,7 @@ async def test_broken_texts_inside_params_are_refused_by_name(connect: Connect) 
         assert await peer.echo("well") == "well"
 
 
-async def test_numbers_of_any_size_are_read_or_refused(connect: Connect) -> None:
+async def test_numbers_of_any_size_are_read_or_rejected(connect: Connect) -> None:
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         for number in (2**63, -(2**63) - 1, 2**64, 10**300):
@@ -99,7 +99,7 @@ async def test_numbers_of_any_size_are_read_or_refused(connect: Connect) -> None
         assert await peer.replies(many) == [{"id": 1, "result": {"echoed": "x"}}]
 
 
-async def test_line_ends_and_blanks_around_a_message_do_not_matter(connect: Connect) -> None:
+async def test_line_ends_and_whitespace_around_a_message_are_ignored(connect: Connect) -> None:
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         plain = MOCK % b"{}"
@@ -107,9 +107,9 @@ async def test_line_ends_and_blanks_around_a_message_do_not_matter(connect: Conn
             assert await peer.replies(frame) == [{"id": 1, "result": {"echoed": None}}]
 
 
-async def test_the_first_line_may_be_anything(connect: Connect) -> None:
-    """Over stdio the first line is read by other code than all that follow."""
-    # Sockets take no more than 64 KiB before `initialize`.
+async def test_the_first_line_may_be_invalid(connect: Connect) -> None:
+    """Over stdio other code reads the first line."""
+    # Sockets accept at most 64 KiB before `initialize`.
     deep = DEEP[70_000:130_000]
     async with connect() as peer:
         for frame in (b"\xef\xbb\xbf{}", b"{not json", b"[]", b"{}", b"", b"\0", deep):
@@ -119,7 +119,7 @@ async def test_the_first_line_may_be_anything(connect: Connect) -> None:
 
 
 def hostile(generator: random.Random) -> bytes:
-    """A line of noise, or a message with some of its bytes replaced by noise."""
+    """A line of noise, or a message with some bytes replaced by noise."""
     if generator.random() < 0.5:
         return generator.randbytes(generator.randrange(1, 120)).replace(b"\n", b" ")
     message = bytearray(MOCK % b'{"value":"x"}')
@@ -128,12 +128,12 @@ def hostile(generator: random.Random) -> bytes:
     return bytes(message)
 
 
-async def test_ten_thousand_random_lines_change_nothing(connect: Connect) -> None:
+async def test_ten_thousand_random_lines_have_no_effect(connect: Connect) -> None:
     generator = random.Random(20_2607)  # noqa: S311 - the same noise in every run
     lines = [hostile(generator) for _ in range(10_000)]
     async with connect() as peer:
         if peer.transport.peer.startswith(("ws", "unix")):
-            # What is not UTF-8 is refused a layer below, with the whole connection.
+            # Invalid UTF-8 closes the whole connection, one layer below.
             lines = [line.decode("latin-1").encode() for line in lines]
         await peer.initialize(experimentalApi=True)
         for start in range(0, len(lines), 500):
@@ -171,7 +171,7 @@ async def test_an_oversized_message_whose_id_comes_late_is_dropped() -> None:
         assert await peer.echo("well") == "well"
 
 
-async def test_answers_are_json_whatever_was_echoed(connect: Connect) -> None:
+async def test_answers_are_valid_json_whatever_was_echoed(connect: Connect) -> None:
     texts = ["", "\u2028\u2029", "\x00\x1f\x7f", "😀" * 1000, '"\\/\n', json.dumps({"a": [1]})]
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)

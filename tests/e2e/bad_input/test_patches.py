@@ -1,6 +1,6 @@
-"""Whatever is wrong with a patch, the model is told, no file changes, and the thread goes on.
+"""After any invalid patch the model receives an error, no file changes, and the thread works.
 
-Everything here runs against a server in a process of its own.
+Every test runs against a server in its own process.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ async def test_a_patch_of_a_file_that_is_too_large(
 
 
 async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:
-    """What was in it is not told: it would not fit a message."""
+    """The notification omits its content, which would not fit into a message."""
     async with acting(home, **WRITES) as scene:
         (scene.work / "large").write_bytes(b"\0" * 32 * MEBIBYTE)
         messages, _ = await scene.play(
@@ -128,7 +128,7 @@ async def test_a_large_file_that_a_patch_deletes(home: Path) -> None:
     assert "Binary files" in params_of(messages, "turn/diff/updated")[-1]["diff"]
 
 
-async def test_a_patch_of_a_path_outside_the_roots(home: Path) -> None:
+async def test_a_patch_of_a_path_outside_the_writable_roots(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         patch = f"*** Begin Patch\n*** Add File: {OUTSIDE}\n+b\n*** End Patch"
         _, output = await scene.play(patches(patch))

@@ -1,6 +1,6 @@
-"""Whatever goes wrong with a tool, the model or the client is told, and the thread goes on.
+"""After any failure of a tool, the model or the client receives an error, and the thread works.
 
-Everything here runs against a server in a process of its own.
+Every test runs against a server in its own process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def test_malformed_arguments(home: Path, arguments: str) -> None:
 
 
 def all_of(arguments: str) -> Reply:
-    """An answer that calls every tool with the same arguments."""
+    """A response that calls every tool with the same arguments."""
     made = [
         done({"type": "function_call", "call_id": tool, "name": tool, "arguments": arguments})
         for tool in TOOLS
@@ -84,7 +84,7 @@ async def test_a_binary_file_that_a_command_prints(home: Path) -> None:
     assert output.endswith(f"Output:\n{shown}")
 
 
-async def test_a_binary_file_that_is_no_picture(home: Path) -> None:
+async def test_a_binary_file_that_is_not_an_image(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         (scene.work / "a.bin").write_bytes(BINARY)
         path = str(scene.work / "a.bin")
@@ -94,7 +94,7 @@ async def test_a_binary_file_that_is_no_picture(home: Path) -> None:
     assert output == "unable to process image: invalid or unsupported image data"
 
 
-async def test_a_command_that_writes_outside_the_roots(home: Path) -> None:
+async def test_a_command_that_writes_outside_the_writable_roots(home: Path) -> None:
     async with acting(home, **WRITES) as scene:
         messages, output = await scene.play(calls("exec_command", {"cmd": f"echo x > {OUTSIDE}"}))
         await scene.goes_on()
@@ -139,14 +139,14 @@ async def test_100_mb_of_output(home: Path) -> None:
 
 
 def peak_memory(pid: int) -> int:
-    """The most memory that a process ever had, in bytes."""
+    """The peak memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) * 1024
 
 
-# -- what tools give back
+# -- results of tools
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def peak_memory(pid: int) -> int:
         ({"contentItems": [], "success": True}, ""),
     ],
 )
-async def test_a_client_tool_that_answers_nonsense(
+async def test_a_client_tool_with_an_invalid_answer(
     home: Path, result: JsonValue, text: str
 ) -> None:
     async with acting(home, dynamicTools=[TOOL]) as scene:
@@ -190,8 +190,8 @@ LATIN = b', "result": {"contentItems": [{"type": "inputText", "text": "\xff"}], 
         (LATIN, "dynamic tool response was invalid"),
     ],
 )
-async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: str) -> None:
-    """The first is what JavaScript makes of an answer that is `undefined`."""
+async def test_a_client_whose_answer_is_not_json(home: Path, rest: bytes, text: str) -> None:
+    """The first is what JavaScript produces for an answer that is `undefined`."""
     async with acting(home, dynamicTools=[TOOL]) as scene:
         scene.model.plays(calls("lookup", {}))
         turn_id = await scene.client.begin(scene.thread_id)
@@ -207,7 +207,7 @@ async def test_a_client_whose_answer_is_no_json(home: Path, rest: bytes, text: s
 @pytest.mark.parametrize(
     "result", ["text", 5, [], {"content": "text"}, {"content": 5}, {"content": {"type": "text"}}]
 )
-async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonValue) -> None:
+async def test_an_mcp_tool_with_a_result_of_the_wrong_type(home: Path, result: JsonValue) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more) as scene:
         messages, output = await scene.play(calls("mcp__mini__give", {"result": result}))
@@ -220,7 +220,7 @@ async def test_an_mcp_tool_whose_result_does_not_fit(home: Path, result: JsonVal
     assert text_of(output) == item["error"]["message"]
 
 
-async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
+async def test_an_mcp_tool_with_a_result_that_is_not_json(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio(tool_timeout_sec=0.5)
     async with acting(home, more) as scene:
         messages, output = await scene.play(
@@ -237,7 +237,7 @@ async def test_an_mcp_tool_whose_result_is_no_json(home: Path) -> None:
     )
 
 
-async def test_an_mcp_server_that_dies_in_the_middle(home: Path) -> None:
+async def test_an_mcp_server_that_dies_during_a_call(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more) as scene:
         messages, output = await scene.play(calls("mcp__mini__die", {}))
@@ -250,10 +250,10 @@ async def test_an_mcp_server_that_dies_in_the_middle(home: Path) -> None:
     assert text_of(again) == "echo: x"
 
 
-# -- who answers
+# -- several answers
 
 
-async def test_two_clients_that_answer_at_once(home: Path) -> None:
+async def test_two_clients_that_answer_at_the_same_time(home: Path) -> None:
     work = home.parent / "work"
     work.mkdir()
     params = {"cwd": str(work), "approvalPolicy": "on-request", "sandbox": "read-only"}
@@ -282,7 +282,7 @@ async def test_two_clients_that_answer_at_once(home: Path) -> None:
 
 
 def check_one_answer(heard: list[list[JsonValue]], trace: Path) -> None:
-    """See that both clients heard of one and the same decision, and that it was carried out."""
+    """Assert that both clients received the same decision, and that it was carried out."""
     ran = trace.exists()
     for messages in heard:
         assert outline(messages).count("serverRequest/resolved") == 1

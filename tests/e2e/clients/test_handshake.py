@@ -1,4 +1,4 @@
-"""The same conversation, from the first mistake to the last, over every transport."""
+"""One conversation of valid and invalid messages, over every transport."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ ANSWERS: dict[JsonValue, JsonValue] = {
 }
 
 
-async def test_each_opening_move_gets_its_answer_or_none(connect: Connect) -> None:
-    """Upstream's conversation of 0.118, with these differences on purpose.
+async def test_each_message_of_the_handshake_gets_its_expected_answer(connect: Connect) -> None:
+    """The conversation of upstream 0.118, with deliberate differences.
 
     Errors carry `data.kind` and name the method and the path of the field; documented
-    spellings are accepted; params by position are refused. What is not listed is not answered.
+    spellings are accepted; positional params are rejected. What is not listed is not answered.
     """
     heard: dict[JsonValue, JsonValue] = {}
     async with connect() as peer:
@@ -122,7 +122,7 @@ def outcome(message: JsonValue) -> JsonValue:
     return message["error"]
 
 
-async def test_a_failed_initialize_may_be_tried_again(connect: Connect) -> None:
+async def test_a_failed_initialize_can_be_repeated(connect: Connect) -> None:
     async with connect() as peer:
         refusal = await peer.ask("initialize", {"clientInfo": {"name": "a\nb", "version": "1"}})
         assert refusal["error"]["data"] == {"kind": "invalidRequest", "path": "clientInfo.name"}
@@ -140,7 +140,7 @@ async def test_requests_work_without_the_initialized_notification(connect: Conne
         assert await peer.echo("hello") == "hello"
 
 
-async def test_opting_out_of_notifications_known_and_unknown_is_accepted(connect: Connect) -> None:
+async def test_clients_can_opt_out_of_known_and_unknown_notifications(connect: Connect) -> None:
     async with connect() as peer:
         await peer.initialize(
             experimentalApi=True, optOutNotificationMethods=["thread/started", "nope/x"]
@@ -149,7 +149,7 @@ async def test_opting_out_of_notifications_known_and_unknown_is_accepted(connect
 
 
 async def test_ids_keep_their_type_and_value(connect: Connect) -> None:
-    """Ours: integers beyond 64 bits come back as they are."""
+    """Ours: integers beyond 64 bits are returned unchanged."""
     ids: list[JsonValue] = [0, -1, 2**53, 2**63 - 1, -(2**63), 2**64 - 1, 2**70, "0", "", "ü\u2028"]
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
@@ -161,7 +161,7 @@ async def test_ids_keep_their_type_and_value(connect: Connect) -> None:
         assert [type(answer["id"]) for answer in answers] == [type(id_) for id_ in ids]
 
 
-async def test_both_of_two_requests_with_the_same_id_are_answered(connect: Connect) -> None:
+async def test_two_requests_with_the_same_id_are_both_answered(connect: Connect) -> None:
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         await peer.send(
@@ -176,8 +176,8 @@ async def test_both_of_two_requests_with_the_same_id_are_answered(connect: Conne
         ]
 
 
-async def test_params_may_be_left_out_where_all_are_optional(connect: Connect) -> None:
-    """Ours: upstream wants `{}` there, against its own documentation."""
+async def test_params_may_be_omitted_where_all_are_optional(connect: Connect) -> None:
+    """Ours: upstream requires `{}`, contrary to its own documentation."""
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)
         await peer.send(
@@ -190,7 +190,9 @@ async def test_params_may_be_left_out_where_all_are_optional(connect: Connect) -
         ]
 
 
-async def test_a_client_with_the_capability_passes_every_gate(connect: Connect) -> None:
+async def test_a_client_with_the_experimental_capability_may_use_every_method(
+    connect: Connect,
+) -> None:
     experimental = [step for step in STEPS if step.about.startswith("an experimental")]
     async with connect() as peer:
         await peer.initialize(experimentalApi=True)

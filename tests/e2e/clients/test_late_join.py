@@ -1,4 +1,4 @@
-"""Clients that come to a thread at different times, each with its own position in it."""
+"""Clients that join a thread at different times, each with its own position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = Script(responses=[ANSWER], then="repeat")
 
 
 class Halfway:
-    """Holds the model up in the middle of its message."""
+    """Pauses the model in the middle of its message."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -33,12 +33,12 @@ class Halfway:
 
 
 def events(messages: list[JsonValue]) -> list[JsonValue]:
-    """What has a place in the thread."""
+    """The messages that have a sequence number."""
     return [message for message in messages if "seq" in message]
 
 
 def stored(messages: list[JsonValue]) -> list[JsonValue]:
-    """What is told even when it is long past: everything but deltas."""
+    """The events that are replayed at any later time: all but deltas."""
     return [event for event in events(messages) if event["method"] not in DELTAS]
 
 
@@ -51,10 +51,10 @@ async def resume(client: Client, thread_id: str, after: int | None = None) -> Js
     return answer["thread"]
 
 
-async def test_who_joins_in_the_middle_is_told_what_is_under_way_and_then_the_rest(
+async def test_a_client_that_joins_during_a_turn_receives_its_state_and_then_the_rest(
     home: Path,
 ) -> None:
-    """Ours: the answer holds what is complete, and the open item comes as it stands."""
+    """Ours: the answer holds the complete items; the open item follows as it stands."""
     halfway = Halfway()
     model = PacedModel([ANSWER], halfway.pace)
     async with playing(home, model) as server, client_of(server) as first:
@@ -77,7 +77,7 @@ async def test_who_joins_in_the_middle_is_told_what_is_under_way_and_then_the_re
 
 
 @pytest.mark.parametrize("ephemeral", [False, True])
-async def test_clients_with_different_positions_each_get_what_they_have_not_seen(
+async def test_each_client_receives_what_follows_its_own_position(
     home: Path, *, ephemeral: bool
 ) -> None:
     async with playing(home, SAME) as server, client_of(server) as first:
@@ -92,8 +92,8 @@ async def test_clients_with_different_positions_each_get_what_they_have_not_seen
                 assert messages == [event for event in whole if event["seq"] > after]
 
 
-async def test_a_position_beyond_the_end_is_refused_and_the_thread_stays_free(home: Path) -> None:
-    """Ours: a client with such a position speaks of another history; silence would hide it."""
+async def test_a_position_beyond_the_end_is_rejected_and_the_thread_stays_free(home: Path) -> None:
+    """Ours: such a position belongs to another history; accepting it would hide that."""
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         messages = await client.run(thread_id)
@@ -113,8 +113,8 @@ async def test_a_position_beyond_the_end_is_refused_and_the_thread_stays_free(ho
         assert words(thread) == [["hi", "reasoning", "one two three four"]]
 
 
-async def test_numbers_only_grow_when_a_thread_is_loaded_again(home: Path) -> None:
-    """Ours: a number that was told with a delta before never means something else later."""
+async def test_sequence_numbers_only_grow_when_a_thread_is_loaded_again(home: Path) -> None:
+    """Ours: a number that a delta once had is never used for another event."""
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         before = events(await client.run(thread_id))
@@ -130,7 +130,7 @@ async def test_numbers_only_grow_when_a_thread_is_loaded_again(home: Path) -> No
     assert replayed == stored(before + after)
 
 
-async def test_a_fork_counts_from_its_own_beginning(home: Path) -> None:
+async def test_a_fork_counts_from_its_own_start(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         await client.run(thread_id)
@@ -147,10 +147,10 @@ async def test_a_fork_counts_from_its_own_beginning(home: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["thread/revert", "thread/rollback"])
-async def test_who_was_away_when_turns_were_taken_back_is_told_so_in_its_place(
+async def test_a_client_that_missed_a_rollback_receives_it_in_order(
     home: Path, method: str
 ) -> None:
-    """Ours: the turns it missed, that they are gone, and what came after."""
+    """Ours: the turns it missed, their removal, and what followed."""
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         after = seqs(await client.run(thread_id))[-1]
@@ -177,7 +177,7 @@ async def test_who_was_away_when_turns_were_taken_back_is_told_so_in_its_place(
     assert [turn[0] for turn in words(thread)] == ["hi", "instead"]
 
 
-async def test_who_comes_back_after_the_turn_ended_is_told_its_end(home: Path) -> None:
+async def test_a_client_that_returns_after_the_end_of_a_turn_receives_that_end(home: Path) -> None:
     halfway = Halfway()
     model = PacedModel([ANSWER], halfway.pace)
     async with playing(home, model) as server:

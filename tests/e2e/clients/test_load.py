@@ -1,4 +1,4 @@
-"""Many requests at once, and readers that do not read."""
+"""Many requests at once, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_4000_pipelined_requests_get_4000_answers(connect: Connect) -> Non
 
 
 class Flood:
-    """Asks much more than the server holds for a client that does not read its answers."""
+    """Sends far more requests than the server buffers for a client that does not read."""
 
     def __init__(self, peer: Peer, count: int) -> None:
         self._peer = peer
@@ -46,7 +46,7 @@ class Flood:
             self.sent += 1
 
     async def stands_still(self, other: Peer) -> None:
-        """Wait until nothing is sent while another client has a long talk with the server."""
+        """Wait until nothing is sent while another client exchanges many messages."""
         before = -1
         while before != self.sent:
             before = self.sent
@@ -74,7 +74,7 @@ async def test_a_client_that_does_not_read_delays_no_other_client(
 
 @pytest.mark.timeout(120)
 async def test_a_client_that_does_not_read_does_not_grow_the_server(home: Path) -> None:
-    """The bound: what may wait to be written, once more while it is encoded, and the program."""
+    """The limit: the write buffer, the same again while it is encoded, and the program."""
     with listening(home, "--listen", "ws://127.0.0.1:0") as server:
         url = server.websocket_url()
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -100,7 +100,7 @@ def peak_bytes(pid: int) -> int:
     raise LookupError("no peak of memory in /proc")
 
 
-async def test_a_reader_that_wakes_up_late_has_lost_nothing() -> None:
+async def test_a_client_that_reads_late_has_lost_nothing() -> None:
     async with local_server() as server:
         async with attached(server) as peer, asyncio.TaskGroup() as tasks:
             await peer.initialize(experimentalApi=True)

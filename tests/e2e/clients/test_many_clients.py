@@ -1,4 +1,4 @@
-"""Several clients of one server: who is told what (upstream's own steps)."""
+"""Several clients of one server: which notifications each receives (upstream's steps)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, pa
 BROADCAST = ["thread/status/changed active", "thread/status/changed idle"]
 
 
-async def test_everybody_hears_of_a_thread_and_subscribers_of_its_turns(stage: Stage) -> None:
+async def test_all_clients_learn_of_a_thread_and_subscribers_of_its_turns(stage: Stage) -> None:
     """Upstream: started, status and name go to all, turns and items to subscribers only."""
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
@@ -32,7 +32,7 @@ async def test_everybody_hears_of_a_thread_and_subscribers_of_its_turns(stage: S
     assert turns == [each["params"].get("turnId") for each in heard if "item/" in each["method"]]
 
 
-async def test_a_name_goes_to_everybody_once(stage: Stage) -> None:
+async def test_a_name_goes_to_every_client_once(stage: Stage) -> None:
     alice, bob, carol = [await stage.client() for _ in range(3)]
     thread_id = await alice.start()
     await bob.ask("thread/resume", {"threadId": thread_id})
@@ -45,7 +45,9 @@ async def test_a_name_goes_to_everybody_once(stage: Stage) -> None:
         ]
 
 
-async def test_who_unsubscribes_hears_no_more_while_others_do(stage: Stage) -> None:
+async def test_a_client_that_unsubscribes_receives_nothing_more_while_others_do(
+    stage: Stage,
+) -> None:
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
     await bob.ask("thread/resume", {"threadId": thread_id})
@@ -61,7 +63,7 @@ async def test_who_unsubscribes_hears_no_more_while_others_do(stage: Stage) -> N
     assert outline(overheard) == BROADCAST
 
 
-async def test_a_turn_goes_on_when_its_client_hangs_up(stage: Stage) -> None:
+async def test_a_turn_continues_when_its_client_disconnects(stage: Stage) -> None:
     """Turns belong to the server, not to a connection."""
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
@@ -75,7 +77,7 @@ async def test_a_turn_goes_on_when_its_client_hangs_up(stage: Stage) -> None:
     assert words(await bob.read(thread_id)) == [["carry on", "done"]]
 
 
-async def test_two_clients_that_start_at_once_share_one_turn(stage: Stage) -> None:
+async def test_two_simultaneous_starts_share_one_turn(stage: Stage) -> None:
     gate = asyncio.Event()
     stage.model.plays(says("to both", "m1", [], gate))
     alice, bob = await stage.client(), await stage.client()

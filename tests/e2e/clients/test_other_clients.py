@@ -1,4 +1,4 @@
-"""Clients that are not ours shake hands with the server."""
+"""Clients of other projects complete a handshake with the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ECHO = json.dumps({"id": 1, "method": "mock/experimentalMethod", "params": {"val
 
 @pytest.fixture
 def sdk_leaks() -> Iterator[None]:
-    """The SDK leaves its child's pipes to the garbage collector: let it be here, and not later."""
+    """The SDK leaves its child's pipes to the garbage collector: collect them here, not later."""
     yield
     gc.collect()
 
@@ -45,7 +45,7 @@ def config(home: Path) -> CodexConfig:
 
 @leaks_are_known
 @pytest.mark.usefixtures("sdk_leaks")
-def test_the_official_python_sdk_shakes_hands(home: Path) -> None:
+def test_the_official_python_sdk_connects(home: Path) -> None:
     with Codex(config(home)) as codex:
         about = codex.metadata
     assert about.userAgent is not None
@@ -57,7 +57,7 @@ def test_the_official_python_sdk_shakes_hands(home: Path) -> None:
 
 @leaks_are_known
 @pytest.mark.usefixtures("sdk_leaks")
-async def test_the_official_async_python_sdk_shakes_hands(home: Path) -> None:
+async def test_the_official_async_python_sdk_connects(home: Path) -> None:
     async with asyncio.timeout(20), AsyncCodex(config(home)) as codex:
         agent = codex.metadata.userAgent
     assert agent is not None
@@ -69,7 +69,7 @@ def where(request: pytest.FixtureRequest, shared_servers: SharedServers) -> str 
     return shared_servers.url if request.param == "websocket" else shared_servers.socket
 
 
-def test_a_raw_socket_client_shakes_hands(where: str | Path) -> None:
+def test_a_raw_socket_client_connects(where: str | Path) -> None:
     with raw_socket(where) as client:
         status, headers = client.upgrade()
         assert status == "HTTP/1.1 101 Switching Protocols"
@@ -83,7 +83,7 @@ def test_a_raw_socket_client_shakes_hands(where: str | Path) -> None:
         assert client.receive() == {"id": 1, "result": {"echoed": "x"}}
 
 
-def test_binary_frames_are_dropped_and_the_connection_lives(where: str | Path) -> None:
+def test_binary_frames_are_dropped_and_the_connection_stays_open(where: str | Path) -> None:
     """Upstream drops them with a warning as well."""
     with raw_socket(where) as client:
         client.upgrade()
@@ -96,7 +96,7 @@ def test_binary_frames_are_dropped_and_the_connection_lives(where: str | Path) -
         assert client.receive() == {"id": 1, "result": {"echoed": "y"}}
 
 
-def test_a_client_that_hangs_up_without_a_word_harms_nobody(where: str | Path) -> None:
+def test_a_client_that_disconnects_abruptly_affects_no_other_client(where: str | Path) -> None:
     with raw_socket(where) as survivor:
         survivor.upgrade()
         with raw_socket(where) as client:
@@ -107,7 +107,7 @@ def test_a_client_that_hangs_up_without_a_word_harms_nobody(where: str | Path) -
 
 
 class Orchestrator:
-    """A driver as Symphony has one: JSON lines by hand, the same few ids for ever."""
+    """A driver like Symphony's: hand-written JSON lines that reuse the same few ids."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -131,14 +131,14 @@ class Orchestrator:
         return json.loads(self._process.stdout.readline())
 
     def ask(self, id_: int, method: str, params: JsonValue) -> JsonValue:
-        """Ask, and read past whatever comes before the answer."""
+        """Send a request, and skip what arrives before the answer."""
         self.say({"id": id_, "method": method, "params": params})
         while (message := self.hear()).get("id") != id_ or "method" in message:
             self._react(message)
         return message["result"]
 
     def turn(self, thread_id: str, text: str) -> JsonValue:
-        """Run a turn to its end, and answer what is asked meanwhile; gives the turn."""
+        """Run a turn to its end, answer server requests meanwhile, and return the turn."""
         content = [{"type": "text", "text": text}]
         params = {"threadId": thread_id, "input": content, "title": "ABC-1: a title"}
         self.ask(3, "turn/start", params)
@@ -160,7 +160,7 @@ LINEAR: JsonValue = {
 
 
 def scripted_calls(*calls: tuple[str, JsonValue]) -> list[JsonValue]:
-    """Responses of one call each, and a word after each."""
+    """Responses with one call each, and a message after each."""
     return [
         step
         for at, (tool, arguments) in enumerate(calls)
@@ -172,14 +172,14 @@ def scripted_calls(*calls: tuple[str, JsonValue]) -> list[JsonValue]:
 
 
 def outputs(requests: Path) -> list[JsonValue]:
-    """What the model was told of its calls in the end."""
+    """The outputs that the model received for its calls."""
     last = json.loads(requests.read_text("utf-8").splitlines()[-1])
     items: Sequence[JsonValue] = last["input"]
     return [item["output"] for item in items if item["type"] == "function_call_output"]
 
 
 def test_an_orchestrator_that_reuses_its_ids_approves_and_runs_its_tool(home: Path) -> None:
-    """What is accepted for the session is not asked again in the next turn."""
+    """A command accepted for the session needs no approval in the next turn."""
     touch = {"cmd": "touch done", "sandbox_permissions": "require_escalated"}
     query = {"query": "{ issues }"}
     script = scripted_calls(

@@ -1,6 +1,6 @@
-"""The official Python SDK does everything it can do, with our executable in place of Codex's.
+"""The official Python SDK works in full with our executable in place of Codex's.
 
-A notification that the SDK cannot make sense of would reach it as unknown: none may.
+A notification that the SDK cannot decode would reach it as unknown: there must be none.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ ASKED_CHANGE = "item/fileChange/requestApproval"
 
 @pytest.fixture(autouse=True)
 def sdk_leaks() -> Iterator[None]:
-    """The SDK leaves its child's pipes to the garbage collector: let it be here, and not later."""
+    """The SDK leaves its child's pipes to the garbage collector: collect them here, not later."""
     yield
     gc.collect()
 
 
 class Place:
-    """A home, a folder to work in, and what the model will do and was asked."""
+    """A home, a workspace, the model's script and the requests that it received."""
 
     def __init__(self, home: Path, *script: JsonValue) -> None:
         self.home = home
@@ -65,17 +65,17 @@ class Place:
         self._script = write_script(home / "script.json", script)
 
     def config(self) -> CodexConfig:
-        """What starts our server in place of the SDK's own."""
+        """The configuration that starts our server in place of the SDK's own."""
         files = {"TREADLE_SCRIPT": self._script, "TREADLE_SCRIPT_REQUESTS": self._requests}
         env = environment(self.home, **{name: str(path) for name, path in files.items()})
         return CodexConfig(codex_bin=TREADLE, cwd=str(self.folder), env=env)
 
     def requests(self) -> list[JsonValue]:
-        """What the model was asked, in order."""
+        """The requests that the model received, in order."""
         return [json.loads(line) for line in self._requests.read_text("utf-8").splitlines()]
 
     def outputs(self) -> list[JsonValue]:
-        """What the model was told of its calls in the end."""
+        """The outputs that the model received for its calls."""
         items = self.requests()[-1]["input"]
         return [item["output"] for item in items if item["type"].endswith("call_output")]
 
@@ -98,7 +98,7 @@ def patch() -> JsonValue:
 
 
 def plain(value: BaseModel) -> JsonValue:
-    """What the SDK has made of a value, as it was on the wire."""
+    """A value of the SDK as it was on the wire."""
     return value.model_dump(mode="json", by_alias=True)
 
 
@@ -107,7 +107,7 @@ def kinds(items: Sequence[BaseModel]) -> list[str]:
 
 
 def heard(turn: TurnHandle) -> list[tuple[str, JsonValue]]:
-    """All that is told of a turn: methods and params."""
+    """The methods and params of all notifications of a turn."""
     messages: list[tuple[str, JsonValue]] = []
     for notification in turn.stream():
         assert not isinstance(notification.payload, UnknownNotification), notification
@@ -115,7 +115,7 @@ def heard(turn: TurnHandle) -> list[tuple[str, JsonValue]]:
     return messages
 
 
-def test_a_run_gives_the_answer_the_items_and_the_usage(home: Path) -> None:
+def test_a_run_returns_the_answer_the_items_and_the_usage(home: Path) -> None:
     usage = {"input_tokens": 12, "cached_input_tokens": 4, "output_tokens": 5, "total_tokens": 17}
     thought = {"type": "thinks", "summary": ["**Hm**"], "raw": "raw"}
     steps = [thought, {"type": "says", "text": "hi there"}, {"type": "usage", "usage": usage}]
@@ -130,7 +130,7 @@ def test_a_run_gives_the_answer_the_items_and_the_usage(home: Path) -> None:
     assert (result.status.value, result.error) == ("completed", None)
 
 
-def test_a_turn_streams_its_answer_as_it_is_made(home: Path) -> None:
+def test_a_turn_streams_its_answer(home: Path) -> None:
     place = Place(home, said("one two", deltas=["one", " ", "two"]))
     with Codex(place.config()) as codex:
         messages = heard(codex.thread_start().turn("go"))
@@ -140,7 +140,7 @@ def test_a_turn_streams_its_answer_as_it_is_made(home: Path) -> None:
     assert (messages[0][0], messages[-1][0]) == ("turn/started", "turn/completed")
 
 
-def test_commands_and_patches_are_told_in_a_way_that_it_knows(home: Path) -> None:
+def test_it_decodes_commands_and_patches(home: Path) -> None:
     steps = {"plan": [{"step": "look", "status": "in_progress"}]}
     place = Place(
         home,
@@ -168,7 +168,7 @@ def test_commands_and_patches_are_told_in_a_way_that_it_knows(home: Path) -> Non
 
 @contextmanager
 def low_level(place: Place, decision: JsonValue) -> Iterator[tuple[CodexClient, list[str]]]:
-    """The SDK's lower client, with somebody who answers all questions in one way."""
+    """The SDK's lower-level client, with a handler that gives every request the same answer."""
     asked: list[str] = []
 
     def answer(method: str, _params: JsonValue) -> dict[str, JsonValue]:
@@ -185,7 +185,7 @@ def low_level(place: Place, decision: JsonValue) -> Iterator[tuple[CodexClient, 
 
 
 def settle(client: CodexClient, place: Place, text: str = "go", **more: JsonValue) -> None:
-    """Run one turn in a thread of which a person answers the questions."""
+    """Run one turn in a thread whose approvals the user decides."""
     policy = {"approvalPolicy": "on-request", "approvalsReviewer": "user", "sandbox": "read-only"}
     started = client.thread_start({**policy, "cwd": str(place.folder)})
     turn = client.turn_start(started.thread.id, text, params=more).turn
@@ -203,7 +203,7 @@ def settle(client: CodexClient, place: Place, text: str = "go", **more: JsonValu
 def test_its_approval_handler_decides(
     home: Path, step: JsonValue, question: str, decision: JsonValue, is_done: bool
 ) -> None:
-    """An empty answer, which it gives to what it does not know, is none."""
+    """An empty answer, its reply to unknown requests, does not count."""
     place = Place(home, step, said("done"))
     with low_level(place, decision) as (client, asked):
         settle(client, place)
@@ -213,7 +213,7 @@ def test_its_approval_handler_decides(
     assert len(place.requests()) == (1 if decision == "cancel" else 2)
 
 
-def test_a_question_that_it_does_not_answer_ends(home: Path) -> None:
+def test_a_server_request_that_it_does_not_answer_ends(home: Path) -> None:
     option = {"label": "Yes", "description": "do"}
     question = {"id": "q", "header": "H", "question": "Q?", "options": [option]}
     place = Place(home, call("request_user_input", {"questions": [question]}), said("done"))
@@ -225,7 +225,7 @@ def test_a_question_that_it_does_not_answer_ends(home: Path) -> None:
     assert len(place.outputs()) == 1
 
 
-def test_structured_output_reaches_the_model_and_comes_back(home: Path) -> None:
+def test_structured_output_reaches_the_model_and_is_returned(home: Path) -> None:
     schema: dict[str, JsonValue] = {
         "type": "object",
         "properties": {"n": {"type": "integer"}},
@@ -261,7 +261,7 @@ def test_images_and_skills_reach_the_model(home: Path) -> None:
     assert all(text in messages for text in ("<name>demo</name>", f"<path>{skill}</path>", "BODY"))
 
 
-def test_what_another_tool_says_is_no_word_of_the_user(home: Path) -> None:
+def test_output_of_another_tool_is_not_shown_as_the_users_text(home: Path) -> None:
     place = Place(home, said("noted"))
     with Codex(place.config()) as codex:
         result = codex.thread_start().run(ExternalMessage("the mailbox", "from outside"))
@@ -276,7 +276,7 @@ def test_what_another_tool_says_is_no_word_of_the_user(home: Path) -> None:
     }
 
 
-def test_what_another_tool_says_joins_a_turn_that_runs(home: Path) -> None:
+def test_output_of_another_tool_joins_the_running_turn(home: Path) -> None:
     place = Place(home, call("exec_command", {"cmd": "sleep 0.2"}), said("noted"))
     with Codex(place.config()) as codex:
         thread = codex.thread_start()
@@ -285,7 +285,7 @@ def test_what_another_tool_says_joins_a_turn_that_runs(home: Path) -> None:
         assert (joined.id, turn.run().final_response) == (turn.id, "noted")
         (read,) = thread.read(include_turns=True).thread.turns
 
-    # It may come before the model is asked for the first time, or while the command runs.
+    # It may arrive before the first model request, or while the command runs.
     assert {*kinds(read.items)} == {
         "userMessage",
         "commandExecution",
@@ -295,8 +295,8 @@ def test_what_another_tool_says_joins_a_turn_that_runs(home: Path) -> None:
     assert "from outside" in place.outputs()
 
 
-def test_what_another_tool_says_comes_alone(home: Path) -> None:
-    """Upstream's words."""
+def test_output_of_another_tool_cannot_be_mixed_with_other_input(home: Path) -> None:
+    """Upstream's texts."""
     place = Place(home)
     output: JsonValue = {"name": "mailbox", "output": "from outside"}
     with low_level(place, None) as (client, _):
@@ -307,7 +307,7 @@ def test_what_another_tool_says_comes_alone(home: Path) -> None:
             client.turn_start(thread_id, "hello", params={"toolOutput": output})
 
 
-def test_a_thread_lives_on_in_another_process(home: Path) -> None:
+def test_a_thread_continues_in_another_process(home: Path) -> None:
     place = Place(home, said("first"))
     with Codex(place.config()) as codex:
         thread = codex.thread_start(developer_instructions="Be brief.")
@@ -347,7 +347,7 @@ def test_a_thread_is_compacted(home: Path) -> None:
     assert "the notes" in json.dumps(place.requests()[-1]["input"])
 
 
-def test_a_turn_is_steered_and_another_interrupted_right_after_they_began(home: Path) -> None:
+def test_turns_are_steered_and_interrupted_right_after_they_start(home: Path) -> None:
     slow: JsonValue = [{"type": "waits", "seconds": 3600}]
     sleepy = call("exec_command", {"cmd": "sleep 0.2"})
     place = Place(home, sleepy, said("steered"), slow, slow)
@@ -356,7 +356,7 @@ def test_a_turn_is_steered_and_another_interrupted_right_after_they_began(home: 
         turn = thread.turn("go")
         assert turn.steer("and this").turn_id == turn.id
         assert turn.run().final_response == "steered"
-        # Whether the model is asked before a turn is interrupted is open.
+        # Either may come first: the model request or the interruption.
         for words in ("again", "and again"):
             stopped = thread.turn(words)
             stopped.interrupt()
@@ -365,7 +365,7 @@ def test_a_turn_is_steered_and_another_interrupted_right_after_they_began(home: 
     assert "and this" in json.dumps(place.requests()[1]["input"])
 
 
-def test_a_review_is_asked_for_through_the_lower_client(home: Path) -> None:
+def test_a_review_starts_through_the_lower_level_client(home: Path) -> None:
     place = Place(home, said("All is well."))
     with low_level(place, None) as (client, _):
         thread_id = client.thread_start({"cwd": str(place.folder)}).thread.id
@@ -379,7 +379,7 @@ def test_a_review_is_asked_for_through_the_lower_client(home: Path) -> None:
     assert {"enteredReviewMode", "exitedReviewMode", "agentMessage"} <= {*kinds(turn.items)}
 
 
-async def test_threads_stream_side_by_side(home: Path) -> None:
+async def test_threads_stream_in_parallel(home: Path) -> None:
     count = 4
     place = Place(home, *[call("exec_command", {"cmd": "true"})] * count, *[said("done")] * count)
     async with asyncio.timeout(40), AsyncCodex(place.config()) as codex:
@@ -392,7 +392,7 @@ async def test_threads_stream_side_by_side(home: Path) -> None:
     assert models.result().data
 
 
-def test_failures_are_told_as_it_expects_them(home: Path) -> None:
+def test_it_decodes_failures(home: Path) -> None:
     place = Place(home, [{"type": "fails", "message": "the model is broken"}])
     with Codex(place.config()) as codex:
         with pytest.raises(RuntimeError, match="the model is broken"):

@@ -1,4 +1,4 @@
-"""A client whose line is cut again and again ends up with what an undisturbed one has."""
+"""A client whose connection is cut repeatedly ends up with the same state as any other."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PIECES = [TEXT[at : at + 4] for at in range(0, len(TEXT), 4)]
 
 
 def is_event(message: JsonValue) -> bool:
-    """Whether this is told in its place in a thread, not to everybody."""
+    """Whether this message is an event of a thread, not a broadcast."""
     return "method" in message and "seq" in message
 
 
 async def next_event(client: Client) -> JsonValue:
-    """The next thing that happened in the thread."""
+    """The next event of the thread."""
     while not is_event(message := await next_message(client)):
         pass
     return message
@@ -47,17 +47,17 @@ def is_end(message: JsonValue) -> bool:
 
 
 async def events_until_end(client: Client) -> list[JsonValue]:
-    """Everything that happens in the thread until a turn ends."""
+    """All events of the thread until a turn ends."""
     events = [await next_event(client)]
     while not is_end(events[-1]):
         events.append(await next_event(client))
     return events
 
 
-async def cut_and_come_back(
+async def follow_with_cuts(
     url: str, thread_id: str, after: int, chance: random.Random
 ) -> list[JsonValue]:
-    """Follow a thread to the end of a turn, with a line that breaks every few events."""
+    """Follow a thread to the end of a turn over a connection that breaks every few events."""
     events: list[JsonValue] = []
     while not events or not is_end(events[-1]):
         async with over(await connect_websocket(url)) as client:
@@ -70,8 +70,10 @@ async def cut_and_come_back(
     return events
 
 
-async def test_a_line_cut_every_few_events_tells_each_event_once_and_in_order(home: Path) -> None:
-    """Ours: `afterSeq` gives exactly what was missed, from a real server over a real socket."""
+async def test_a_connection_cut_every_few_events_delivers_each_event_once_and_in_order(
+    home: Path,
+) -> None:
+    """Ours: `afterSeq` returns exactly what was missed, from a real server over a real socket."""
     steps: list[JsonValue] = []
     for number in range(12):
         steps += [
@@ -87,7 +89,7 @@ async def test_a_line_cut_every_few_events_tells_each_event_once_and_in_order(ho
             thread_id = await undisturbed.start()
             async with asyncio.TaskGroup() as tasks:
                 chance = random.Random(7)  # noqa: S311 - the same cuts each time
-                cut = tasks.create_task(cut_and_come_back(url, thread_id, 0, chance))
+                cut = tasks.create_task(follow_with_cuts(url, thread_id, 0, chance))
                 await undisturbed.begin(thread_id)
                 whole = await events_until_end(undisturbed)
         events = cut.result()
@@ -97,7 +99,7 @@ async def test_a_line_cut_every_few_events_tells_each_event_once_and_in_order(ho
 
 
 def rebuilt(messages: list[JsonValue]) -> tuple[dict[str, JsonValue], list[str]]:
-    """What a client shows that follows these messages: items as they stand, and turns' ends."""
+    """What a client shows after these messages: the items as they stand, and the ends of turns."""
     items: dict[str, JsonValue] = {}
     ends: list[str] = []
     for message in messages:
@@ -115,7 +117,7 @@ def rebuilt(messages: list[JsonValue]) -> tuple[dict[str, JsonValue], list[str]]
 
 
 class Turnstile:
-    """Lets the model say so many things and no more."""
+    """Lets the model send a limited number of events."""
 
     def __init__(self) -> None:
         self._permits = 0
@@ -123,7 +125,7 @@ class Turnstile:
         self._stopped = asyncio.Event()
 
     async def pace(self, event: ModelEvent) -> None:
-        """Wait for a permit; the last event needs none to follow it."""
+        """Wait for a permit; the last event needs none."""
         while self._permits == 0:
             self._stopped.set()
             self._more.clear()
@@ -133,15 +135,15 @@ class Turnstile:
             self._stopped.set()
 
     async def admit(self, count: int) -> None:
-        """Let so many through, and wait until they are."""
+        """Admit some events, and wait until they have passed."""
         self._permits = count
         self._stopped.clear()
         self._more.set()
         await self._stopped.wait()
 
 
-async def hear_some(url: str, thread_id: str, after: int, share: float) -> list[JsonValue]:
-    """Come back and hear a part of what was missed, then lose the line again."""
+async def receive_some(url: str, thread_id: str, after: int, share: float) -> list[JsonValue]:
+    """Reconnect, receive a part of what was missed, then lose the connection again."""
     async with over(await connect_websocket(url)) as client:
         await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
         messages = [message for message in await client.settled() if is_shown(message)]
@@ -153,17 +155,17 @@ def is_shown(message: JsonValue) -> bool:
 
 
 def check_texts(heard: list[JsonValue]) -> None:
-    """What is shown of a message is never more or other than what the model has said of it."""
+    """Assert that the text of a message is always a prefix of what the model has sent."""
     items, _ends = rebuilt(heard)
     shown = [item["text"] for item in items.values() if item["type"] == "agentMessage"]
     assert all(TEXT.startswith(text) for text in shown), shown
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_where_deltas_are_no_longer_kept_the_item_is_told_again_and_its_text_is_whole(
+async def test_where_deltas_have_expired_the_item_is_sent_again_with_its_whole_text(
     home: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Ours: a client that is away for longer than deltas are kept still ends up the same."""
+    """Ours: a client that is away for longer than deltas are kept ends up with the same state."""
     monkeypatch.setattr(log_module, "MAX_RECENT", 4)
     chance = random.Random(seed)  # noqa: S311 - the same cuts each time
     turnstile = Turnstile()
@@ -177,12 +179,12 @@ async def test_where_deltas_are_no_longer_kept_the_item_is_told_again_and_its_te
         while not heard or not is_end(heard[-1]):
             if server.threads.get(thread_id).turn is not None:
                 await turnstile.admit(chance.randrange(1, 16))
-            heard += await hear_some(url, thread_id, after, chance.random())
+            heard += await receive_some(url, thread_id, after, chance.random())
             after = max([after, *(message.get("seq", 0) for message in heard)])
             check_texts(heard)
         thread = await undisturbed.read(thread_id)
     started = [each["params"]["item"] for each in heard if each["method"] == "item/started"]
-    assert any(item.get("text") for item in started), "no open item was told again"
+    assert any(item.get("text") for item in started), "no open item was sent again"
     stored = {item["id"]: item for turn in thread["turns"] for item in turn["items"]}
     assert rebuilt(heard) == (stored, ["completed"])
 

@@ -1,4 +1,4 @@
-"""A client that does not read holds nobody up, costs little, and misses nothing."""
+"""A client that does not read delays no other client, costs little memory, and misses nothing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from treadle.transport.websocket.listener import connect_websocket
 SECONDS = 50
 TURNS = 120
 TEXT = "all work and no play " * 8_000
-# What may wait to be written to one client, what is on its way, and room for the model's view.
+# The write buffer of one client, data in transit, and room for the model context.
 MAX_GROWTH = 64 * 1024 * 1024
 
 
 def resident(process: ServerProcess) -> int:
-    """The memory that the server's process holds."""
+    """The resident memory of the server's process."""
     status = Path(f"/proc/{process.process.pid}/status").read_text("utf-8")
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None
@@ -31,10 +31,10 @@ def resident(process: ServerProcess) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-async def test_a_client_that_stops_reading_stalls_nobody_and_catches_up_completely(
+async def test_a_client_that_stops_reading_stalls_no_other_client_and_catches_up_completely(
     home: Path,
 ) -> None:
-    """Ours: what it cannot take waits in the journal, not in memory."""
+    """Ours: what it cannot receive waits in the journal, not in memory."""
     half = len(TEXT) // 2
     steps = [{"type": "says", "text": TEXT, "deltas": [TEXT[:half], TEXT[half:]]}]
     script = write_script(home.parent / "script.json", [steps], then="repeat")
@@ -58,13 +58,13 @@ async def test_a_client_that_stops_reading_stalls_nobody_and_catches_up_complete
     assert durable(heard) == durable(messages)
     numbers = [message["seq"] for message in heard if "seq" in message]
     assert numbers == sorted(set(numbers))
-    # It was far behind: it got complete messages instead of the pieces of most.
+    # It was far behind: it received complete messages instead of most deltas.
     assert deltas(heard) < deltas(messages)
     assert grown < MAX_GROWTH
 
 
 def durable(messages: list[JsonValue]) -> list[tuple[int, str, JsonValue]]:
-    """The events of the thread that everybody gets, however late."""
+    """The events of the thread that every client receives, however late."""
     return [
         (message["seq"], message["method"], message["params"])
         for message in messages
@@ -76,8 +76,8 @@ def deltas(messages: list[JsonValue]) -> int:
     return sum(message["method"].endswith("/delta") for message in messages)
 
 
-async def test_a_client_that_does_not_read_leaves_the_others_their_pace(home: Path) -> None:
-    """Ours: in one process over a line that holds very little."""
+async def test_a_client_that_does_not_read_does_not_slow_down_the_others(home: Path) -> None:
+    """Ours: in one process, over a connection with a small buffer."""
     script = Script(responses=[[says("x" * 100_000, deltas=1000)]], then="repeat")
     async with playing(home, script) as server, client_of(server) as reader:
         thread_id = await reader.start()

@@ -1,4 +1,4 @@
-"""The Codex terminal UI, on a terminal of its own, works with our server."""
+"""The Codex terminal UI, in its own terminal, works with our server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ screen_reader_detection_done = true
 """
 # It asks about a folder that the server does not know.
 TRUST = '[projects."{workspace}"]\ntrust_level = "trusted"\n'
-# What a terminal says when it is asked where its cursor is, and what it can do.
+# The replies of a terminal about its cursor position and its features.
 ANSWERS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?1;2c"}
 CONTROL = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_=>78])")
 
 
 class Screen:
-    """What a program draws. Words are whole; what is between them may be a move of the cursor."""
+    """What a program draws. Words are whole; cursor movements may separate them."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -63,24 +63,24 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """All that was ever drawn."""
+        """All text that was drawn."""
         return CONTROL.sub(b" ", self._drawn).decode("utf-8", "replace")
 
     async def shows(self, word: str) -> None:
-        """Wait until a word has been drawn."""
+        """Wait until a word is drawn."""
         while word not in self.text:
             self._news.clear()
             await self._news.wait()
 
     async def press(self, key: str, until: str) -> None:
-        """Press a key again and again until a word has been drawn."""
+        """Press a key repeatedly until a word is drawn."""
         while until not in self.text:
             await self.press_once(key)
 
     async def press_once(self, key: str) -> bool:
-        """Press a key, and say whether words are drawn then; frames without words always are.
+        """Press a key, and return whether words are drawn then; frames without words always are.
 
-        A question that has just come up is deaf for a moment, lest somebody answer it by accident,
+        A new prompt ignores keys for a moment, to prevent accidental answers,
         and does not show it.
         """
         before = self.text.split()
@@ -101,11 +101,11 @@ class Screen:
         return self.text.split() != before
 
     def type(self, text: str) -> None:
-        """Type something, and do not wait."""
+        """Type something without waiting."""
         os.write(self._fd, text.encode())
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop reading."""
         asyncio.get_running_loop().remove_reader(self._fd)
         os.close(self._fd)
 
@@ -139,12 +139,12 @@ async def terminal_ui(url: str, folder: Path, prompt: str) -> AsyncIterator[Scre
 
 
 def greeting(request: ModelRequest) -> Response:
-    """Say hello."""
+    """Answer with a greeting."""
     return says("Hello-there" if request.output_schema is None else json.dumps({"title": "A"}))
 
 
 def script(request: ModelRequest) -> Response:
-    """Write a file and say so; a title, which the terminal UI asks for besides, has a schema."""
+    """Write a file and report it; the title, which the terminal UI requests too, has a schema."""
     if request.output_schema is not None:
         return says(json.dumps({"title": "A title"}))
     if any(item["type"] == "function_call_output" for item in request.input):
@@ -154,7 +154,7 @@ def script(request: ModelRequest) -> Response:
 
 
 class Listening(NamedTuple):
-    """A server in this process, and where clients in others find it."""
+    """A server in this process, and its address for clients in others."""
 
     server: Server
     url: str
@@ -171,7 +171,7 @@ async def listening(home: Path, script: ScriptLike = script) -> AsyncIterator[Li
         serving.cancel()
 
 
-async def test_a_command_is_approved_on_the_screen_and_the_answer_shown(
+async def test_a_command_is_approved_on_the_screen_and_the_answer_is_shown(
     home: Path, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "work"
@@ -187,11 +187,13 @@ async def test_a_command_is_approved_on_the_screen_and_the_answer_shown(
         await screen.press("y", until="Everything-is-written")
 
     assert (workspace / "made").exists()
-    # It marks what went wrong with a red square.
+    # It marks an error with a red square.
     assert "■" not in screen.text
 
 
-async def test_a_folder_is_trusted_on_the_screen_and_stays_so(home: Path, tmp_path: Path) -> None:
+async def test_a_folder_is_trusted_on_the_screen_and_stays_trusted(
+    home: Path, tmp_path: Path
+) -> None:
     workspace = tmp_path / "work"
     workspace.mkdir()
     config = home / "config.toml"
@@ -228,7 +230,7 @@ async def test_a_model_and_effort_are_chosen_on_the_screen_and_saved(
     ):
         await screen.shows("Hello-there")
         screen.type("/model")
-        # The model that is shown first, then the effort that is.
+        # The first model of the list, then the first effort.
         while not (await client.ask("config/read", {}))["config"]["model_reasoning_effort"]:
             await screen.press_once("\r")
 

@@ -22,8 +22,8 @@ LOOKUP: JsonValue = {"name": "lookup", "description": "d", "inputSchema": {"type
 OTHER: JsonValue = {**LOOKUP, "name": "other"}
 
 
-async def killed_while_asked(home: Path, calls: Sequence[str], answered: int = 0) -> str:
-    """Kill a server whose thread waits for these calls, all but the answered ones."""
+async def killed_while_waiting(home: Path, calls: Sequence[str], answered: int = 0) -> str:
+    """Kill a server whose thread waits for these calls, except the answered ones."""
     steps = [{"type": "calls", "tool": "lookup", "call_id": id_} for id_ in calls]
     script = write_script(home.parent / "script.json", [steps])
     server = spawn_server(home, TREADLE_SCRIPT=str(script))
@@ -45,7 +45,7 @@ def found(text: str) -> JsonValue:
 
 
 def ended(messages: list[JsonValue]) -> dict[str, str]:
-    """How calls ended that were completed."""
+    """How the completed calls ended, by id."""
     items = (params["item"] for params in params_of(messages, "item/completed"))
     return {item["id"]: item["status"] for item in items if item["type"] == "dynamicToolCall"}
 
@@ -56,8 +56,8 @@ def outputs(model: ScriptedModel) -> dict[str, JsonValue]:
     }
 
 
-async def test_a_client_answers_after_a_kill_and_the_same_turn_goes_on(home: Path) -> None:
-    thread_id = await killed_while_asked(home, ["c1", "c2"])
+async def test_a_client_answers_after_a_kill_and_the_same_turn_continues(home: Path) -> None:
+    thread_id = await killed_while_waiting(home, ["c1", "c2"])
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
         resumed = await client.ask("thread/resume", {"threadId": thread_id})
@@ -72,8 +72,8 @@ async def test_a_client_answers_after_a_kill_and_the_same_turn_goes_on(home: Pat
     assert outline(messages)[-2:] == EPILOGUE
 
 
-async def test_a_call_that_was_answered_before_is_not_made_again(home: Path) -> None:
-    thread_id = await killed_while_asked(home, ["c1", "c2"], answered=1)
+async def test_a_call_that_was_answered_before_is_not_repeated(home: Path) -> None:
+    thread_id = await killed_while_waiting(home, ["c1", "c2"], answered=1)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id})
@@ -88,10 +88,10 @@ async def test_a_call_that_was_answered_before_is_not_made_again(home: Path) -> 
 
 
 @pytest.mark.parametrize("tools", [[], [OTHER]])
-async def test_a_client_that_comes_back_without_the_tool_ends_the_call(
+async def test_a_client_that_returns_without_the_tool_ends_the_call(
     home: Path, tools: list[JsonValue]
 ) -> None:
-    thread_id = await killed_while_asked(home, ["c1"])
+    thread_id = await killed_while_waiting(home, ["c1"])
     model = ScriptedModel(["done", "and on"])
     async with playing(home, model) as server, client_of(server) as client:
         await client.ask("thread/resume", {"threadId": thread_id, "dynamicTools": tools})
@@ -107,7 +107,7 @@ async def test_a_client_that_comes_back_without_the_tool_ends_the_call(
 
 
 async def test_a_thread_whose_server_was_killed_can_be_interrupted_instead(home: Path) -> None:
-    thread_id = await killed_while_asked(home, ["c1"])
+    thread_id = await killed_while_waiting(home, ["c1"])
     model = ScriptedModel(["and on"])
     async with playing(home, model) as server, client_of(server) as client:
         resumed = await client.ask("thread/resume", {"threadId": thread_id})

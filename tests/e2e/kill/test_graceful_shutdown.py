@@ -1,4 +1,4 @@
-"""A server that is asked to end in the middle of a turn ends it properly, and soon."""
+"""A server that is asked to stop during a turn ends the turn properly, and soon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.transport.subprocess import SubprocessTransport
 from treadle.transport.websocket.listener import connect_websocket
 
 SECONDS = 20
-# A server that waits for somebody waits for ever; one on a busy machine takes a while.
+# A blocked server would wait forever; a busy machine may take a while.
 EXIT_SECONDS = 10
 ENDLESS = [[{"type": "says", "text": "so far"}, {"type": "waits", "seconds": 600}]]
 
@@ -38,7 +38,7 @@ def interrupt(transport: SubprocessTransport) -> None:
 
 
 async def begin(client: Client) -> tuple[str, str]:
-    """Begin a turn that will not end by itself."""
+    """Start a turn that does not end by itself."""
     thread_id = await client.start()
     turn_id = await client.begin(thread_id, "go", clientUserMessageId="m")
     await client.until("item/completed", lambda params: params["item"].get("text") == "so far")
@@ -46,13 +46,13 @@ async def begin(client: Client) -> tuple[str, str]:
 
 
 async def check(home: Path, thread_id: str, turn_id: str) -> None:
-    """Resume: the turn is over, nothing is lost, and the thread goes on."""
+    """Resume: the turn is over, nothing is lost, and the thread works."""
     async with playing(home, ["next"]) as server, client_of(server) as client:
         answer = await client.ask("thread/resume", {"threadId": thread_id})
         (turn,) = answer["thread"]["turns"]
         assert (turn["id"], turn["status"], turn["error"]) == (turn_id, "interrupted", None)
         assert words(answer["thread"]) == [["go", "so far"]]
-        # The message arrived: sending it again begins nothing.
+        # The message arrived: sending it again starts nothing.
         params: JsonValue = {"input": [{"type": "text", "text": "go"}], "clientUserMessageId": "m"}
         again = await client.ask("turn/start", {"threadId": thread_id, **params})
         assert again["turn"]["id"] == turn_id
@@ -61,9 +61,7 @@ async def check(home: Path, thread_id: str, turn_id: str) -> None:
 
 
 @pytest.mark.parametrize("end", [terminate, interrupt])
-async def test_a_signal_in_the_middle_of_a_turn_ends_it_as_interrupted(
-    home: Path, end: End
-) -> None:
+async def test_a_signal_during_a_turn_ends_it_as_interrupted(home: Path, end: End) -> None:
     script = write_script(home.parent / "script.json", ENDLESS)
     transport = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(transport) as client:
@@ -77,7 +75,7 @@ async def test_a_signal_in_the_middle_of_a_turn_ends_it_as_interrupted(
         await check(home, thread_id, turn_id)
 
 
-async def test_the_end_of_input_in_the_middle_of_a_turn_ends_it_as_interrupted(home: Path) -> None:
+async def test_the_end_of_input_during_a_turn_ends_it_as_interrupted(home: Path) -> None:
     script = write_script(home.parent / "script.json", ENDLESS)
     transport = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(transport) as client:
@@ -88,7 +86,7 @@ async def test_the_end_of_input_in_the_middle_of_a_turn_ends_it_as_interrupted(h
         await check(home, thread_id, turn_id)
 
 
-async def test_a_signal_with_clients_on_sockets_ends_their_turns_as_interrupted(
+async def test_a_signal_with_socket_clients_ends_their_turns_as_interrupted(
     home: Path,
 ) -> None:
     script = write_script(home.parent / "script.json", ENDLESS)
@@ -109,10 +107,10 @@ async def test_a_signal_with_clients_on_sockets_ends_their_turns_as_interrupted(
             await check(home, thread_id, turn_id)
 
 
-async def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(
+async def test_a_client_that_does_not_read_does_not_delay_the_end_of_the_server(
     home: Path,
 ) -> None:
-    """Ours: it is told for as long as a peer would wait, and finds the rest when it comes back."""
+    """Ours: it is notified within the usual timeout, and finds the rest when it reconnects."""
     long = {"type": "says", "text": "x" * 1_000_000}
     steps = [*[long] * 30, {"type": "says", "text": "so far"}, {"type": "waits", "seconds": 600}]
     script = write_script(home.parent / "script.json", [steps])
@@ -142,8 +140,8 @@ async def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(
         )
 
 
-async def test_closing_a_server_ends_its_turns_with_what_they_have(home: Path) -> None:
-    """Ours: what the model had said of a message is kept as the message."""
+async def test_closing_a_server_ends_its_turns_and_keeps_their_items(home: Path) -> None:
+    """Ours: the text that the model had sent is kept as the message."""
     reached = asyncio.Event()
 
     async def pace(event: ModelEvent) -> None:

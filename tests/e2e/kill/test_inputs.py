@@ -1,4 +1,4 @@
-"""What the user said and what tools had done when the server was killed: the model gets it."""
+"""User input and tool results from before a kill of the server reach the model."""
 
 from __future__ import annotations
 
@@ -34,55 +34,55 @@ def work(tmp_path: Path) -> Path:
 
 
 def runs(command: str, call_id: str) -> AnyStep:
-    """A command that nobody is asked about."""
+    """A command that needs no approval."""
     return calls("exec_command", {"cmd": command, "login": False}, call_id=call_id)
 
 
 def asks(command: str, call_id: str) -> AnyStep:
-    """A command that somebody has to be asked about: it looks dangerous, and is not."""
+    """A command that requires approval: it looks dangerous, but is not."""
     return runs(f"rm -rf none; {command}", call_id)
 
 
 def playing_apart(home: Path, *steps: AnyStep) -> SubprocessTransport:
-    """A server in a process of its own whose model gives one answer."""
+    """A server in its own process whose model gives one answer."""
     script = write_script(home / "script.json", [msgspec.to_builtins(list(steps))])
     return spawn_server(home, TREADLE_SCRIPT=str(script))
 
 
 async def steer(client: Client, thread_id: str, turn_id: str, text: str) -> None:
-    """Give more input to a turn."""
+    """Steer a turn."""
     params = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said(text)]}
     await client.ask("turn/steer", params)
 
 
 async def completed(client: Client, item_id: str) -> None:
-    """Wait until an item is told to be complete."""
+    """Wait until an item is completed."""
     await client.until("item/completed", lambda params: params["item"]["id"] == item_id)
 
 
 def cut_before_turn(path: Path, text: bytes) -> None:
-    """Leave what was written when a server promises a turn and dies before it can begin it."""
+    """Leave the journal of a server that answers `turn/start` and dies before the turn starts."""
     rollout = path.read_bytes()
     begins = rollout.index(b'"method":"turn/started"', rollout.index(text))
     path.write_bytes(rollout[:begins])
 
 
 def cut_after_item(path: Path, item_id: str) -> None:
-    """Leave what was written when a server dies between the end of an item and what follows."""
+    """Leave the journal of a server that dies right after the end of an item."""
     rollout = path.read_bytes()
     completed = rollout.index(b'"method":"item/completed"', rollout.index(item_id.encode()))
     path.write_bytes(rollout[: rollout.index(b"\n", completed) + 1])
 
 
 def cut_after_answer(path: Path) -> None:
-    """Leave what was written when a server dies between an answer and what comes of it."""
+    """Leave the journal of a server that dies right after it received an answer."""
     rollout = path.read_bytes()
     answered = rollout.index(b'{"record":"askAnswered"')
     path.write_bytes(rollout[: rollout.index(b"\n", answered) + 1])
 
 
 def user_texts(model: ScriptedModel, among: tuple[str, ...]) -> list[str]:
-    """Which of these words of the user the model was shown last, in order."""
+    """Which of these texts of the user the model was shown last, in order."""
     return [
         part["text"]
         for item in model.requests[-1].input
@@ -93,12 +93,12 @@ def user_texts(model: ScriptedModel, among: tuple[str, ...]) -> list[str]:
 
 
 def outputs(model: ScriptedModel) -> dict[str, str]:
-    """What the model was told of its calls."""
+    """The outputs that the model received for its calls."""
     items = model.requests[-1].input
     return {item["call_id"]: item["output"] for item in items if "output" in item}
 
 
-async def test_what_was_said_to_a_turn_that_goes_on_after_a_kill_is_taken_up_by_it(
+async def test_input_to_a_turn_that_continues_after_a_kill_reaches_it(
     home: Path, work: Path
 ) -> None:
     killed = playing_apart(home, asks("true", "call-1"))
@@ -118,7 +118,7 @@ async def test_what_was_said_to_a_turn_that_goes_on_after_a_kill_is_taken_up_by_
     assert user_texts(model, ("first", "second")) == ["first", "second"]
 
 
-async def test_what_was_said_to_a_turn_that_a_kill_ends_stands_in_the_history(
+async def test_input_to_a_turn_that_a_kill_ends_is_kept_in_the_history(
     home: Path, work: Path
 ) -> None:
     killed = playing_apart(home, THINKS)
@@ -139,7 +139,7 @@ async def test_what_was_said_to_a_turn_that_a_kill_ends_stands_in_the_history(
     assert user_texts(model, ("first", "second", "third")) == ["first", "second", "third"]
 
 
-async def test_a_message_whose_turn_was_promised_and_never_began_stands_in_the_history(
+async def test_a_message_whose_turn_never_started_is_kept_in_the_history(
     home: Path,
 ) -> None:
     async with playing(home, ["one", "two"]) as server, client_of(server) as client:
@@ -159,7 +159,7 @@ async def test_a_message_whose_turn_was_promised_and_never_began_stands_in_the_h
     assert user_texts(model, ("first", "second", "third")) == ["first", "second", "third"]
 
 
-async def test_the_output_of_a_command_of_the_user_beside_a_question_survives_a_kill(
+async def test_the_output_of_a_user_command_beside_a_server_request_survives_a_kill(
     home: Path, work: Path
 ) -> None:
     killed = playing_apart(home, asks("true", "call-1"))
@@ -181,7 +181,7 @@ async def test_the_output_of_a_command_of_the_user_beside_a_question_survives_a_
     assert ["mine" in text for text in shown if "<user_shell_command>" in text] == [True]
 
 
-async def test_settings_that_a_turn_was_given_while_it_ran_hold_when_it_goes_on_after_a_kill(
+async def test_settings_changed_during_a_turn_hold_when_it_continues_after_a_kill(
     home: Path, work: Path
 ) -> None:
     killed = playing_apart(home, asks("true", "call-1"))
@@ -201,7 +201,7 @@ async def test_settings_that_a_turn_was_given_while_it_ran_hold_when_it_goes_on_
     assert [request.model for request in model.requests] == ["other", "usual"]
 
 
-async def test_what_a_tool_had_done_while_the_model_still_spoke_is_not_lost_by_a_kill(
+async def test_a_tool_result_from_an_unfinished_model_response_survives_a_kill(
     home: Path, work: Path
 ) -> None:
     killed = playing_apart(home, runs("echo 1 | tee -a a", "call-1"), THINKS)
@@ -218,7 +218,7 @@ async def test_what_a_tool_had_done_while_the_model_still_spoke_is_not_lost_by_a
     assert (work / "a").read_text() == "1\n"
 
 
-async def test_a_turn_that_goes_on_has_what_its_tools_had_done_while_the_model_still_spoke(
+async def test_a_turn_that_continues_has_the_tool_results_of_an_unfinished_response(
     home: Path, work: Path
 ) -> None:
     steps = runs("echo 1 | tee -a a", "call-1"), asks("echo 2 >> b", "call-2"), THINKS
@@ -242,7 +242,7 @@ async def test_a_turn_that_goes_on_has_what_its_tools_had_done_while_the_model_s
     assert ((work / "a").read_text(), (work / "b").read_text()) == ("1\n", "2\n")
 
 
-async def test_a_call_whose_item_had_ended_counts_as_done_even_if_its_output_was_not_stored(
+async def test_a_call_whose_item_had_ended_counts_as_done_without_a_stored_output(
     home: Path, work: Path
 ) -> None:
     script = [[runs("echo 1 | tee -a a", "call-1")], "done"]

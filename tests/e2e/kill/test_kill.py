@@ -1,4 +1,4 @@
-"""A server that is killed at any moment, again and again, loses nothing that it told."""
+"""A server that is killed repeatedly at any moment loses nothing that it has published."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECOND = [
 
 
 class Witness:
-    """A client that remembers across connections what it was told."""
+    """A client that remembers across connections what it has received."""
 
     def __init__(self) -> None:
         self.thread_id = ""
@@ -49,7 +49,7 @@ class Witness:
         self._ids = count()
 
     def hear(self, message: JsonValue) -> None:
-        """Take down a notification."""
+        """Record a notification."""
         params = message["params"]
         if "seq" in message:
             self.seqs.append(message["seq"])
@@ -66,7 +66,7 @@ class Witness:
                 pass
 
     async def ask(self, peer: Peer, method: str, params: JsonValue) -> JsonValue:
-        """Make a request; what is told meanwhile is taken down."""
+        """Send a request; record the notifications that arrive meanwhile."""
         id_ = next(self._ids)
         await peer.send({"id": id_, "method": method, "params": params})
         while (message := await peer.receive()).get("id") != id_:
@@ -75,7 +75,7 @@ class Witness:
         return message["result"]
 
     async def come_back(self, peer: Peer) -> None:
-        """Shake hands and go on with the thread where it was left."""
+        """Connect and continue the thread where it was left."""
         await peer.initialize(experimentalApi=True)
         if not self.thread_id:
             answer = await self.ask(peer, "thread/start", {})
@@ -85,7 +85,7 @@ class Witness:
             await self.ask(peer, "thread/resume", params)
 
     async def say(self, peer: Peer, number: int) -> str:
-        """Send a message, perhaps not for the first time, and wait until its turn is over."""
+        """Send a message, possibly again, and wait until its turn is over."""
         answer = await self.ask(
             peer,
             "turn/start",
@@ -101,7 +101,7 @@ class Witness:
         return turn_id
 
     async def listen_to_the_end(self, peer: Peer) -> None:
-        """Take down what was on its way when the server died."""
+        """Record what was in transit when the server died."""
         try:
             while True:
                 message = await peer.receive()
@@ -112,7 +112,7 @@ class Witness:
 
 
 class Executioner(Peer):
-    """A line whose server is killed after it has said so much."""
+    """A connection whose server is killed after a number of messages."""
 
     def __init__(self, transport: SubprocessTransport, messages: int | None) -> None:
         super().__init__(transport)
@@ -139,7 +139,7 @@ async def server(home: Path, script: Path, messages: int | None) -> AsyncIterato
 
 
 async def converse(home: Path, script: Path, witness: Witness, chance: random.Random) -> list[str]:
-    """Run all the turns under a server that dies and is started anew."""
+    """Run all the turns under a server that dies and is started again."""
     turns: list[str] = []
     for kills in count():
         messages = chance.randrange(3, 160) if kills < KILLS else None
@@ -162,7 +162,7 @@ async def converse(home: Path, script: Path, witness: Witness, chance: random.Ra
 
 
 def check(witness: Witness, stored: list[JsonValue], turns: list[str]) -> None:
-    """Compare what is stored in the end with all that was ever told."""
+    """Compare what is stored at the end with all that was ever received."""
     items = {item["id"]: item for turn in stored for item in turn["items"]}
     assert {id_: items.get(id_) for id_ in witness.items} == witness.items
     said = [item["clientId"] for item in items.values() if item["type"] == "userMessage"]
@@ -177,8 +177,10 @@ def check(witness: Witness, stored: list[JsonValue], turns: list[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_nothing_told_is_lost_and_nothing_said_is_doubled(home: Path, seed: int) -> None:
-    """Ours: at random points of 200 turns, the killed server's successor knows all it told."""
+async def test_no_published_event_is_lost_and_no_message_is_duplicated(
+    home: Path, seed: int
+) -> None:
+    """Ours: at random points of 200 turns, the next server knows all that was published."""
     script = home.parent / "script.json"
     script.write_text(json.dumps([FIRST, SECOND] * TURNS), "utf-8")
     witness = Witness()

@@ -1,4 +1,4 @@
-"""A server that ends takes every command with it, however it ends and however they try to stay."""
+"""A server that ends, in any way, ends every command, whatever the command does to survive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICIES: dict[str, JsonValue] = {
 
 
 async def until_there(*tokens: str) -> None:
-    """Wait for processes that nobody here started: there is no event for their beginning."""
+    """Poll for processes of the server: their start is not observable as an event."""
     wanted = [f"{token}-{number}" for token in tokens for number in (1, 2, 3)]
     async with asyncio.timeout(SECONDS):
         while not all(map(processes_with, wanted)):  # noqa: ASYNC110 - no event of ours
@@ -49,7 +49,7 @@ async def end(client: Client, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["kill -9", "terminate", "hang-up"])
 @pytest.mark.parametrize("sandbox", POLICIES)
-async def test_nothing_is_left_of_a_server_that_ends(
+async def test_no_process_is_left_of_a_server_that_ends(
     home: Path, tmp_path: Path, sandbox: str, how: str
 ) -> None:
     work = tmp_path / "work"

@@ -1,4 +1,4 @@
-"""A killed server leaves a beginning of what it wrote; here is every such beginning."""
+"""A killed server leaves a prefix of what it wrote; these tests try every such prefix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = {"m1": "first words", "m2": "second words"}
 
 
 async def say(client: Client, thread_id: str, message_id: str) -> None:
-    """Send a message, perhaps again, and see its turn to the end."""
+    """Send a message, possibly again, and wait for the end of its turn."""
     params = {"input": [said(MESSAGES[message_id])], "clientUserMessageId": message_id}
     answer = await client.ask("turn/start", {"threadId": thread_id, **params})
     turn = answer["turn"]
@@ -31,7 +31,7 @@ async def say(client: Client, thread_id: str, message_id: str) -> None:
 
 
 def beginnings(rollout: bytes, ends: list[int]) -> Iterator[bytes]:
-    """What was there after each write, alone and with a half of the next line."""
+    """The file after each write, alone and with half of the next line."""
     for end in ends:
         if end < len(rollout):
             following = rollout.index(b"\n", end) + 1
@@ -40,13 +40,13 @@ def beginnings(rollout: bytes, ends: list[int]) -> Iterator[bytes]:
 
 
 def completed(rollout: bytes) -> int:
-    """How many items a client was told to be complete."""
+    """How many items a client has received as completed."""
     whole_lines = rollout[: rollout.rindex(b"\n")]
     return whole_lines.count(b'"method":"item/completed"')
 
 
 def waiting(rollout: bytes) -> int:
-    """How many messages a client was promised that no turn had taken up."""
+    """How many accepted messages no turn had taken up."""
     whole_lines = rollout[: rollout.rindex(b"\n")]
     return whole_lines.count(b'{"record":"input"') - whole_lines.count(b'{"record":"inputTaken"')
 
@@ -58,7 +58,7 @@ def user_words(items: list[ModelItem]) -> list[str]:
 
 
 async def record(home: Path) -> tuple[str, Path]:
-    """Have a conversation and give its thread and file."""
+    """Hold a conversation and return its thread and file."""
     async with playing(home, FIRST * 3) as server, client_of(server) as client:
         answer = await client.ask("thread/start", {})
         thread = answer["thread"]
@@ -68,7 +68,7 @@ async def record(home: Path) -> tuple[str, Path]:
 
 
 async def go_on(home: Path, thread_id: str) -> tuple[JsonValue, JsonValue, list[str]]:
-    """Resume, repeat every message as a client does that does not know what arrived."""
+    """Resume, and repeat every message like a client that does not know what arrived."""
     async with playing(home, FIRST * 3) as server, client_of(server) as client:
         answer = await client.ask("thread/resume", {"threadId": thread_id})
         for message_id in MESSAGES:
@@ -78,10 +78,10 @@ async def go_on(home: Path, thread_id: str) -> tuple[JsonValue, JsonValue, list[
     return answer["thread"], after, shown
 
 
-async def test_from_every_beginning_the_conversation_goes_on_as_if_nothing_had_been(
+async def test_from_every_prefix_the_conversation_continues_normally(
     home: Path,
 ) -> None:
-    """Ours: no message doubled or lost, no told item lost, every turn with an end."""
+    """Ours: no message is duplicated or lost, no published item is lost, every turn ends."""
     with watching_writes() as sizes:
         thread_id, path = await record(home)
     rollout = path.read_bytes()

@@ -1,4 +1,4 @@
-"""How the server's process begins and ends, and what it leaves behind."""
+"""How the server process starts and ends, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def started(home: Path, log: str = "warn") -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def exit_code(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end, for as long as the server may take."""
+    """Wait for the end, within the server's time limit."""
     async with asyncio.timeout(2):
         return await asyncio.to_thread(process.wait)
 
@@ -98,7 +98,7 @@ def read_line(process: subprocess.Popen[bytes]) -> JsonValue:
 async def test_it_ends_before_the_handshake(home: Path, end: End) -> None:
     with started(home) as process:
         if end is not end_input:
-            # It handles signals once it reads; a line that needs no answer shows that it does.
+            # It handles signals once it reads; an answer to a line shows that it does.
             write(process, b"\n" + ECHO % (1, b"x"))
             assert read_line(process)["error"]["message"] == "Not initialized"
         end(process)
@@ -117,7 +117,7 @@ async def test_it_ends_after_the_handshake(home: Path, end: End) -> None:
 
 @pytest.mark.parametrize("end", [terminate, interrupt])
 async def test_a_signal_right_after_the_first_answer_ends_it(home: Path, end: End) -> None:
-    """The first answer comes before most of the program is even imported."""
+    """The first answer comes before most of the program is imported."""
     with started(home) as process:
         write(process, HELLO)
         assert read_line(process)["id"] == 0
@@ -127,7 +127,7 @@ async def test_a_signal_right_after_the_first_answer_ends_it(home: Path, end: En
 
 @pytest.mark.parametrize("size", [100_000, 3_000_000], ids=["in its queue", "beyond its queue"])
 @ends
-async def test_it_ends_though_nobody_reads_its_output(home: Path, end: End, size: int) -> None:
+async def test_it_ends_while_its_output_is_not_read(home: Path, end: End, size: int) -> None:
     with started(home) as process:
         write(process, HELLO + b"".join(ECHO % (id_, b"x" * size) for id_ in range(1, 11)))
         assert read_line(process)["id"] == 0
@@ -158,7 +158,7 @@ async def test_it_ends_with_a_client_connected(
     assert not path.exists()
 
 
-async def test_a_server_that_listens_to_nobody_ends_on_a_signal(home: Path) -> None:
+async def test_a_server_without_clients_ends_on_a_signal(home: Path) -> None:
     with listening(home, "--listen", "off", TREADLE_LOG="debug") as server:
         await asyncio.to_thread(_until_it_catches, server.process.pid, signal.SIGTERM)
         server.process.send_signal(signal.SIGTERM)
@@ -166,7 +166,7 @@ async def test_a_server_that_listens_to_nobody_ends_on_a_signal(home: Path) -> N
 
 
 def _until_it_catches(pid: int, number: int) -> None:
-    """Wait until a process has a handler for a signal: it has nothing else to show."""
+    """Wait until a process has a handler for a signal: there is no other sign."""
     caught = 0
     while not caught & (1 << (number - 1)):
         status = Path(f"/proc/{pid}/status").read_text("ascii")
@@ -174,7 +174,7 @@ def _until_it_catches(pid: int, number: int) -> None:
 
 
 def _until_imported(pid: int) -> None:
-    """Wait until the process sleeps in its event loop: an epoll descriptor is its sign."""
+    """Wait until the process sleeps in its event loop: an epoll descriptor shows it."""
     folder = Path(f"/proc/{pid}/fd")
     links: set[str] = set()
     while not any("eventpoll" in link for link in links):
@@ -184,7 +184,7 @@ def _until_imported(pid: int) -> None:
                 links.add(str(entry.readlink()))
 
 
-async def test_what_was_asked_before_the_end_of_input_is_answered(home: Path) -> None:
+async def test_requests_sent_before_the_end_of_input_are_answered(home: Path) -> None:
     data = HELLO + b"".join(ECHO % (id_, b"x" * 1000) for id_ in range(1, 501))
     with started(home) as process:
         async with asyncio.timeout(20):
@@ -195,8 +195,8 @@ async def test_what_was_asked_before_the_end_of_input_is_answered(home: Path) ->
     assert err == b""
 
 
-async def test_output_holds_whole_protocol_lines_only(home: Path) -> None:
-    """Also when a signal comes in the middle, with logs at their loudest."""
+async def test_output_consists_of_whole_protocol_lines(home: Path) -> None:
+    """Also when a signal arrives in the middle, at the most verbose log level."""
     with started(home, log="debug") as process:
         many = b"".join(b"bad\n" + ECHO % (id_, b"x" * 50_000) for id_ in range(1, 200))
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
@@ -238,7 +238,7 @@ async def test_missing_descriptors_end_it_quietly(home: Path, redirection: str) 
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-async def test_input_may_be_a_file_and_so_may_output(home: Path, tmp_path: Path) -> None:
+async def test_input_and_output_may_be_files(home: Path, tmp_path: Path) -> None:
     count = 3000
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(HELLO + b"".join(ECHO % (id_, b"x" * 500) for id_ in range(1, count)))
@@ -251,7 +251,7 @@ async def test_input_may_be_a_file_and_so_may_output(home: Path, tmp_path: Path)
     assert ids == list(range(count))
 
 
-async def test_a_pipe_that_somebody_made_non_blocking_works(home: Path) -> None:
+async def test_a_non_blocking_pipe_works(home: Path) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     process = launch(COMMAND, home, stdin=reading)
@@ -265,10 +265,10 @@ async def test_a_pipe_that_somebody_made_non_blocking_works(home: Path) -> None:
     assert process.returncode == 0
 
 
-async def test_a_stderr_that_nobody_reads_blocks_nothing(home: Path) -> None:
+async def test_an_unread_stderr_blocks_nothing(home: Path) -> None:
     with started(home, log="debug") as process:
         async with asyncio.timeout(30):
-            data = HELLO + b"this is no JSON\n" * 20_000 + ECHO % (1, b"x")
+            data = HELLO + b"this is not JSON\n" * 20_000 + ECHO % (1, b"x")
             await asyncio.to_thread(write, process, data)
             assert read_line(process)["id"] == 0
             assert await asyncio.to_thread(read_line, process) == {
@@ -289,7 +289,7 @@ child.wait()
 """
 
 
-async def test_a_parent_that_is_killed_takes_the_server_with_it(home: Path) -> None:
+async def test_killing_the_parent_ends_the_server(home: Path) -> None:
     parent = launch([sys.executable, "-c", PARENT, *COMMAND], home)
     assert parent.stdout is not None
     with parent:
@@ -312,7 +312,7 @@ async def _ended(pidfd: int) -> None:
         os.close(pidfd)
 
 
-async def test_a_line_of_any_length_passes_both_ways(home: Path) -> None:
+async def test_a_line_of_any_length_passes_in_both_directions(home: Path) -> None:
     transport: SubprocessTransport = spawn_server(home)
     async with asyncio.timeout(30):
         peer = Peer(transport)

@@ -1,4 +1,4 @@
-"""Two servers on one home: one list of threads, and one writer for each."""
+"""Two servers on one home: one list of threads, and one writer for each thread."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def listed(client: Client) -> list[JsonValue]:
     return [(thread["id"], thread["preview"]) for thread in answer["data"]]
 
 
-async def test_a_thread_in_use_is_refused_by_name_of_its_owner_and_listed_by_both(
+async def test_a_thread_in_use_is_listed_by_both_and_rejected_with_the_name_of_its_owner(
     home: Path,
 ) -> None:
-    """Ours: the error names the process, so that somebody can end it."""
+    """Ours: the error names the process, so that the user can end it."""
     owner = server(home)
     async with asyncio.timeout(SECONDS), over(owner) as one, over(server(home)) as two:
         thread_id = await one.start()
@@ -50,8 +50,8 @@ async def test_a_thread_in_use_is_refused_by_name_of_its_owner_and_listed_by_bot
         assert words(answer["thread"]) == [["first", "one"]]
 
 
-async def test_what_a_killed_server_held_is_taken_over_at_once(home: Path) -> None:
-    """Ours: with the turn that it was in the middle of, which is told to be over."""
+async def test_threads_of_a_killed_server_are_taken_over_at_once(home: Path) -> None:
+    """Ours: including its running turn, which is published as ended."""
     owner = server(home)
     async with asyncio.timeout(SECONDS), over(server(home)) as heir:
         async with over(owner) as one:
@@ -77,7 +77,7 @@ async def test_what_a_killed_server_held_is_taken_over_at_once(home: Path) -> No
 
 
 async def resumed(client: Client, thread_id: str) -> JsonValue:
-    """Resume as soon as the killed process is gone: the system may take a moment to end it."""
+    """Resume as soon as the killed process is gone, which may take a moment."""
     while True:
         try:
             return await client.ask("thread/resume", {"threadId": thread_id})
@@ -86,7 +86,7 @@ async def resumed(client: Client, thread_id: str) -> JsonValue:
                 raise
 
 
-async def test_a_thread_that_was_let_go_is_free_for_the_other(home: Path) -> None:
+async def test_an_unloaded_thread_is_free_for_the_other_server(home: Path) -> None:
     async with asyncio.timeout(SECONDS), over(server(home)) as one, over(server(home)) as two:
         thread_id = await one.start()
         await one.run(thread_id, "first")
@@ -100,13 +100,13 @@ async def test_a_thread_that_was_let_go_is_free_for_the_other(home: Path) -> Non
         assert len((await one.read(thread_id))["turns"]) == 2
 
 
-async def test_a_resume_that_is_refused_leaves_the_thread_free(home: Path) -> None:
+async def test_a_rejected_resume_leaves_the_thread_free(home: Path) -> None:
     async with asyncio.timeout(SECONDS), over(server(home)) as one:
         thread_id = await one.start()
         await one.run(thread_id, "first")
         await one.ask("thread/unsubscribe", {"threadId": thread_id})
         await one.until("thread/closed")
-        params = {"threadId": thread_id, "modelProvider": "nobody", "afterSeq": 2**50}
+        params = {"threadId": thread_id, "modelProvider": "missing", "afterSeq": 2**50}
         await one.refusal("thread/resume", params)
         async with over(server(home)) as two:
             await two.ask("thread/resume", {"threadId": thread_id})
